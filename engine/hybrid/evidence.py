@@ -14,6 +14,7 @@ from ..backends.choose import Backend
 from ..errors import QueryError
 from ..feedback.pool import Pool, round_moved
 from ..fuse.candidates import Candidates, Channel, Fused, best
+from ..fuse.decay import Decay
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..locks import once
@@ -22,11 +23,12 @@ from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
 from ..search.events import mask_of
 from ..search.explain import explainer_of
-from ..search.lexical import RetrieverResults, search_lists
+from ..search.lexical import RetrieverResults, plan_batch, search_lists
 from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
+from .fading import search_faded
 from .sources import Sources, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
@@ -173,20 +175,25 @@ class EvidenceCollector:
         """The results of a channel over postings, searched once."""
         if channel.name not in self.lists:
             with self.phases(channel.name):
-                results = search_lists(
-                    self.batch,
-                    self.backend,
-                    self.depths,
-                    self.options,
-                    Phases(timed=False),
-                    learned=self.weights if isinstance(channel, Learned) else None,
-                )
+                if self.strategy.fades and self.strategy.depth is not None:
+                    assert isinstance(self.strategy.fusion, Decay)
+                    results = search_faded(self.batch, self.backend, self.depths, self.options, self.strategy.fusion)
+                else:
+                    results = search_lists(
+                        self.batch,
+                        self.backend,
+                        self.depths,
+                        self.options,
+                        Phases(timed=False),
+                        learned=self.weights if isinstance(channel, Learned) else None,
+                    )
             self.lists[channel.name] = results
         return self.lists[channel.name]
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
         """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run."""
-        return explainer_of(self.batch, self.search_postings(channel).plans)
+        plans = plan_batch(self.batch) if self.strategy.fades else self.search_postings(channel).plans
+        return explainer_of(self.batch, plans)
 
     def decisions(self) -> dict[int, Decision] | None:
         """The decision for each row; None for a strategy that decides nothing."""
@@ -337,7 +344,9 @@ class EvidenceCollector:
             return Fused.of({name: channel.scores}, channel.listed)
 
     def apply_feedback(self, candidates: Candidates, fused: Fused) -> Candidates:
-        """The candidates after feedback: scored again for the query vectors that the best of them gave."""
+        """The candidates after feedback: scored again, or searched again, for the query vectors that the best of them
+        gave.
+        """
         feedback = self.strategy.feedback
         assert feedback is not None
         vectors, has = self.vectors
@@ -348,7 +357,7 @@ class EvidenceCollector:
             new = feedback(queries, pool)
             halves = vectors.copy()
             halves[rows] = round_moved(queries, new).astype(np.float16)
-        return self.rescore(candidates, halves)
+        return self.candidates(halves) if self.strategy.search_again else self.rescore(candidates, halves)
 
     def _make_pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
         """The pool of the feedback: the best candidates with a vector of these rows, whose vectors are `queries`."""

@@ -153,7 +153,9 @@ class Strategy:
     """The channels of evidence, and how their lists become one.
 
     `fusion` makes one score of several channels. Without it there is one channel, whose scores are the answer's.
-    `feedback` moves the query vector by the first candidates, and scores the candidates' vectors again. `depth` is how
+    `feedback` moves the query vector by the first candidates, and scores the candidates' vectors again. With
+    `search_again` the moved vector is searched for instead, so records outside the first pool can be found: the answer
+    is that of the strategy without feedback for the moved vector. `depth` is how
     many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a channel
     also ranks, behind its hits, the records that pass the filter and for which it has no score. Published protocols do
     so; it is for small namespaces. `optimizer` decides for each query which types of record to search and which
@@ -167,6 +169,7 @@ class Strategy:
     depth: int | None = DEPTH
     complete: bool = False
     optimizer: Optimizer | None = None
+    search_again: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -193,6 +196,10 @@ class Strategy:
             check_channels(self.fusion, names)
         if self.feedback is not None and not self.dense:
             raise ParameterError(f"strategy {self.name!r}: feedback moves a query vector, and no channel is dense")
+        if not isinstance(self.search_again, bool):
+            raise ParameterError(f"strategy {self.name!r}: search_again must be true or false")
+        if self.search_again and self.feedback is None:
+            raise ParameterError(f"strategy {self.name!r}: search_again needs feedback, which moves the query vector")
         if self.depth is not None and (
             isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
         ):
@@ -219,10 +226,17 @@ class Strategy:
         return (
             not others
             and (isinstance(first, (Lexical, Learned)) or (isinstance(first, Dense) and first.mode != "hnsw"))
-            and self.fusion is None
+            and (self.fusion is None or self.fades)
             and self.feedback is None
             and self.optimizer is None
         )
+
+    # Sources: C001.
+    @once
+    def fades(self) -> bool:
+        """Whether it is BM25 alone times a decay in time. Its list is then the best by that product."""
+        channels = [type(channel) for channel in self.channels]
+        return channels == [Lexical] and isinstance(self.fusion, Decay) and not self.complete and self.optimizer is None
 
     @once
     def recalls(self) -> bool:
@@ -286,6 +300,7 @@ class Strategy:
             "depth": self.depth,
             "complete": self.complete,
             "optimizer": None if self.optimizer is None else self.optimizer.to_dict(),
+            "search_again": self.search_again,
         }
 
     def __str__(self) -> str:
@@ -293,7 +308,7 @@ class Strategy:
         if self.fusion is not None:
             parts.append(f"fused by {self.fusion}")
         if self.feedback is not None:
-            parts.append(f"after {self.feedback}")
+            parts.append(f"after {self.feedback}{', searched again' if self.search_again else ''}")
         if self.optimizer is not None:
             parts.append("channels and types chosen by the query")
         return f"{self.name}: {', '.join(parts)}"
