@@ -33,7 +33,7 @@ from ..timing import Phases
 # Records that a list holds beyond those that are needed. Most lists need one, whose D is below the last F.
 SPARE = 16
 # How many times as deep the next search goes.
-GROWTH = 4
+DEEPER = 4
 # How far F may be above D: by the rounding of a few operations and of the table of factors.
 MARGIN = 1e-6
 # The least half-life in seconds. A shorter one fades faster, so a search with this one gives no score below it.
@@ -69,7 +69,7 @@ def search_faded(
             best = np.lexsort((numbers, -formula))[: depths[row]]
             most = bounds[-1] * _slack(batch.asked[row], fusion) if len(numbers) else 0.0
             if len(numbers) == depth < sizes[row] and not formula[best[-1]] > most:
-                deeper[row] = min(depth * GROWTH, sizes[row])
+                deeper[row] = min(depth * DEEPER, sizes[row])
                 continue
             counts[row] = len(best)
             scores[row, : len(best)], documents[row, : len(best)] = own[best], numbers[best]
