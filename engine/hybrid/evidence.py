@@ -28,8 +28,9 @@ from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
+from .beside import Beside
 from .fading import search_faded
-from .sources import Sources, query_vectors, query_weights
+from .sources import Sources, has_texts, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
 
@@ -117,7 +118,7 @@ class EvidenceCollector:
     @property
     def served(self) -> str:
         """The names of the backends that answered; that of the vectors has the prefix ``dense``."""
-        names = [results.served for results in self.lists.values()]
+        names = [self.lists[channel.name].served for channel in self.strategy.channels if channel.name in self.lists]
         if self.strategy.dense:
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
@@ -171,10 +172,10 @@ class EvidenceCollector:
         with self.phases("encode"):
             return query_weights(self.batch, self.sources)
 
-    def search_postings(self, channel: Lexical | Learned) -> RetrieverResults:
-        """The results of a channel over postings, searched once."""
+    def search_postings(self, channel: Lexical | Learned, phases: Phases | None = None) -> RetrieverResults:
+        """The results of a channel over postings, searched once. `phases` counts the time instead of the own ones."""
         if channel.name not in self.lists:
-            with self.phases(channel.name):
+            with (phases or self.phases)(channel.name):
                 if self.strategy.fades and self.strategy.depth is not None:
                     assert isinstance(self.strategy.fusion, Decay)
                     results = search_faded(self.batch, self.backend, self.depths, self.options, self.strategy.fusion)
@@ -253,19 +254,48 @@ class EvidenceCollector:
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
         """The lists of all channels together. Dense channels search with `vectors` (None: the queries' own)."""
-        if vectors is None and self.strategy.dense:
-            vectors = self.vectors[0]
-        return self.join_lists(
-            {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}, vectors
-        )
+        return self.join_lists(*self.search_channels(vectors))
 
-    def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
-        """The list of a channel for each row."""
+    def search_channels(self, vectors: Halves | None) -> tuple[dict[str, ChannelResults], Halves | None]:
+        """(the list of each channel, the vectors). `vectors` is as for `candidates`.
+
+        While queries are encoded, BM25 runs on a thread of its own: neither needs the other, and both work without the
+        interpreter's lock. Where nothing is encoded, no thread is made: it would take as long as the words of a query.
+        """
+        words = [channel for channel in self.strategy.channels if isinstance(channel, Lexical)]
+        others = [channel for channel in self.strategy.channels if not isinstance(channel, Lexical)]
+        lists: dict[str, ChannelResults] = {}
+        if vectors is None and words and self.encodes:
+            _ = self.depths  # both sides read it
+            phases = Phases(self.phases.timed)
+            with Beside(lambda: [self.search_channel(channel, None, phases) for channel in words]) as beside:
+                vectors = self.vectors[0]
+                for channel in others:
+                    lists[channel.name] = self.search_channel(channel, vectors)
+            lists |= zip((channel.name for channel in words), beside.result, strict=True)
+            for name, spent in phases.milliseconds.items():
+                self.phases.add(name, spent)
+        else:
+            if vectors is None and self.strategy.dense:
+                vectors = self.vectors[0]
+            for each in self.strategy.channels:
+                lists[each.name] = self.search_channel(each, vectors)
+        return {channel.name: lists[channel.name] for channel in self.strategy.channels}, vectors
+
+    @property
+    def encodes(self) -> bool:
+        """Whether a query's text must be encoded for a dense channel."""
+        return bool(self.strategy.dense) and has_texts(self.batch, self.batch.rows, self.sources)
+
+    def search_channel(
+        self, channel: AnyChannel, vectors: Halves | None, phases: Phases | None = None
+    ) -> ChannelResults:
+        """The list of a channel for each row. `phases` is as for `search_postings`."""
         if isinstance(channel, Dense):
             assert vectors is not None
             return self.search_dense(channel, vectors)
         assert isinstance(channel, (Lexical, Learned))
-        results = self.search_postings(channel)
+        results = self.search_postings(channel, phases)
         return results.scores, results.documents
 
     def join_lists(self, lists: Mapping[str, ChannelResults], vectors: Halves | None) -> Candidates:

@@ -393,6 +393,14 @@ STRATEGIES: dict[str, Strategy] = {
         _hybrid("minmax", MinMax()),
         Strategy("decay", (Lexical(),), Decay()),
         *_moved("softcentroid", "softcentroid"),
+        # A second search needs no deep pool: only the first hits move the query.
+        replace(_moved("softcentroid", "softcentroid")[0], name="softcentroid-second", depth=DEPTH, search_again=True),
+        replace(
+            _moved("softcentroid", "softcentroid")[1],
+            name="softcentroid-fused-second",
+            depth=DEPTH,
+            search_again=True,
+        ),
         *_moved("softcentroid-iterated", "softcentroid-2"),
         *_moved("rocchio", "rocchio"),
         *_moved("rocchio-floor", "rocchio-floor"),
