@@ -29,6 +29,7 @@ from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
 from .beside import Beside
+from .expansion import search_expanded
 from .fading import search_faded
 from .sources import Sources, has_texts, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
@@ -179,6 +180,10 @@ class EvidenceCollector:
                 if self.strategy.fades and self.strategy.depth is not None:
                     assert isinstance(self.strategy.fusion, Decay)
                     results = search_faded(self.batch, self.backend, self.depths, self.options, self.strategy.fusion)
+                elif isinstance(channel, Lexical) and channel.rm3 is not None:
+                    results = search_expanded(
+                        self.batch, self.backend, self.depths, self.options, channel.rm3, self.sources.records
+                    )
                 else:
                     results = search_lists(
                         self.batch,
@@ -192,7 +197,12 @@ class EvidenceCollector:
         return self.lists[channel.name]
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
-        """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run."""
+        """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run.
+
+        None too for a query that the words of hits joined: its terms are not its own.
+        """
+        if channel.rm3 is not None:
+            return None
         plans = plan_batch(self.batch) if self.strategy.fades else self.search_postings(channel).plans
         return explainer_of(self.batch, plans)
 

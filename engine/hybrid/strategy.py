@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ParameterError
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
+from ..feedback.rm3 import RM3
 from ..fuse import RRF, AgentRRF, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from ..fuse.fusion import check_channels, checked_table
 from ..locks import once
@@ -40,9 +41,17 @@ CONVERSATION = "conversation"
 
 @dataclass(frozen=True)
 class Lexical:
-    """BM25 over the record's text fields."""
+    """BM25 over the record's text fields.
+
+    With `rm3` the words of the first hits join the query, and it is searched again. That needs records' texts.
+    """
 
     name: str = BM25
+    rm3: RM3 | None = None
+
+    def __post_init__(self) -> None:
+        if self.rm3 is not None and not isinstance(self.rm3, RM3):
+            raise ParameterError(f"a lexical channel's rm3 must be an RM3, not {self.rm3!r}")
 
 
 @dataclass(frozen=True)
@@ -144,7 +153,12 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "temporal": Temporal,
     "conversation": Conversation,
 }
-_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank}
+_NESTED: dict[str, type[Any]] = {
+    "interaction": Interaction,
+    "approximate": Approximate,
+    "ranking": PageRank,
+    "rm3": RM3,
+}
 
 
 # Sources: E012.
@@ -235,8 +249,9 @@ class Strategy:
     @once
     def fades(self) -> bool:
         """Whether it is BM25 alone times a decay in time. Its list is then the best by that product."""
-        channels = [type(channel) for channel in self.channels]
-        return channels == [Lexical] and isinstance(self.fusion, Decay) and not self.complete and self.optimizer is None
+        (first, *others) = self.channels
+        alone = not others and isinstance(first, Lexical) and first.rm3 is None
+        return alone and isinstance(self.fusion, Decay) and not self.complete and self.optimizer is None
 
     @once
     def recalls(self) -> bool:
@@ -319,6 +334,8 @@ class Strategy:
 
 
 def _shown(channel: AnyChannel) -> str:
+    if isinstance(channel, Lexical) and channel.rm3 is not None:
+        return f"{channel.name} ({channel.rm3})"
     if not isinstance(channel, Dense):
         return channel.name
     parts = [str(channel.interaction), "" if channel.mode == "exact" else channel.mode, str(channel.approximate or "")]
@@ -385,6 +402,7 @@ STRATEGIES: dict[str, Strategy] = {
         _dense("dense-lme10", interaction=Interaction("lme", beta=10.0)),
         _dense("dense-int8", mode="int8"),
         _dense("dense-hnsw", mode="hnsw"),
+        Strategy("rm3", (Lexical(rm3=RM3()),)),
         Strategy("sparse", (Learned(),)),
         _hybrid("rrf", RRF()),
         _hybrid("score_rrf", ScoreRRF()),

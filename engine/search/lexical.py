@@ -62,13 +62,20 @@ def search_lists(
     phases: Phases,
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
+    expanded: Mapping[int, Mapping[int, int]] | None = None,
+    steps: int = 1,
 ) -> RetrieverResults:
-    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row."""
+    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row.
+
+    `expanded` gives the terms of each row's BM25 in place of its words: how many `steps` of a weight of 1 each counts.
+    """
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
         units = np.full(len(batch), 1.0 / SCALE)
-        if learned is None:
+        if expanded is not None:
+            words, units = _weigh_terms([expanded.get(row, {}) for row in rows]), units / steps
+        elif learned is None:
             words = analyse_queries(memory, [batch.queries[row] for row in rows])
         else:
             words, units[rows] = _number_weights(memory, [learned.get(row, {}) for row in rows])
@@ -78,7 +85,8 @@ def search_lists(
             corpus: _corpus(corpus) if learned is None else (corpus[0].learned, None)
             for corpus in batch.rows_of
         }
-        plans = _make_plans(batch, {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}, depths, words)
+        snapshots = {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}
+        plans = _make_plans(batch, snapshots, depths, words, learned=learned is not None)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -109,12 +117,17 @@ def plan_batch(batch: Batch) -> Mapping[Corpus, Plan]:
 
 
 def _make_plans(
-    batch: Batch, snapshots: Mapping[Corpus, Snapshot], depths: Mapping[int, int], words: Words
+    batch: Batch,
+    snapshots: Mapping[Corpus, Snapshot],
+    depths: Mapping[int, int],
+    words: Words,
+    *,
+    learned: bool = False,
 ) -> dict[Corpus, Plan]:
     plans = {}
     first = 0
     for corpus, rows in batch.rows_of.items():
-        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)))
+        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)), learned)
         plans[corpus] = plan_of(snapshots[corpus], requests)
         first += len(rows)
     return plans
@@ -125,7 +138,7 @@ class Words(NamedTuple):
 
     terms: npt.NDArray[np.int32]  # [terms] vocabulary ids
     offsets: Integers  # [queries + 1]
-    weights: Integers | None  # [terms] learned weights; None for the terms of BM25
+    weights: Integers | None  # [terms] weights; None where each term counts once
 
     def slice(self, first: int, last: int) -> Words:
         """The terms of the queries from `first` to `last`, `last` excluded."""
@@ -183,6 +196,15 @@ def _power_of_two_in(integers: Sequence[int]) -> int:
     return bits & -bits or 1
 
 
+def _weigh_terms(weights: Sequence[Mapping[int, int]]) -> Words:
+    """The terms, by number, and the weights of queries."""
+    return Words(
+        np.array([term for own in weights for term in own], dtype=np.int32),
+        offsets_of([len(own) for own in weights]),
+        np.array([weight for own in weights for weight in own.values()], dtype=np.int64),
+    )
+
+
 def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tuple[npt.NDArray[np.int32], Integers]:
     """(the ids of the terms of all lists, one list after another; offsets [lists + 1]). Unknown terms are left out."""
     offsets = offsets_of([len(terms) for terms in lists])
@@ -192,13 +214,15 @@ def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tupl
     return (terms, offsets) if known.all() else (terms[known], offsets_of(known)[offsets])
 
 
-def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
+def _make_requests(
+    batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words, learned: bool
+) -> Requests:
     """The requests of these rows, which are all of one corpus; a plan is made of them."""
     shared = {id(distinct): distinct for distinct in (batch.asked[row].settings for row in rows)}
     numbers = {identity: number for number, identity in enumerate(shared)}
     settings = tuple(shared.values())
-    weighted = None
-    if words.weights is not None:
+    weighted = None if words.weights is None else np.ones(len(rows), dtype=np.bool_)
+    if learned:
         accepted = batch.asked[rows[0]].corpus[1]
         # A half-life decays BM25 alone. Learned weights need no statistics, so the filter that makes up a corpus is an
         # ordinary filter here.
@@ -206,7 +230,6 @@ def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int],
             QuerySettings(bm25.filter if accepted is EVERYTHING else accepted, bm25.since, bm25.until)
             for bm25 in settings
         )
-        weighted = np.ones(len(rows), dtype=np.bool_)
     return Requests(
         rows=np.array(rows, dtype=np.int64),
         k=np.array([depths[row] for row in rows], dtype=np.int64),
