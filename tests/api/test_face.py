@@ -45,7 +45,7 @@ THEMES = {
     "scopes": "Filter Listing Namespace When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Approximate Candidates CheckedReranker Conversation CrossEncoderReranker Decay Dense "
-        "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF "
+        "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RM3 RRF Reranker ScoreRRF "
         "Temporal ZScore feedback_of"
     ),
     "text": "ANALYZERS METHODS Analyzer get_analyzer",
@@ -80,6 +80,7 @@ SMALL = [
     fr.strategies.MinMax(),
     fr.strategies.Optimizer(),
     fr.strategies.PageRank(),
+    fr.strategies.RM3(),
     fr.strategies.RRF(),
     fr.strategies.ScoreRRF(),
     fr.strategies.Temporal(),
