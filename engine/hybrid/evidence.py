@@ -28,9 +28,6 @@ from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
-from .beside import Beside
-from .expansion import search_expanded
-from .fading import search_faded
 from .sources import Sources, has_texts, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
@@ -177,10 +174,15 @@ class EvidenceCollector:
         """The results of a channel over postings, searched once. `phases` counts the time instead of the own ones."""
         if channel.name not in self.lists:
             with (phases or self.phases)(channel.name):
+                # Those of few strategies are not imported above: a first search waits for its imports.
                 if self.strategy.fades and self.strategy.depth is not None:
+                    from .fading import search_faded
+
                     assert isinstance(self.strategy.fusion, Decay)
                     results = search_faded(self.batch, self.backend, self.depths, self.options, self.strategy.fusion)
                 elif isinstance(channel, Lexical) and channel.rm3 is not None:
+                    from .expansion import search_expanded
+
                     results = search_expanded(
                         self.batch, self.backend, self.depths, self.options, channel.rm3, self.sources.records
                     )
@@ -276,6 +278,8 @@ class EvidenceCollector:
         others = [channel for channel in self.strategy.channels if not isinstance(channel, Lexical)]
         lists: dict[str, ChannelResults] = {}
         if vectors is None and words and self.encodes:
+            from .beside import Beside  # as in `search_postings`
+
             _ = self.depths  # both sides read it
             phases = Phases(self.phases.timed)
             with Beside(lambda: [self.search_channel(channel, None, phases) for channel in words]) as beside:
