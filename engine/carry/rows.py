@@ -50,7 +50,7 @@ def to_json(record: Record, model: str | None = None, *, vectors: bool = True) -
     for name in ("payload", "weights", "entities"):
         value = getattr(record, name)
         if value is not None:
-            row[name] = dict(value)
+            row[name] = dict(value.items())
     if record.passages is not None:
         row["passages"] = list(record.passages)
     if record.relations is not None:

@@ -121,7 +121,7 @@ def _encode_weights(records: Iterable[Record], encoder: TermEncoder) -> Iterator
         yield from chunk
 
 
-def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: TermEncoder) -> list[dict[str, float]]:
+def checked_terms(made: Sequence[Mapping[str, float]], count: int, encoder: TermEncoder) -> list[Mapping[str, float]]:
     """The weights that `encoder` returned for `count` texts, checked. Raises `EncoderError` for anything else."""
     if not isinstance(made, Sequence) or len(made) != count:
         what = len(made) if isinstance(made, Sequence) else type(made).__name__

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import ParameterError, QueryError
 from .age import HOUR, ages_of, check_now, exponential
 from .candidates import Candidates, Fused
@@ -25,8 +26,9 @@ class Decay:
     Raises `QueryError` for a query without `now`, and for a query with a hit that scores below 0, because age would
     raise that score. BM25's variant `robertson` has such scores, and so have cosines.
 
-    The decay applies to the candidates that the channel listed. `Query.half_life` applies the same decay to BM25 before
-    its list is cut.
+    A strategy of BM25 alone with this fusion, such as `decay`, ranks all records by the formula. In any other strategy
+    the decay applies to the candidates that the channel listed. `Query.half_life` fades BM25 itself, for any strategy,
+    with ages rounded to 1/65,536 half-life.
     """
 
     name: ClassVar[str] = "decay"
@@ -56,7 +58,11 @@ class Decay:
                 f"{channel.scores[negative[0]]:g}, and a score below 0 would rise with age; take a channel or a BM25 "
                 "variant without such scores, or the fusion 'agent_rrf'"
             )
-        hours = ages_of(candidates) / HOUR
-        hours = np.where(np.isnan(hours), 0.0, np.floor(hours) if self.whole_hours else hours)
-        faded = channel.scores * exponential(-(self.rate * hours))
+        faded = channel.scores * self.factors(ages_of(candidates))
         return Fused.of({self.channel: np.where(channel.listed, faded, 0.0)}, channel.listed)
+
+    def factors(self, ages: Floats) -> Floats:
+        """What scores are multiplied by, for ages in seconds; 1 where an age is NaN. Same shape."""
+        hours = ages / HOUR
+        hours = np.where(np.isnan(hours), 0.0, np.floor(hours) if self.whole_hours else hours)
+        return exponential(-(self.rate * hours))

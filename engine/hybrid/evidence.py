@@ -14,6 +14,7 @@ from ..backends.choose import Backend
 from ..errors import QueryError
 from ..feedback.pool import Pool, round_moved
 from ..fuse.candidates import Candidates, Channel, Fused, best
+from ..fuse.decay import Decay
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..locks import once
@@ -22,12 +23,12 @@ from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
 from ..search.events import mask_of
 from ..search.explain import explainer_of
-from ..search.lexical import RetrieverResults, search_lists
+from ..search.lexical import RetrieverResults, plan_batch, search_lists
 from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
-from .sources import Sources, query_vectors, query_weights
+from .sources import Sources, has_texts, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
 
@@ -123,7 +124,7 @@ class EvidenceCollector:
     @property
     def served(self) -> str:
         """The names of the backends that answered; that of the vectors has the prefix ``dense``."""
-        names = [results.served for results in self.lists.values()]
+        names = [self.lists[channel.name].served for channel in self.strategy.channels if channel.name in self.lists]
         if self.strategy.dense:
             names.append(f"dense {self.backend.dense().name}")
         return ", ".join(dict.fromkeys(names)) or self.backend.name
@@ -173,24 +174,43 @@ class EvidenceCollector:
         with self.phases("encode"):
             return query_weights(self.batch, self.sources)
 
-    def search_postings(self, channel: Lexical | Learned) -> RetrieverResults:
-        """The results of a channel over postings, searched once."""
+    def search_postings(self, channel: Lexical | Learned, phases: Phases | None = None) -> RetrieverResults:
+        """The results of a channel over postings, searched once. `phases` counts the time instead of the own ones."""
         if channel.name not in self.lists:
-            with self.phases(channel.name):
-                results = search_lists(
-                    self.batch,
-                    self.backend,
-                    self.depths,
-                    self.options,
-                    Phases(timed=False),
-                    learned=self.weights if isinstance(channel, Learned) else None,
-                )
+            with (phases or self.phases)(channel.name):
+                # Those of few strategies are not imported above: a first search waits for its imports.
+                if self.strategy.fades and self.strategy.depth is not None:
+                    from .fading import search_faded
+
+                    assert isinstance(self.strategy.fusion, Decay)
+                    results = search_faded(self.batch, self.backend, self.depths, self.options, self.strategy.fusion)
+                elif isinstance(channel, Lexical) and channel.rm3 is not None:
+                    from .expansion import search_expanded
+
+                    results = search_expanded(
+                        self.batch, self.backend, self.depths, self.options, channel.rm3, self.sources.records
+                    )
+                else:
+                    results = search_lists(
+                        self.batch,
+                        self.backend,
+                        self.depths,
+                        self.options,
+                        Phases(timed=False),
+                        learned=self.weights if isinstance(channel, Learned) else None,
+                    )
             self.lists[channel.name] = results
         return self.lists[channel.name]
 
     def explainer(self, channel: Lexical, row: int) -> Callable[[int, str], Explanation] | None:
-        """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run."""
-        return explainer_of(self.batch, self.search_postings(channel).plans)
+        """A function that explains a record's BM25 score for the queries of a row; None where BM25 did not run.
+
+        None too for a query that the words of hits joined: its terms are not its own.
+        """
+        if channel.rm3 is not None:
+            return None
+        plans = plan_batch(self.batch) if self.strategy.fades else self.search_postings(channel).plans
+        return explainer_of(self.batch, plans)
 
     def decisions(self) -> dict[int, Decision] | None:
         """The decision for each row; None for a strategy that decides nothing."""
@@ -250,19 +270,50 @@ class EvidenceCollector:
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
         """The lists of all channels together. Dense channels search with `vectors` (None: the queries' own)."""
-        if vectors is None and self.strategy.dense:
-            vectors = self.vectors[0]
-        return self.join_lists(
-            {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}, vectors
-        )
+        return self.join_lists(*self.search_channels(vectors))
 
-    def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
-        """The list of a channel for each row."""
+    def search_channels(self, vectors: Halves | None) -> tuple[dict[str, ChannelResults], Halves | None]:
+        """(the list of each channel, the vectors). `vectors` is as for `candidates`.
+
+        While queries are encoded, BM25 runs on a thread of its own: neither needs the other, and both work without the
+        interpreter's lock. Where nothing is encoded, no thread is made: it would take as long as the words of a query.
+        """
+        words = [channel for channel in self.strategy.channels if isinstance(channel, Lexical)]
+        others = [channel for channel in self.strategy.channels if not isinstance(channel, Lexical)]
+        lists: dict[str, ChannelResults] = {}
+        if vectors is None and words and self.encodes:
+            from .beside import Beside  # as in `search_postings`
+
+            _ = self.depths  # both sides read it
+            phases = Phases(self.phases.timed)
+            with Beside(lambda: [self.search_channel(channel, None, phases) for channel in words]) as beside:
+                vectors = self.vectors[0]
+                for channel in others:
+                    lists[channel.name] = self.search_channel(channel, vectors)
+            lists |= zip((channel.name for channel in words), beside.result, strict=True)
+            for name, spent in phases.milliseconds.items():
+                self.phases.add(name, spent)
+        else:
+            if vectors is None and self.strategy.dense:
+                vectors = self.vectors[0]
+            for each in self.strategy.channels:
+                lists[each.name] = self.search_channel(each, vectors)
+        return {channel.name: lists[channel.name] for channel in self.strategy.channels}, vectors
+
+    @property
+    def encodes(self) -> bool:
+        """Whether a query's text must be encoded for a dense channel."""
+        return bool(self.strategy.dense) and has_texts(self.batch, self.batch.rows, self.sources)
+
+    def search_channel(
+        self, channel: AnyChannel, vectors: Halves | None, phases: Phases | None = None
+    ) -> ChannelResults:
+        """The list of a channel for each row. `phases` is as for `search_postings`."""
         if isinstance(channel, Dense):
             assert vectors is not None
             return self.search_dense(channel, vectors)
         assert isinstance(channel, (Lexical, Learned))
-        results = self.search_postings(channel)
+        results = self.search_postings(channel, phases)
         return results.scores, results.documents
 
     def join_lists(self, lists: Mapping[str, ChannelResults], vectors: Halves | None) -> Candidates:
@@ -341,7 +392,9 @@ class EvidenceCollector:
             return Fused.of({name: channel.scores}, channel.listed)
 
     def apply_feedback(self, candidates: Candidates, fused: Fused) -> Candidates:
-        """The candidates after feedback: scored again for the query vectors that the best of them gave."""
+        """The candidates after feedback: scored again, or searched again, for the query vectors that the best of them
+        gave.
+        """
         feedback = self.strategy.feedback
         assert feedback is not None
         vectors, has = self.vectors
@@ -352,7 +405,7 @@ class EvidenceCollector:
             new = feedback(queries, pool)
             halves = vectors.copy()
             halves[rows] = round_moved(queries, new).astype(np.float16)
-        return self.rescore(candidates, halves)
+        return self.candidates(halves) if self.strategy.search_again else self.rescore(candidates, halves)
 
     def _make_pool(self, candidates: Candidates, fused: Fused, rows: Integers, queries: Floats) -> Pool:
         """The pool of the feedback: the best candidates with a vector of these rows, whose vectors are `queries`."""

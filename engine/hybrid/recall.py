@@ -47,10 +47,11 @@ from ..records.query import zone_of
 from ..search.explain import explainer_of
 from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
+from ..timing import Phases
 from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
-from .sources import query_vectors
+from .sources import has_texts, query_vectors
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 
@@ -75,8 +76,8 @@ class RecallCollector(EvidenceCollector):
     def served(self) -> str:
         names = [
             collector.lists[name].served
-            for passes in self._passes.values()
-            for collector in passes
+            for channel in self.strategy.channels
+            for collector in self._passes.get(channel.name, ())
             for name in collector.lists
         ]
         if self.strategy.dense and self.vectors[1].any():
@@ -196,10 +197,8 @@ class RecallCollector(EvidenceCollector):
             return query_vectors(self.batch.limit_to(rows), self.sources)
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:
-        if vectors is None and self.strategy.dense:
-            vectors = self.vectors[0]
         self._passes.clear()
-        lists = {channel.name: self.search_channel(channel, vectors) for channel in self.strategy.channels}
+        lists, vectors = self.search_channels(vectors)
         searched = [channel for channel in self.strategy.channels if isinstance(channel, _SEARCHED)]
         asked = {row for channel in searched for row in self._running(channel.name)}
         narrow = {row for row, route in self.routes.items() if self._filters and route.hints and row in asked}
@@ -223,9 +222,17 @@ class RecallCollector(EvidenceCollector):
         """Whether words and vectors search the hinted types alone (B042)."""
         return self.strategy.optimizer is not None and self.strategy.optimizer.filters
 
-    def search_channel(self, channel: AnyChannel, vectors: Halves | None) -> ChannelResults:
+    @property
+    def encodes(self) -> bool:
+        # What decides which channels run is worked out here, before two threads read it.
+        rows = {row for channel in self.strategy.dense for row in self._running(channel.name)}
+        return has_texts(self.batch, rows, self.sources)
+
+    def search_channel(
+        self, channel: AnyChannel, vectors: Halves | None, phases: Phases | None = None
+    ) -> ChannelResults:
         if isinstance(channel, _SEARCHED):
-            return self._search_rows(channel, self._running(channel.name), vectors, hinted=self._filters)
+            return self._search_rows(channel, self._running(channel.name), vectors, phases, hinted=self._filters)
         if isinstance(channel, Hinted):
             return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
         with self.phases(channel.name):
@@ -237,7 +244,13 @@ class RecallCollector(EvidenceCollector):
             return self._search_conversation(channel)
 
     def _search_rows(
-        self, channel: AnyChannel, rows: set[int], vectors: Halves | None, *, hinted: bool
+        self,
+        channel: AnyChannel,
+        rows: set[int],
+        vectors: Halves | None,
+        phases: Phases | None = None,
+        *,
+        hinted: bool,
     ) -> ChannelResults:
         """The list of a channel of words or vectors for these rows, among the hinted types (`hinted`) or among all."""
         changed = {}
@@ -248,7 +261,7 @@ class RecallCollector(EvidenceCollector):
         batch = self.batch.limit_to(rows, changed)
         collector = EvidenceCollector(batch, self.backend, self.sources, self.strategy, self.options, of=self)
         self._passes.setdefault(channel.name, []).append(collector)
-        return collector.search_channel(channel, vectors)
+        return collector.search_channel(channel, vectors, phases)
 
     def _make_padding(self) -> ChannelResults:
         """Lists of padding alone, as deep as the deepest row's."""

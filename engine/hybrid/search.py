@@ -7,6 +7,8 @@
              └─ dense ───┘        ▲            └─ feedback ─ new vectors ─┐
                                   └───────────── dense scores again ◄─────┘
 
+With `Strategy.search_again` dense channels search again instead, and the candidates are made anew.
+
 Each channel lists its best documents. The candidates of a query are all documents that some channel listed. Dense
 channels then score every candidate that has a vector, so that a fusion of scores compares like with like.
 """

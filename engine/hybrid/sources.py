@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,13 @@ def check_vectors(batch: Batch, sources: Sources) -> int:
             "or give each query its vector"
         )
     return dimension
+
+
+def has_texts(batch: Batch, rows: Collection[int], sources: Sources) -> bool:
+    """Whether the encoder is asked for the vector of one of these rows."""
+    if sources.encoder is None:
+        return False
+    return bool(_texts_of(batch, [row for row in rows if batch.queries[row].vector is None]))
 
 
 def _texts_of(batch: Batch, rows: Sequence[int]) -> dict[str, list[int]]:

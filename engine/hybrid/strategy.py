@@ -14,6 +14,7 @@ from typing import Any
 from ..errors import ParameterError
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
+from ..feedback.rm3 import RM3
 from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
 from ..fuse.fusion import check_channels, checked_table
 from ..locks import once
@@ -41,9 +42,17 @@ HINTS = "hints"
 
 @dataclass(frozen=True)
 class Lexical:
-    """BM25 over the record's text fields."""
+    """BM25 over the record's text fields.
+
+    With `rm3` the words of the first hits join the query, and it is searched again. That needs records' texts.
+    """
 
     name: str = BM25
+    rm3: RM3 | None = None
+
+    def __post_init__(self) -> None:
+        if self.rm3 is not None and not isinstance(self.rm3, RM3):
+            raise ParameterError(f"a lexical channel's rm3 must be an RM3, not {self.rm3!r}")
 
 
 @dataclass(frozen=True)
@@ -160,7 +169,12 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "conversation": Conversation,
     "hinted": Hinted,
 }
-_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank}
+_NESTED: dict[str, type[Any]] = {
+    "interaction": Interaction,
+    "approximate": Approximate,
+    "ranking": PageRank,
+    "rm3": RM3,
+}
 
 
 # Sources: E012.
@@ -169,7 +183,9 @@ class Strategy:
     """The channels of evidence, and how their lists become one.
 
     `fusion` makes one score of several channels. Without it there is one channel, whose scores are the answer's.
-    `feedback` moves the query vector by the first candidates, and scores the candidates' vectors again. `depth` is how
+    `feedback` moves the query vector by the first candidates, and scores the candidates' vectors again. With
+    `search_again` the moved vector is searched for instead, so records outside the first pool can be found: the answer
+    is that of the strategy without feedback for the moved vector. `depth` is how
     many candidates each channel lists, at least k; None: all that pass the query's filter. With `complete` a channel
     also ranks, behind its hits, the records that pass the filter and for which it has no score. Published protocols do
     so; it is for small namespaces. `optimizer` decides for each query which types of record to search and which
@@ -183,6 +199,7 @@ class Strategy:
     depth: int | None = DEPTH
     complete: bool = False
     optimizer: Optimizer | None = None
+    search_again: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -211,6 +228,10 @@ class Strategy:
             check_channels(self.fusion, names)
         if self.feedback is not None and not self.dense:
             raise ParameterError(f"strategy {self.name!r}: feedback moves a query vector, and no channel is dense")
+        if not isinstance(self.search_again, bool):
+            raise ParameterError(f"strategy {self.name!r}: search_again must be true or false")
+        if self.search_again and self.feedback is None:
+            raise ParameterError(f"strategy {self.name!r}: search_again needs feedback, which moves the query vector")
         if self.depth is not None and (
             isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
         ):
@@ -237,10 +258,18 @@ class Strategy:
         return (
             not others
             and (isinstance(first, (Lexical, Learned)) or (isinstance(first, Dense) and first.mode != "hnsw"))
-            and self.fusion is None
+            and (self.fusion is None or self.fades)
             and self.feedback is None
             and self.optimizer is None
         )
+
+    # Sources: C001.
+    @once
+    def fades(self) -> bool:
+        """Whether it is BM25 alone times a decay in time. Its list is then the best by that product."""
+        (first, *others) = self.channels
+        alone = not others and isinstance(first, Lexical) and first.rm3 is None
+        return alone and isinstance(self.fusion, Decay) and not self.complete and self.optimizer is None
 
     @once
     def recalls(self) -> bool:
@@ -304,6 +333,7 @@ class Strategy:
             "depth": self.depth,
             "complete": self.complete,
             "optimizer": None if self.optimizer is None else self.optimizer.to_dict(),
+            "search_again": self.search_again,
         }
 
     def __str__(self) -> str:
@@ -311,7 +341,7 @@ class Strategy:
         if self.fusion is not None:
             parts.append(f"fused by {self.fusion}")
         if self.feedback is not None:
-            parts.append(f"after {self.feedback}")
+            parts.append(f"after {self.feedback}{', searched again' if self.search_again else ''}")
         if self.optimizer is not None:
             parts.append("channels and types chosen by the query")
         return f"{self.name}: {', '.join(parts)}"
@@ -322,6 +352,8 @@ class Strategy:
 
 
 def _shown(channel: AnyChannel) -> str:
+    if isinstance(channel, Lexical) and channel.rm3 is not None:
+        return f"{channel.name} ({channel.rm3})"
     if not isinstance(channel, Dense):
         return channel.name
     parts = [str(channel.interaction), "" if channel.mode == "exact" else channel.mode, str(channel.approximate or "")]
@@ -388,6 +420,7 @@ STRATEGIES: dict[str, Strategy] = {
         _dense("dense-lme10", interaction=Interaction("lme", beta=10.0)),
         _dense("dense-int8", mode="int8"),
         _dense("dense-hnsw", mode="hnsw"),
+        Strategy("rm3", (Lexical(rm3=RM3()),)),
         Strategy("sparse", (Learned(),)),
         _hybrid("rrf", RRF()),
         _hybrid("score_rrf", ScoreRRF()),
@@ -396,6 +429,14 @@ STRATEGIES: dict[str, Strategy] = {
         _hybrid("minmax", MinMax()),
         Strategy("decay", (Lexical(),), Decay()),
         *_moved("softcentroid", "softcentroid"),
+        # A second search needs no deep pool: only the first hits move the query.
+        replace(_moved("softcentroid", "softcentroid")[0], name="softcentroid-second", depth=DEPTH, search_again=True),
+        replace(
+            _moved("softcentroid", "softcentroid")[1],
+            name="softcentroid-fused-second",
+            depth=DEPTH,
+            search_again=True,
+        ),
         *_moved("softcentroid-iterated", "softcentroid-2"),
         *_moved("rocchio", "rocchio"),
         *_moved("rocchio-floor", "rocchio-floor"),

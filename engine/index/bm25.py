@@ -47,7 +47,8 @@ SCALE = float(1 << QUANTUM_BITS)
 METHODS = ("lucene", "robertson", "robertson_floor0", "okapi", "bm25l", "bm25+")
 """The methods for texts."""
 DOT = "dot"
-MAX_IMPACT = (1 << 16) - 1
+MAX_IMPACT = (1 << 26) - 1
+"""The largest frequency of `dot`."""
 QUERY_TF = ("count", "unique")
 INT32_MAX = (1 << 31) - 1
 OKAPI_EPSILON = 0.25

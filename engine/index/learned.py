@@ -23,6 +23,10 @@ most one query; the largest error is .012 of a score of 95. With steps of 2**-8,
 expansions by random terms, which make many near-ties, steps of 2**-10 change two queries and steps of 2**-12 still
 change one. Finer steps would lose two advantages. SPLADE's weights, which are below 4, fit the 12 bits that a word on a
 device has for a frequency. The sums of queries of hundreds of terms fit int32.
+
+Published impact indexes hold integers: 8 bits, or weights times 100. Those are multiples of the step, so their scores
+are the exact products. A document's integer is below 2**26, and the integers of a query add up to less than 2**27. So
+every sum is below 2**53: int64 holds it with room, and float64 holds the score without rounding.
 """
 
 from __future__ import annotations
@@ -33,24 +37,26 @@ from itertools import chain
 
 import numpy as np
 
-from ..arrays import Integers
+from ..arrays import Integers, ranges
 from ..errors import QueryError, RecordError
+from ..records.term_weights import TermWeights, WeightRows
 from ..text.vocabulary import Vocabulary
 from .bm25 import BM25, DOT, MAX_IMPACT
 from .columns import Columns, Ids
-from .segment import Segment, nested_segment
+from .segment import Segment, nested_segment, numbered_segment
 
 IMPACTS = BM25(method=DOT)
 """The scoring of snapshots of such segments."""
 
 DOCUMENT_STEP = QUERY_STEP = 2.0**-10
 """The value of one unit of a document's integer weight and of a query's."""
-MAX_MULTIPLICITY = 1 << 20
+MAX_MULTIPLICITY = (1 << 27) - 1
+"""What the integer weights of a query may add up to."""
 SCORE_UNIT = DOCUMENT_STEP * QUERY_STEP
 """The value of one unit of a sum: a power of two, so that a score is exact."""
 
-MAX_DOCUMENT_WEIGHT = MAX_IMPACT * DOCUMENT_STEP  # 63.999
-MAX_QUERY_WEIGHT = MAX_MULTIPLICITY * QUERY_STEP  # 1024
+MAX_DOCUMENT_WEIGHT = MAX_IMPACT * DOCUMENT_STEP  # 65,535.999
+MAX_QUERY_WEIGHT = MAX_MULTIPLICITY * QUERY_STEP  # 131,071.999
 
 _NUMBERS = (int, float, np.integer, np.floating)
 
@@ -64,7 +70,7 @@ def fault(weight: object, largest: float) -> str | None:
     except OverflowError:  # an integer beyond float64
         number = math.inf
     # NaN fails every comparison.
-    return None if 0.0 <= number <= largest else f"must lie in [0, {largest:g}], not {weight!r}"
+    return None if 0.0 <= number <= largest else f"must lie in [0, {largest:,.3f}], not {weight!r}"
 
 
 def quantize(weight: float, step: float = DOCUMENT_STEP) -> int:
@@ -83,6 +89,8 @@ def build_learned(
     negative, not finite or above `MAX_DOCUMENT_WEIGHT`, and for a term that is not a string or cannot be stored; the
     vocabulary is then unchanged.
     """
+    if (matrix := _matrix_of(weights)) is not None:
+        return _build_from_rows(matrix, weights, vocabulary, ids, columns)
     maps: list[Mapping[str, float]] = [{} if weight_map is None else weight_map for weight_map in weights]
     documents = np.repeat(np.arange(len(maps)), np.fromiter(map(len, maps), np.int64, len(maps)))
     names = list(chain.from_iterable(maps))
@@ -113,6 +121,45 @@ def build_learned(
     return nested_segment(names, documents, impacts, vocabulary, ids, columns)
 
 
+def _matrix_of(weights: Sequence[Mapping[str, float] | None]) -> WeightRows | None:
+    """The matrix that holds all of these weights; None if there is no such matrix."""
+    matrices = {id(one.matrix): one.matrix for one in weights if isinstance(one, TermWeights)}
+    if len(matrices) != 1 or not all(isinstance(one, TermWeights) or not one for one in weights):
+        return None
+    (matrix,) = matrices.values()
+    return matrix
+
+
+def _build_from_rows(
+    matrix: WeightRows,
+    weights: Sequence[Mapping[str, float] | None],
+    vocabulary: Vocabulary,
+    ids: Ids,
+    columns: Columns,
+) -> Segment:
+    """As `build_learned`, for rows of one matrix, without an object for each posting."""
+    rows = np.array([one.row if isinstance(one, TermWeights) else -1 for one in weights], dtype=np.int64)
+    starts = matrix.starts[rows]
+    # Row -1 stands for no weights, so its length is 0 whatever lies at its place.
+    lengths = np.where(rows >= 0, matrix.starts[rows + 1] - starts, 0)
+    places = ranges(starts, lengths)
+    documents = np.repeat(np.arange(len(rows)), lengths)
+    values = matrix.values[places].astype(np.float64)
+    heavy = np.flatnonzero(values > MAX_DOCUMENT_WEIGHT)
+    if len(heavy):
+        first = int(heavy[0])
+        term, problem = matrix.names[matrix.columns[places[first]]], fault(float(values[first]), MAX_DOCUMENT_WEIGHT)
+        raise RecordError(f"the weight of {term!r} {problem}", record_id=ids.strings[int(documents[first])])
+    impacts = np.rint(values / DOCUMENT_STEP).astype(np.int64)
+    nonzero = np.flatnonzero(impacts)
+    used, positions = np.unique(matrix.columns[places[nonzero]], return_inverse=True)
+    names = [str(matrix.names[column]) for column in used.tolist()]
+    for name in sorted(set(names).difference(vocabulary.ids)):
+        vocabulary.add(name)
+    numbers = np.fromiter(map(vocabulary.ids.__getitem__, names), np.int64, len(names))
+    return numbered_segment(numbers[positions.reshape(-1)], documents[nonzero], impacts[nonzero], ids, columns)
+
+
 def _quantize_all(weights: Sequence[float]) -> Integers | None:
     """`quantize` of each of these weights of documents; None if one has a `fault`."""
     weight_types = set(map(type, weights))
@@ -132,14 +179,21 @@ def query_terms(weights: Mapping[str, float], vocabulary: Vocabulary) -> tuple[l
     them.
 
     Terms that no document ever had, weights of 0 and those that round to 0 are left out. Raises `QueryError` for a
-    weight that is not a number, negative, not finite or above `MAX_QUERY_WEIGHT`.
+    weight that is not a number, negative, not finite or above `MAX_QUERY_WEIGHT`, and for weights that add up to more
+    than that, whether or not a document has their terms.
     """
-    terms, integers = [], []
+    terms, integers, total = [], [], 0
     for term, weight in weights.items():
         if (problem := fault(weight, MAX_QUERY_WEIGHT)) is not None:
             raise QueryError(f"the weight of the query's term {term!r} {problem}")
         number, integer = vocabulary.ids.get(term), quantize(weight, QUERY_STEP)
+        total += integer
         if integer and number is not None:
             terms.append(number)
             integers.append(integer)
+    if total > MAX_MULTIPLICITY:
+        raise QueryError(
+            f"the weights of a query add up to {total * QUERY_STEP:,.3f}, and sums are exact up to "
+            f"{MAX_QUERY_WEIGHT:,.3f}; divide all of them by the same number, which keeps the order"
+        )
     return terms, integers

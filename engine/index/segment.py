@@ -314,6 +314,13 @@ def nested_segment(
     for name in sorted(set(names).difference(vocabulary.ids)):
         vocabulary.add(str(name))
     numbers = np.fromiter(map(vocabulary.ids.__getitem__, names), np.int64, len(names))
+    return numbered_segment(numbers, documents, frequencies, ids, columns)
+
+
+def numbered_segment(
+    numbers: Integers, documents: Integers, frequencies: Integers, ids: Ids, columns: Columns
+) -> Segment:
+    """As `nested_segment`, for terms that are `numbers` of the vocabulary."""
     order = np.argsort(numbers << 32 | documents)
     numbers = numbers[order]
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))

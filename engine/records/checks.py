@@ -10,10 +10,15 @@ import numpy as np
 
 from ..errors import ParameterError
 from ..moments import to_span
+from .term_weights import TermWeights
 
 
-def checked_weights(weights: object) -> dict[str, float]:
-    """A copy of term weights, as a dictionary. Raises `ValueError`; the caller adds what the weights belong to."""
+def checked_weights(weights: object) -> Mapping[str, float]:
+    """A copy of term weights, as a dictionary; `TermWeights` as they are, which are checked and never change. Raises
+    `ValueError`; the caller adds what the weights belong to.
+    """
+    if type(weights) is TermWeights:
+        return weights
     if not isinstance(weights, Mapping):
         raise ValueError(f"must map terms to numbers, not {type(weights).__name__}")
     for term, weight in weights.items():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain, repeat
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
@@ -60,23 +62,31 @@ def search_lists(
     phases: Phases,
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
+    expanded: Mapping[int, Mapping[int, int]] | None = None,
+    steps: int = 1,
 ) -> RetrieverResults:
-    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row."""
+    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row.
+
+    `expanded` gives the terms of each row's BM25 in place of its words: how many `steps` of a weight of 1 each counts.
+    """
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
-        words = (
-            analyse_queries(memory, [batch.queries[row] for row in rows])
-            if learned is None
-            else _number_weights(memory, [learned.get(row, {}) for row in rows])
-        )
+        units = np.full(len(batch), 1.0 / SCALE)
+        if expanded is not None:
+            words, units = _weigh_terms([expanded.get(row, {}) for row in rows]), units / steps
+        elif learned is None:
+            words = analyse_queries(memory, [batch.queries[row] for row in rows])
+        else:
+            words, units[rows] = _number_weights(memory, [learned.get(row, {}) for row in rows])
     with phases("plan"):
         corpora: dict[Corpus, tuple[Snapshot, Integers | None]] = {
             # Learned weights need no statistics, so a corpus of filtered records makes no difference here.
             corpus: _corpus(corpus) if learned is None else (corpus[0].learned, None)
             for corpus in batch.rows_of
         }
-        plans = _make_plans(batch, {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}, depths, words)
+        snapshots = {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}
+        plans = _make_plans(batch, snapshots, depths, words, learned=learned is not None)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -87,11 +97,10 @@ def search_lists(
             phases=phases if options.timing else None,
         )
     with phases("convert"):
-        unit = 1.0 / SCALE if learned is None else SCORE_UNIT
-        scores = quanta.astype(np.float64) * unit
+        scores = quanta.astype(np.float64) * units[:, None]
         for corpus, plan in plans.items():
             decayed = plan.rows[plan.rates > 0]
-            scores[decayed] = quanta[decayed].view(np.float64) * unit
+            scores[decayed] = quanta[decayed].view(np.float64) * units[decayed, None]
             numbers = corpora[corpus][1]
             if numbers is not None:
                 hits = documents[plan.rows]
@@ -108,12 +117,17 @@ def plan_batch(batch: Batch) -> Mapping[Corpus, Plan]:
 
 
 def _make_plans(
-    batch: Batch, snapshots: Mapping[Corpus, Snapshot], depths: Mapping[int, int], words: Words
+    batch: Batch,
+    snapshots: Mapping[Corpus, Snapshot],
+    depths: Mapping[int, int],
+    words: Words,
+    *,
+    learned: bool = False,
 ) -> dict[Corpus, Plan]:
     plans = {}
     first = 0
     for corpus, rows in batch.rows_of.items():
-        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)))
+        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)), learned)
         plans[corpus] = plan_of(snapshots[corpus], requests)
         first += len(rows)
     return plans
@@ -124,7 +138,7 @@ class Words(NamedTuple):
 
     terms: npt.NDArray[np.int32]  # [terms] vocabulary ids
     offsets: Integers  # [queries + 1]
-    weights: Integers | None  # [terms] learned weights; None for the terms of BM25
+    weights: Integers | None  # [terms] weights; None where each term counts once
 
     def slice(self, first: int, last: int) -> Words:
         """The terms of the queries from `first` to `last`, `last` excluded."""
@@ -153,13 +167,41 @@ def analyse_queries(memory: MemoryState, queries: Sequence[Query]) -> Words:
     return Words(np.concatenate([terms, given_terms])[ranges(starts, lengths)], offsets_of(lengths), None)
 
 
-def _number_weights(memory: MemoryState, weights: Sequence[Mapping[str, float]]) -> Words:
-    """The learned terms of queries with these weights. Raises as `query_terms`."""
+def _number_weights(
+    memory: MemoryState, weights: Sequence[Mapping[str, float]]
+) -> tuple[Words, npt.NDArray[np.float64]]:
+    """(the learned terms of queries with these weights, the value of one unit of each query's sums). Raises as
+    `query_terms`.
+
+    A power of two that divides all weights of a query goes into its unit. So the sums of queries whose weights are
+    integers fit int32, which the compiled loops need.
+    """
     numbered = [query_terms(query_weights, memory.weight_terms) for query_weights in weights]
-    return Words(
+    integers = [quanta for _, quanta in numbered]
+    factors = [_power_of_two_in(quanta) for quanta in integers]
+    words = Words(
         np.array([term for terms, _ in numbered for term in terms], dtype=np.int32),
         offsets_of([len(terms) for terms, _ in numbered]),
-        np.array([quantum for _, quanta in numbered for quantum in quanta], dtype=np.int64),
+        np.array(
+            [quantum // factor for quanta, factor in zip(integers, factors, strict=True) for quantum in quanta],
+            dtype=np.int64,
+        ),
+    )
+    return words, SCORE_UNIT * np.array(factors, dtype=np.float64)
+
+
+def _power_of_two_in(integers: Sequence[int]) -> int:
+    """The largest power of two that divides all of these, 1 for none. All are above 0."""
+    bits = reduce(or_, integers, 0)
+    return bits & -bits or 1
+
+
+def _weigh_terms(weights: Sequence[Mapping[int, int]]) -> Words:
+    """The terms, by number, and the weights of queries."""
+    return Words(
+        np.array([term for own in weights for term in own], dtype=np.int32),
+        offsets_of([len(own) for own in weights]),
+        np.array([weight for own in weights for weight in own.values()], dtype=np.int64),
     )
 
 
@@ -172,13 +214,15 @@ def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tupl
     return (terms, offsets) if known.all() else (terms[known], offsets_of(known)[offsets])
 
 
-def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
+def _make_requests(
+    batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words, learned: bool
+) -> Requests:
     """The requests of these rows, which are all of one corpus; a plan is made of them."""
     shared = {id(distinct): distinct for distinct in (batch.asked[row].settings for row in rows)}
     numbers = {identity: number for number, identity in enumerate(shared)}
     settings = tuple(shared.values())
-    weighted = None
-    if words.weights is not None:
+    weighted = None if words.weights is None else np.ones(len(rows), dtype=np.bool_)
+    if learned:
         accepted = batch.asked[rows[0]].corpus[1]
         # A half-life decays BM25 alone. Learned weights need no statistics, so the filter that makes up a corpus is an
         # ordinary filter here.
@@ -186,7 +230,6 @@ def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int],
             QuerySettings(bm25.filter if accepted is EVERYTHING else accepted, bm25.since, bm25.until)
             for bm25 in settings
         )
-        weighted = np.ones(len(rows), dtype=np.bool_)
     return Requests(
         rows=np.array(rows, dtype=np.int64),
         k=np.array([depths[row] for row in rows], dtype=np.int64),

@@ -75,7 +75,7 @@ def encode(record: Record) -> EncodedRecord:
     if record.passages is not None:
         parts.append(f',"passages":{JSON.encode(record.passages)}')
     if record.weights is not None:
-        parts.append(f',"weights":{JSON.encode(record.weights)}')
+        parts.append(f',"weights":{JSON.encode(dict(record.weights.items()))}')
     if record.entities is not None:
         parts.append(f',"entities":{JSON.encode(record.entities)}')
     if record.relations is not None:

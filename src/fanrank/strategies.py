@@ -3,6 +3,7 @@
 from . import _public
 from .engine.feedback.pool import Feedback
 from .engine.feedback.registry import feedback_of
+from .engine.feedback.rm3 import RM3
 from .engine.fuse import RRF, AgentRRF, Boosted, Decay, MinMax, ScoreRRF, ZScore
 from .engine.fuse.candidates import Candidates, Fused
 from .engine.fuse.fusion import Fusion
@@ -14,6 +15,7 @@ from .engine.vectors.index_options import Approximate
 from .engine.vectors.interaction import Interaction
 
 __all__ = [
+    "RM3",
     "RRF",
     "STRATEGIES",
     "AgentRRF",

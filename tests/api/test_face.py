@@ -45,8 +45,8 @@ THEMES = {
     "scopes": "Filter Listing Namespace Occasion When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Approximate Boosted Candidates CheckedReranker Conversation CrossEncoderReranker Decay "
-        "Dense Feedback Fused Fusion Graph Hinted Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker "
-        "ScoreRRF Temporal ZScore feedback_of"
+        "Dense Feedback Fused Fusion Graph Hinted Interaction Learned Lexical MinMax Optimizer PageRank RM3 RRF "
+        "Reranker ScoreRRF Temporal ZScore feedback_of"
     ),
     "text": "ANALYZERS METHODS Analyzer get_analyzer",
 }
@@ -82,6 +82,7 @@ SMALL = [
     fr.strategies.MinMax(),
     fr.strategies.Optimizer(),
     fr.strategies.PageRank(),
+    fr.strategies.RM3(),
     fr.strategies.RRF(),
     fr.strategies.ScoreRRF(),
     fr.strategies.Temporal(),

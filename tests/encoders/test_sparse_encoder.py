@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from support import tiny_models
 
 from fanrank.engine.encoders.sparse import SparseSentenceEncoder, weights_of
 from fanrank.engine.errors import EncoderError, MissingExtraError, ParameterError
+from fanrank.engine.records.record import Record
 
 WEIGHTS = st.one_of(st.just(0.0), st.floats(0.0, 1e6, width=32))
 
@@ -78,6 +81,51 @@ def test_numbers_of_other_types() -> None:
     assert weights_of(np.zeros((0, 4))) == []
 
 
+def test_rows_look_like_dictionaries() -> None:
+    first, second, third = weights_of(np.array([[1.5, 0.0, 2.0], [0.0, 3.0, 0.0], [0.0, 0.0, 0.0]]), ["a", "b", "c"])
+    assert (first, len(first), list(first), repr(first)) == (
+        {"a": 1.5, "c": 2.0},
+        2,
+        ["a", "c"],
+        "{'a': 1.5, 'c': 2.0}",
+    )
+    assert (first["c"], first.get("b"), first.get("d"), "b" in second, "a" in second) == (2.0, None, None, True, False)
+    assert not third
+    for copied in (pickle.loads(pickle.dumps(first)), copy.deepcopy(first)):
+        assert copied == first
+        assert type(copied) is dict
+    record = Record("r", "", weights=first)
+    assert record.weights is first
+    assert record == Record("r", "", weights={"a": 1.5, "c": 2.0})
+
+
+def test_rows_share_one_copy_of_the_matrix() -> None:
+    scipy = pytest.importorskip("scipy.sparse")
+    torch = pytest.importorskip("torch")
+    made = np.ones((200, 50), dtype=np.float32)
+    for matrix in (
+        made,
+        scipy.csr_matrix(made),
+        torch.from_numpy(made.copy()),
+        torch.from_numpy(made.copy()).to_sparse(),
+    ):
+        rows = weights_of(matrix)
+        arrays = {id(own.matrix): own.matrix for own in rows}  # type: ignore[attr-defined]
+        (held,) = arrays.values()
+        assert held.columns.nbytes + held.values.nbytes == 8 * 10_000
+        # What the caller does to the matrix afterwards does not reach the rows.
+        (
+            matrix.data
+            if scipy.issparse(matrix)
+            else matrix.values()
+            if matrix is not made and matrix.is_sparse
+            else matrix
+        )[:] = 7.0
+        assert rows[3]["4"] == 1.0
+        made[:] = 1.0
+    assert weights_of(np.ones((1, 1)))[0].matrix.values.dtype == np.float64  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("bad", [-0.5, math.nan, math.inf, -math.inf])
 def test_a_weight_that_is_none_is_named(bad: float) -> None:
     matrix = np.array([[1.0, 0.0, 2.0], [0.0, bad, 1.0]])
@@ -99,6 +147,7 @@ def test_a_weight_that_is_none_is_named(bad: float) -> None:
         ([[1.0, 2.0]], ["a"], "2 columns, but there are 1 names"),
         ([[1.0, 2.0]], ["a", "a"], "no two alike"),
         ([[1.0, 2.0]], ["a", 1], "strings"),
+        ([[1.0, 2.0]], ["a", "\ud800"], "lone surrogate"),
     ],
 )
 def test_matrices_that_are_none(matrix: Any, names: Any, message: str) -> None:

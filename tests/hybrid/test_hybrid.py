@@ -180,6 +180,10 @@ class Plain:
                 scores[channel.name] = self.similarities(self.vector, kind)
             else:
                 scores[channel.name] = self.bm25 if isinstance(channel, Lexical) else self.products()
+        if strategy.name == "decay":
+            # The best by the formula, over all records.
+            total = {number: score * self.fading(self.live[number]) for number, score in self.bm25.items()}
+            return [(self.live[number].id, total[number]) for number in ranked(total, k)]
         lists = {name: ranked(own, depth) for name, own in scores.items()}
         candidates = sorted({number for own in lists.values() for number in own})
         # Within its depth alone: beyond it BM25 counts as 0.
@@ -194,7 +198,9 @@ class Plain:
                 nearest = [centroid(self.live[number]) for number in first]
                 vector = softened(self.vector, nearest, [cosine(own, self.vector) for own in nearest])
                 scores["dense"] = self.similarities(vector, kind)
-                lists["dense"] = ranked({number: scores["dense"][number] for number in lists["dense"]}, depth)
+                pool = scores["dense"] if strategy.search_again else lists["dense"]
+                lists["dense"] = ranked({number: scores["dense"][number] for number in pool}, depth)
+                candidates = sorted({number for own in lists.values() for number in own})
                 total = self.combine(strategy, candidates, lists, scores)
         return [(self.live[number].id, total[number]) for number in ranked(total, k)]
 
@@ -206,8 +212,6 @@ class Plain:
         scores: dict[str, dict[int, float]],
     ) -> dict[int, float]:
         name = "minmax" if strategy.name == "softcentroid-fused" else strategy.name
-        if name == "decay":
-            return {number: scores["bm25"][number] * self.fading(self.live[number]) for number in candidates}
         if strategy.fusion is None:
             ((channel, own),) = lists.items()
             return {number: scores[channel][number] for number in own}
@@ -285,10 +289,18 @@ COMPARED = (
 
 @pytest.mark.parametrize("name", COMPARED)
 @settings(max_examples=40, deadline=None)
-@given(history=histories(), batch=st.lists(queries(), max_size=4), depth=st.sampled_from([None, 1, 3, 100]))
-def test_strategies_are_the_plain_ones(name: str, history: Any, batch: list[fr.Query], depth: int | None) -> None:
+@given(
+    history=histories(),
+    batch=st.lists(queries(), max_size=4),
+    depth=st.sampled_from([None, 1, 3, 100]),
+    again=st.booleans(),
+)
+def test_strategies_are_the_plain_ones(
+    name: str, history: Any, batch: list[fr.Query], depth: int | None, again: bool
+) -> None:
     live = live_of(history)
-    strategy = replace(STRATEGIES[name], depth=depth)
+    named = STRATEGIES[name]
+    strategy = replace(named, depth=depth, search_again=again and named.feedback is not None)
     engine = filled(engine_of(backend="numpy"), history)
     hits = engine.search(batch, 5, strategy=strategy)
     for position, query in enumerate(batch):

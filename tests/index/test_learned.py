@@ -32,7 +32,7 @@ from fanrank.engine.index.masks import EVERYTHING, CompiledFilter, compile_filte
 from fanrank.engine.index.segment import Segment, merge_segments  # noqa: E402
 from fanrank.engine.index.snapshot import Place, Snapshot  # noqa: E402
 from fanrank.engine.metrics.ranking import per_query  # noqa: E402
-from fanrank.engine.plan.plan import Plan, Request, make_plan  # noqa: E402
+from fanrank.engine.plan.plan import Plan, Request, make_plan, plan_of  # noqa: E402
 from fanrank.engine.text.vocabulary import Vocabulary  # noqa: E402
 
 SCHEMA = Schema.of(None)
@@ -195,7 +195,7 @@ def test_a_posting_contributes_its_frequency() -> None:
 
 def test_quantize() -> None:
     assert learned.DOCUMENT_STEP * 1024 == 1.0
-    assert [learned.quantize(w / 1024) for w in (0.0, 0.5, 0.51, 1.5, 2.5, 65_535)] == [0, 0, 1, 2, 2, MAX_IMPACT]
+    assert [learned.quantize(w / 1024) for w in (0.0, 0.5, 0.51, 1.5, 2.5, MAX_IMPACT)] == [0, 0, 1, 2, 2, MAX_IMPACT]
     assert learned.quantize(np.float32(1.1)) == 1126
     # log1p(relu(logit)) below 4 (A105) fits the 12 bits of a word on a device.
     assert learned.quantize(math.log1p(53.0)) <= 4095
@@ -216,7 +216,7 @@ def test_a_whole_batch_is_quantized_as_its_weights(weights: list[float]) -> None
 def test_the_segment() -> None:
     vocabulary = Vocabulary(["dog"])
     own = build_learned(
-        [{"dog": 0.25, "cat": 1.5, "ant": 0.0001}, None, {"dog": 1.5, "bee": 63.9990234375}, {}],
+        [{"dog": 0.25, "cat": 1.5, "ant": 0.0001}, None, {"dog": 1.5, "bee": 65_535.9990234375}, {}],
         vocabulary,
         Ids.of(["a", "b", "c", "d"]),
         Columns.of([fr.Record(name, "") for name in "abcd"], SCHEMA, {n: Vocabulary() for n in SCHEMA.categories}),
@@ -245,11 +245,11 @@ def test_nothing_held() -> None:
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        (-0.5, r"must lie in \[0, 63.999\], not -0.5"),
+        (-0.5, r"must lie in \[0, 65,535.999\], not -0.5"),
         (math.nan, "must lie in .*, not nan"),
         (math.inf, "must lie in .*, not inf"),
-        (64.0, "must lie in .*, not 64.0"),
-        (np.float16(64.0), "must lie in"),
+        (65_536.0, "must lie in .*, not 65536.0"),
+        (np.float32(65_536.0), "must lie in"),
         (10**400, "must lie in"),
         ("2", "must be a number, not '2'"),
         (None, "must be a number, not None"),
@@ -260,11 +260,11 @@ def test_weights_that_cannot_be_held(weight: Any, message: str) -> None:
     with pytest.raises(fr.errors.RecordError, match=f"id 'r1': the weight of 'b' {message}"):
         Corpus([[{"a": 1.0}, {"a": 2.0, "b": weight}]])
     vocabulary = Vocabulary(["b"])
-    if weight not in (64.0, 10**400):
+    if weight not in (65_536.0, 10**400):
         with pytest.raises(fr.errors.QueryError, match=r"the weight of the query's term 'b' must "):
             query_terms({"a": 1.0, "b": weight}, vocabulary)
-    with pytest.raises(fr.errors.QueryError, match=r"must lie in \[0, 1024\], not 1024.1"):
-        query_terms({"b": 1024.1}, vocabulary)
+    with pytest.raises(fr.errors.QueryError, match=r"must lie in \[0, 131,071.999\], not 131072"):
+        query_terms({"b": 131_072}, vocabulary)
 
 
 @pytest.mark.parametrize(("term", "message"), [(7, "must be a string, not 7"), ("\ud800", "lone surrogate")])
@@ -282,6 +282,16 @@ def test_query_terms() -> None:
     weights = {"a": 1.5, "unknown": 3.0, "b": 0.0004, np.str_("b"): 1024.0}
     assert query_terms(weights, vocabulary) == ([1, 0], [1536, 1 << 20])
     assert query_terms({"a": 0.0, "b": 0.0004}, vocabulary) == ([], [])
+
+
+def test_weights_of_a_query_that_add_up_to_too_much() -> None:
+    vocabulary = Vocabulary(["a"])
+    most = learned.MAX_QUERY_WEIGHT
+    assert query_terms({"a": most}, vocabulary) == ([0], [learned.MAX_MULTIPLICITY])
+    # Terms that no document has count too: else a write could make a query fail.
+    with pytest.raises(fr.errors.QueryError, match=r"add up to 131,072.000, and sums are exact up to 131,071.999"):
+        query_terms({"a": most, "unknown": 2.0**-10}, vocabulary)
+    assert MAX_IMPACT * learned.MAX_MULTIPLICITY < 1 << 53
 
 
 # Query weights in plans.
@@ -336,11 +346,16 @@ def test_where_int32_ends(name: str) -> None:
 
 NAMES = [f"t{number}" for number in range(12)]
 # Few values, so that ties are common, among them the largest and one that rounds to 0.
-some_weight = st.sampled_from([0.0004, 1 / 1024, 0.25, 0.5, 1.0, 1.0, 3.999, 63.9990234375]) | st.floats(0.0, 4.0)
+LARGEST = learned.MAX_DOCUMENT_WEIGHT
+some_weight = st.sampled_from([0.0004, 1 / 1024, 0.25, 0.5, 1.0, 1.0, 3.999, 64.0, 255.0, LARGEST]) | st.floats(
+    0.0, 4.0
+)
 document = st.dictionaries(st.sampled_from(NAMES), some_weight, max_size=6) | st.none()
 parts = st.lists(st.lists(document, max_size=25), min_size=1, max_size=3)
 query = st.dictionaries(
-    st.sampled_from([*NAMES, "unknown"]), st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.25, 1024.0]) | st.floats(0.0, 5.0)
+    st.sampled_from([*NAMES, "unknown"]),
+    # Thirteen of the largest stay below the limit of a query.
+    st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.25, 255.0, 10_000.0, 10_000.0009765625]) | st.floats(0.0, 5.0),
 )
 queries = st.lists(
     st.tuples(
@@ -429,6 +444,98 @@ def test_merged_equals_built_at_once(documents: list[list[Weights | None]]) -> N
     for name in ("terms", "offsets", "documents", "lengths"):
         assert getattr(merged, name).tolist() == getattr(at_once, name).tolist()
     assert merged.frequencies().tolist() == at_once.frequencies().tolist()
+
+
+# Published impact indexes: integers of 8 bits, or weights times 100, given as matrices.
+
+
+def published(rng: np.random.Generator, documents: int, queries: int, kind: str) -> tuple[Any, Any]:
+    """(documents, queries) as float32 matrices of integers."""
+    made = []
+    for rows, terms, most in ((documents, 20, 255), (queries, 8, 60)):
+        weights = sparse.random(rows, 80, terms / 80, "csr", np.float32, rng)
+        weights.data = np.ceil(weights.data * most if kind == "8 bits" else np.log1p(weights.data * 50) * 100)
+        made.append(weights.astype(np.float32))
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("kind", ["8 bits", "times 100"])
+@pytest.mark.parametrize("name", [*CPU, *DEVICES])
+def test_published_indexes_score_as_the_product(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(name)
+    documents, asked = published(np.random.default_rng(11), 200, 4 if name == "triton" else 12, kind)
+    engine = fr.Engine(backend=name)
+    held = [fr.Record(f"d{n}", "", weights=own) for n, own in enumerate(fr.encoders.weights_of(documents))]
+    for start in range(0, 200, 70):
+        engine.add(held[start : start + 70])
+    plans: list[Plan] = []
+    monkeypatch.setattr("fanrank.engine.search.lexical.plan_of", lambda *own: plans.append(plan_of(*own)) or plans[-1])
+    queries = [fr.Query("", weights=own) for own in fr.encoders.weights_of(asked)]
+    hits = engine.search(queries, k=200, strategy="sparse")
+    product = (asked.astype(np.float64) @ documents.astype(np.float64).T).toarray()
+    for scores, exact, count, found in zip(hits.scores, product, hits.counts, hits.documents, strict=True):
+        order = np.lexsort((np.arange(200), -exact))[: np.count_nonzero(exact)]
+        assert count == len(order)
+        assert found[:count].tolist() == order.tolist()
+        assert (scores[:count] == exact[order]).all()
+    # The factor 2**10 of the queries' integers goes into the unit, so their sums stay in int32 and on the fast path.
+    assert not any(plan.large.any() for plan in plans)
+
+
+def test_a_query_of_integers_and_one_of_real_numbers_share_a_batch() -> None:
+    engine = fr.Engine.from_records([fr.Record("a", "", weights={"x": 200.0, "y": 0.5}), fr.Record("b", "")])
+    weights = [{"x": 3.0}, {"x": 0.125, "y": 1.0}, {"y": 2.0**-10}, {}, {"z": 7.0}, {"x": 1024.0, "y": 2.0**-10}]
+    hits = engine.search([fr.Query("", weights=own) for own in weights], k=1, strategy="sparse")
+    expected = [600.0, 25.5, 2.0**-11, -math.inf, -math.inf, 204_800.0 + 2.0**-11]
+    assert hits.scores[:, 0].tolist() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.dictionaries(st.integers(0, 9), some_weight, max_size=6), min_size=1, max_size=12),
+    none=st.sets(st.integers(0, 11)),
+    known=st.lists(st.sampled_from("bdfhj"), unique=True),
+)
+def test_rows_of_a_matrix_become_the_segment_of_their_dictionaries(
+    rows: list[dict[int, float]], none: set[int], known: list[str]
+) -> None:
+    dense = np.zeros((len(rows), 10))
+    for row, own in enumerate(rows):
+        dense[row, list(own)] = list(own.values())
+    given_rows = fr.encoders.weights_of(sparse.csr_matrix(dense), [*"jihgfedcba"])
+    as_rows = [None if n in none else own for n, own in enumerate(given_rows)]
+    as_dicts = [None if own is None else dict(own) for own in as_rows]
+    first, second = Vocabulary(known), Vocabulary(known)
+    ids = Ids.of([f"r{n}" for n in range(len(rows))])
+    columns = Columns(len(rows), {}, {})
+    one, other = (build_learned(own, v, ids, columns) for own, v in ((as_rows, first), (as_dicts, second)))
+    assert first.strings == second.strings
+    for name in ("terms", "offsets", "documents", "impact_classes", "class_frequencies", "lengths"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist(), name
+        assert getattr(one, name).dtype == getattr(other, name).dtype, name
+    # A row beside a dictionary, or rows of two matrices, take the other way.
+    if len(as_rows) > 1:
+        mixed = [*as_rows[:-1], {"a": 1.0}]
+        plain = build_learned([own and dict(own) for own in mixed], Vocabulary(), ids, columns)
+        assert build_learned(mixed, Vocabulary(), ids, columns).frequencies().tolist() == plain.frequencies().tolist()
+
+
+def test_a_row_that_cannot_be_held() -> None:
+    engine = fr.Engine()
+    rows = fr.encoders.weights_of(np.array([[1.0, 2.0], [3.0, 65_536.0]]), ["a", "b"])
+    with pytest.raises(fr.errors.RecordError, match=r"id 'r1': the weight of 'b' must lie in \[0, 65,535.999\], not 6"):
+        engine.add([fr.Record(f"r{n}", "", weights=own) for n, own in enumerate(rows)])
+    assert engine.search([fr.Query("", weights={"a": 1.0})], k=1, strategy="sparse").counts.tolist() == [0]
+
+
+def test_rows_on_disk_and_back(tmp_path: Path) -> None:
+    rows = fr.encoders.weights_of(np.array([[100.0, 0.25], [0.0, 250.0]], dtype=np.float32), ["a", "b"])
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([fr.Record(f"r{n}", "", weights=own) for n, own in enumerate(rows)])
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        assert [dict(engine.get(name).weights) for name in ("r0", "r1")] == [{"a": 100.0, "b": 0.25}, {"b": 250.0}]
+        hits = engine.search([fr.Query("", weights={"b": 2.0})], k=2, strategy="sparse")
+        assert hits.scores.tolist() == [[500.0, 0.5]]
 
 
 # At the size of SciFact.

@@ -162,6 +162,7 @@ BORDERS: dict[str, Border] = {
     "MAX_CACHED_TOKENS": Border("engine.text.vocabulary:TermIndexer", "Tokens kept before the cache begins anew."),
     "grammar.WORD": Border("engine.text.time_expressions.grammar", "What finds the words that rules begin with."),
     # Evidence, encoders and callers.
+    "SPARE": Border("engine.hybrid.fading", "Records of a faded list beyond those that are needed."),
     "conversation.GROUP": Border("engine.recall.conversation", "Edges into a turn that are added one by one."),
     "PAIRS": Border("engine.recall.conversation", "Pairs of turns counted at a time."),
     "entity_graph.CHUNK": Border("engine.recall.entity_graph", "Products worked on at a time."),

@@ -1,0 +1,177 @@
+"""RM3 against a plain version in fractions, on every backend (A132)."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.feedback.rm3 import RM3
+from fanrank.engine.hybrid.strategy import STRATEGIES, Lexical, Strategy
+
+WORDS = [f"w{n}" for n in range(30)]
+FIELDS = {"text": 1.0, "title": 2.0}
+
+
+def made(size: int, seed: int, fielded: bool = False) -> list[fr.Record]:
+    draw = random.Random(seed)
+    weights = [1.0 / (rank + 1) for rank in range(len(WORDS))]
+
+    def words(most: int) -> str:
+        return " ".join(draw.choices(WORDS, weights, k=draw.randrange(most)))
+
+    return [
+        fr.Record(
+            f"r{n}",
+            # Only a record that is deleted holds it.
+            "unknown w25" if n == 3 else words(9),
+            session=draw.choice("ab"),
+            time=float(n),
+            fields={"title": words(3)} if fielded else {},
+        )
+        for n in range(size)
+    ]
+
+
+def plain(
+    engine: fr.Engine, records: dict[str, fr.Record], query: fr.Query, rm3: RM3, k: int
+) -> list[tuple[str, float]]:
+    """The definition in fractions: first hits, words, weights in steps; then BM25 term by term."""
+    hits = list(engine.search([replace(query, k=rm3.documents)])[0])
+    found: Counter[str] = Counter()
+    for name, score in hits:
+        record = records[name]
+        words = [word for field in engine.bm25.fields for word in _words(record, field)]
+        for word in words:
+            found[word] += Fraction(score) / len(words)  # type: ignore[assignment]
+    kept = sorted(found, key=lambda word: (-found[word], word))[: rm3.terms]
+    mass = sum(found[word] for word in kept)
+    known = {word for record in records.values() for field in engine.bm25.fields for word in _words(record, field)}
+    own = [word for word in query.text.split() if word in known]
+    weights: dict[str, Fraction] = {}
+    alpha = Fraction(rm3.alpha) if kept else Fraction(1)
+    for word in own:
+        weights[word] = weights.get(word, Fraction(0)) + alpha / len(own)
+    for word in kept:
+        weights[word] = weights.get(word, Fraction(0)) + (1 - alpha) * found[word] / mass
+    totals: dict[str, float] = {}
+    for word, weight in weights.items():
+        alone = replace(query, text="", terms=(word,), k=len(records))
+        for name, score in engine.search([alone])[0]:
+            totals[name] = totals.get(name, 0.0) + round(256 * weight) * score
+    number = {name: n for n, name in enumerate(records)}
+    ranked = [(name, total / 256) for name, total in totals.items() if total]
+    return sorted(ranked, key=lambda hit: (-hit[1], number[hit[0]]))[:k]
+
+
+def _words(record: fr.Record, field: str) -> list[str]:
+    return (record.text if field == "text" else record.fields[field]).split()
+
+
+QUERIES = (
+    fr.Query("w7 w12"),
+    fr.Query("w7 w7 w20 w1"),
+    fr.Query("w3", filter={"session": "a"}),
+    fr.Query("w5 w9", since=40.0),
+    fr.Query("w25 unknown"),
+    fr.Query("w2", filter={"session": "b"}, statistics="filtered"),
+)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native", "cuda-host", "triton"])
+@pytest.mark.parametrize("fields", [{"text": 1.0}, FIELDS], ids=["text", "fields"])
+def test_it_is_the_plain_version(backend: str, fields: dict[str, float]) -> None:
+    if backend == "triton" and len(fields) > 1:
+        pytest.skip("one form is enough for the interpreter")
+    try:
+        engine = fr.Engine(backend=backend, analyzer="minimal", fields=fields)
+    except fr.errors.BackendUnavailableError as error:
+        pytest.skip(str(error))
+    size = 30 if backend == "triton" else 150
+    records = made(size, 4, len(fields) > 1)
+    for start in range(0, size, 55):
+        engine.add(records[start : start + 55])
+    engine.delete(["r3", "r60"] if size > 60 else ["r3"])
+    live = {record.id: record for record in records if record.id not in ("r3", "r60")}
+    words = fr.Engine(backend="numpy", analyzer="minimal", fields=fields)
+    for start in range(0, size, 55):
+        words.add(records[start : start + 55])
+    words.delete([record.id for record in records if record.id not in live])
+    for rm3 in (RM3(), RM3(documents=3, terms=4, alpha=0.25), RM3(alpha=1.0), RM3(alpha=0.0, terms=30)):
+        if backend == "triton" and rm3 != RM3():
+            continue
+        strategy = Strategy("rm3", (Lexical(rm3=rm3),))
+        asked = QUERIES[1:2] if backend == "triton" else QUERIES
+        hits = engine.search(asked, k=20, strategy=strategy)
+        for position, query in enumerate(asked):
+            # A query whose own words no record holds has no first hits, so it finds nothing.
+            wanted = plain(words, live, query, rm3, 20)
+            assert list(hits[position]) == wanted, (rm3, query)
+            if backend == "numpy":
+                assert list(engine.search([query], k=20, strategy=strategy)[0]) == wanted
+
+
+def test_words_of_the_first_hits_find_other_records() -> None:
+    records = [
+        fr.Record("a", "kestrel falcon"),
+        fr.Record("b", "kestrel falcon nest"),
+        fr.Record("c", "falcon tower"),
+        fr.Record("d", "unrelated words"),
+    ]
+    engine = fr.Engine.from_records(records)
+    assert set(engine.search(["kestrel"], k=4).ids[0]) == {"a", "b", None}
+    hits = engine.search(["kestrel"], k=4, strategy="rm3")
+    assert hits.ids[0].tolist() == ["a", "b", "c", None]
+    told = hits.explain(0, "c")
+    assert (told.score, told.lexical) == (hits.scores[0, 2], None)
+
+
+def test_the_order_in_which_terms_arrived_does_not_matter() -> None:
+    """Equally likely words are cut by their spelling."""
+    first = [fr.Record("a", "tea zebra apple mango"), fr.Record("b", "tea"), fr.Record("c", "apple zebra mango")]
+    strategy = Strategy("rm3", (Lexical(rm3=RM3(terms=2)),))
+    for early in ("apple mango zebra", "zebra mango apple"):
+        engine = fr.Engine(analyzer="minimal", backend="numpy")
+        engine.add([fr.Record("early", early)])
+        engine.add(first)
+        engine.delete(["early"])
+        engine.add([fr.Record("d", "apple"), fr.Record("e", "mango")])
+        assert "d" in engine.search(["tea"], k=9, strategy=strategy).ids[0]
+        assert "e" not in engine.search(["tea"], k=9, strategy=strategy).ids[0]
+
+
+def test_pages_and_directories(tmp_path: Path) -> None:
+    records = made(150, 9)
+    engine = fr.Engine.from_records(records, analyzer="minimal")
+    whole = engine.search(["w7 w12"], k=40, strategy="rm3")
+    page = engine.search([fr.Query("w7 w12", offset=15)], k=10, strategy="rm3")
+    assert page.ids[0].tolist() == whole.ids[0, 15:25].tolist()
+    with fr.Engine.open(tmp_path / "memory", analyzer="minimal") as stored:
+        stored.add(records)
+        again = stored.search(["w7 w12"], k=40, strategy="rm3")
+        assert again.ids.tolist() == whole.ids.tolist()
+        assert (again.scores == whole.scores).all()
+
+
+def test_what_is_refused() -> None:
+    for how in ({"documents": 0}, {"terms": True}, {"alpha": 1.5}, {"alpha": "half"}, {"terms": 1001}):
+        with pytest.raises(fr.errors.ParameterError, match=f"rm3: {next(iter(how))} must be"):
+            RM3(**how)  # type: ignore[arg-type]
+    with pytest.raises(fr.errors.ParameterError, match="must be an RM3"):
+        Lexical(rm3="yes")  # type: ignore[arg-type]
+    engine = fr.Engine(keep_texts=False)
+    engine.add([fr.Record("a", "tea")])
+    with pytest.raises(fr.errors.QueryError, match="rm3 reads the words of the first hits"):
+        engine.search(["tea"], strategy="rm3")
+
+
+def test_it_survives_json() -> None:
+    strategy = Strategy("mine", (Lexical(rm3=RM3(5, 7, 0.25)),))
+    assert Strategy.of(strategy.to_dict()) == strategy
+    assert str(strategy) == "mine: bm25 (rm3 of 5 hits, 7 terms, alpha 0.25)"
+    assert not STRATEGIES["rm3"].plain
