@@ -27,6 +27,7 @@ class Preset:
     reading: dict[str, Any] = field(default_factory=dict)
 
 
+_AGENTIR = Preset("minimal", "okapi", 1.5, 0.75, "count", complete=True)
 _OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)
 
 
@@ -34,9 +35,9 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("default", "beir"): Preset(),
     ("default", "locomo"): Preset(reading={"gold": "strict", "text": "speakers"}),
     ("default", "longmemeval"): Preset(reading={"text": "roles"}),
-    ("agentir", "locomo"): Preset(
-        "minimal", "okapi", 1.5, 0.75, "count", complete=True, reading={"gold": "lenient", "text": "turns"}
-    ),
+    ("agentir", "locomo"): replace(_AGENTIR, reading={"gold": "lenient", "text": "turns"}),
+    # Whole sessions are embedded, and the 30 abstention questions count: 500 questions, as the source has them.
+    ("agentir", "longmemeval"): replace(_AGENTIR, reading={"text": "turns", "passages": False, "abstention": True}),
     ("opsem", "locomo"): replace(_OPSEM, reading={"gold": "strict", "text": "speakers"}),
     ("opsem", "longmemeval"): replace(_OPSEM, reading={"text": "roles"}),
 }
