@@ -76,7 +76,11 @@ def load_locomo(
 
     Raises `DatasetError` or `RecordError`, naming file and place.
     """
-    for name, value, known in (("gold", gold, get_args(Gold)), ("text", text, get_args(Text)), ("unit", unit, get_args(Unit))):
+    for name, value, known in (
+        ("gold", gold, get_args(Gold)),
+        ("text", text, get_args(Text)),
+        ("unit", unit, get_args(Unit)),
+    ):
         if value not in known:
             raise ParameterError(f"unknown {name} {value!r}; there are: {', '.join(known)}")
     conversations = expect(read_json(path), list, str(path))

@@ -26,7 +26,7 @@ FACE = (
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",
     "errors": (
-        "BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
+        "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
         "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
         "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
