@@ -86,7 +86,11 @@ class JudgedAnswers:
             "depth": self.depth,
             **self.accuracy(),
             "per_category": self.per_category(),
-            **({"answers": [asdict(answer) for answer in self.answers]} if answers else {}),
+            **(
+                {"answers": [{**asdict(each), "records": list(each.records)} for each in self.answers]}
+                if answers
+                else {}
+            ),
         }
 
 

@@ -170,7 +170,9 @@ def evaluate(
     if evaluation.latency is not None:
         result["latency"] = evaluation.latency.to_dict()
     if dataset.answers:
-        result["answers"] = answers_in_context(evaluation, [at for at in ANSWER_DEPTHS if at <= depth] or [depth])
+        cut = depth < max(dataset.sizes().values())
+        depths = [at for at in ANSWER_DEPTHS if at <= depth or not cut]
+        result["answers"] = answers_in_context(evaluation, depths or [depth])
     if answering is not None:
         result["judged"] = answering.judge_answers(evaluation).to_dict()
     return result
