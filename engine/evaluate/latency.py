@@ -8,17 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Floats
+from ..engine import Engine
 from ..errors import ParameterError
 from ..records.query import Query
 from ..route.policy import Answerer
-
-if TYPE_CHECKING:
-    from ..engine import Engine
 
 PLAIN_SAMPLE = 1_000
 """Queries that are timed by default. With an encoder `ENCODED_SAMPLE` are: one takes about 20 ms, BM25 about 0.1."""
