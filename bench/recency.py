@@ -23,7 +23,7 @@ from typing import Any
 
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.engine import Engine
-from fanrank.engine.errors import FanrankError, RecencyWarning
+from fanrank.engine.errors import RecencyWarning
 from fanrank.engine.evaluate import Dataset, Preset, find_preset, rank
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
 from fanrank.engine.evaluate.presets import LOADERS
@@ -124,14 +124,15 @@ def render(row: Mapping[str, Any]) -> str:
         ]
         return f"{title}\n{table(['type', 'n', 'median recency rank', 'median age, days'], body)}"
     if row["part"] == "ranks":
-        return f"{title}\n{table(['k', 'R@5'], ([str(of['k']), f'{of["recall@5"]:.4f}'] for of in row['rows']))}"
+        body = [[str(of["k"]), f"{of['recall@5']:.4f}"] for of in row["rows"]]
+        return f"{title}\n{table(['k', 'R@5'], body)}"
     cells = {(of["alpha"], of["tau_days"]): f"{of['recall@10']:.4f}" for of in row["rows"]}
     body = [[f"{alpha:.3f}", *(cells[alpha, tau] for tau in TAUS)] for alpha in ALPHAS]
     return f"{title}, rrf {row['rrf']:.4f}\n{table(['alpha', *(f'tau {tau:g}' for tau in TAUS)], body)}"
 
 
 def main() -> None:
-    """Measure every data set that is present, print and append the rows."""
+    """Measure every data set, print and append the rows."""
     parser = argparse.ArgumentParser(prog="python -m bench.recency", description=__doc__)
     parser.add_argument("--encoder", default=DEFAULT_ENCODER)
     parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
@@ -143,13 +144,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         encoder = open_encoder(options.encoder, options.embeddings or Path(folder) / "vectors.db")
         for kind in SETS:
-            try:
-                for row in measure(kind, encoder):
-                    print(render(row), end="\n\n", flush=True)
-                    with (RESULTS / "recency.jsonl").open("a", encoding="utf-8") as handle:
-                        handle.write(json.dumps({"bench": "recency", **row, **shared, "date": now()}) + "\n")
-            except FanrankError as error:
-                print(f"{kind}: {error}")
+            for row in measure(kind, encoder):
+                print(render(row), end="\n\n", flush=True)
+                with (RESULTS / "recency.jsonl").open("a", encoding="utf-8") as handle:
+                    handle.write(json.dumps({"bench": "recency", **row, **shared, "date": now()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -364,6 +364,9 @@ def _print_metrics(result: dict[str, Any]) -> None:
     model = result["encoder"]
     encoder = "" if model is None else f", encoder {model['name']}{' (the default)' if 'default' in model else ''}"
     click.echo(f"  {result['ms_per_query']:.2f} ms a query{encoder}")
+    if "answered_by" in result:
+        parts = ", ".join(f"{name}: {count}" for name, count in result["answered_by"].items())
+        click.echo(f"  answered by {parts}" + (f"; skipped {result['skip']:.1%}" if "skip" in result else ""))
     if "latency" in result:
         times = result["latency"]
         click.echo(
@@ -371,9 +374,6 @@ def _print_metrics(result: dict[str, Any]) -> None:
             f"{times['p99_ms']:.3f}; {times['queries_per_second']:,.0f} queries/s alone, "
             f"{times['batch_queries_per_second']:,.0f} in a batch (n = {times['n']:,})"
         )
-    if "answered_by" in result:
-        parts = ", ".join(f"{name}: {count}" for name, count in result["answered_by"].items())
-        click.echo(f"  answered by {parts}" + (f"; skipped {result['skip']:.1%}" if "skip" in result else ""))
     for name, value in result["metrics"].items():
         click.echo(f"  {name:22} {value:.4f}")
     for name, value in result.get("answers", {}).get("metrics", {}).items():

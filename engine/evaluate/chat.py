@@ -120,7 +120,7 @@ class ChatModel:
                     raise AnswerError(f"{failure}; the key is read from ${self.key_variable}") from None
                 if error.code not in _RETRIED:
                     raise AnswerError(failure) from None
-                wait = _told_wait(error.headers.get("Retry-After"), wait)
+                wait = _read_wait(error.headers.get("Retry-After"), wait)
             except TimeoutError:
                 failure = f"{self.url} did not answer within {self.timeout:g} seconds"
             except (OSError, HTTPException) as error:
@@ -182,10 +182,10 @@ def _dated(moment: Any) -> str:
     return f", {when:%A %Y-%m-%d %H:%M}"
 
 
-def _told_wait(told: str | None, otherwise: float) -> float:
+def _read_wait(header: str | None, otherwise: float) -> float:
     """What the server says in seconds; `otherwise` where it says nothing, or a date."""
     try:
-        seconds = float(told or otherwise)
+        seconds = float(header or otherwise)
     except ValueError:
         return otherwise
     return min(max(seconds, 0.0), _LONGEST_WAIT) if seconds == seconds else otherwise

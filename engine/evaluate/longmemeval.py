@@ -76,8 +76,8 @@ def load_longmemeval(
         date = entry.get("question_date")
         now = None if date is None else _seconds(date, f"{where}: 'question_date'")
         asked = _questions(entry, space, where)
-        told = _answers(entry, len(asked), where)
-        for (name, question, gold), answer in zip(asked, told, strict=True):
+        golds = _answers(entry, len(asked), where)
+        for (name, question, gold), answer in zip(asked, golds, strict=True):
             for session in gold:
                 if session not in haystack:
                     raise DatasetError(f"{where}: gold session {session!r} is not in the haystack")
@@ -199,14 +199,14 @@ def _questions(entry: Mapping[str, Any], space: str, where: str) -> list[tuple[s
 def _answers(entry: Mapping[str, Any], count: int, where: str) -> list[str | None]:
     """The gold answer of each of the entry's questions; None where the file has none. A number becomes its text."""
     if "questions" not in entry:
-        told = [entry.get("answer")]
+        golds = [entry.get("answer")]
     elif "answers" in entry:
-        told = _list(entry, "answers", where)
+        golds = _list(entry, "answers", where)
     else:
-        told = [None] * count
-    if len(told) != count:
-        raise DatasetError(f"{where}: {count} questions, but {len(told)} answers")
-    return [None if answer is None else str(answer) for answer in told]
+        golds = [None] * count
+    if len(golds) != count:
+        raise DatasetError(f"{where}: {count} questions, but {len(golds)} answers")
+    return [None if answer is None else str(answer) for answer in golds]
 
 
 def _ids(values: list[Any], where: str) -> list[str]:

@@ -149,16 +149,16 @@ def test_a_sample_is_stratified_and_depends_on_the_seed_alone() -> None:
 
 
 def test_answers_in_context_by_category() -> None:
-    told = answers_in_context(found(ANSWERS, RANKED, categories=CATEGORIES), (1, 2))
-    assert told["n"] == 4
-    assert told["metrics"] == {
+    in_context = answers_in_context(found(ANSWERS, RANKED, categories=CATEGORIES), (1, 2))
+    assert in_context["n"] == 4
+    assert in_context["metrics"] == {
         "answer_substring@1": 2 / 4,
         "answer_substring@2": 2 / 4,
         # x:0 puppy and y:1 runs are found, of x:1 Berlin alone, and y:0's rainy is not.
         "token_recall@1": 3 / 4,
         "token_recall@2": 3 / 4,
     }
-    assert told["per_category"]["a"] == {
+    assert in_context["per_category"]["a"] == {
         "n": 2,
         "answer_substring@1": 0.5,
         "answer_substring@2": 0.5,
