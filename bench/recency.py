@@ -44,6 +44,7 @@ SETS = {
     "locomo": "locomo/locomo10.json",
     "longmemeval": "longmemeval_subset/longmemeval_s_3haystacks.json",
 }
+PRESET = "opsem"
 ALPHAS = (0.001, 0.003, 0.005, 0.010, 0.030)
 TAUS = (7.0, 14.0, 30.0, 60.0, 120.0)
 KS = (10, 20, 30, 60, 100)
@@ -52,10 +53,10 @@ RECENT = ("temporal", "multi-hop", "temporal-reasoning", "multi-session", "knowl
 
 
 class Bench:
-    """A data set under the protocol ``agentir``, in one engine with vectors of turns."""
+    """A data set under one protocol, in one engine with vectors of turns."""
 
     def __init__(self, kind: str, encoder: Encoder) -> None:
-        self.preset: Preset = find_preset("agentir", kind)
+        self.preset: Preset = find_preset(PRESET, kind)
         self.dataset: Dataset = LOADERS[kind](data_folder() / SETS[kind], **self.preset.reading)
         self.engine: Engine = engine_of(self.dataset, self.preset, encoder=encoder)
 
@@ -111,7 +112,7 @@ def measure(kind: str, encoder: Encoder) -> Iterator[dict[str, Any]]:
         ("grid", lambda: sweep_grid(bench)),
         ("ranks", lambda: sweep_ranks(bench)),
     ):
-        yield {"part": part, "dataset": kind, "preset": "agentir", **work(), "encoder": describe_encoder(encoder)}
+        yield {"part": part, "dataset": kind, "preset": PRESET, **work(), "encoder": describe_encoder(encoder)}
 
 
 def render(row: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 from .presets import PRESETS, Preset, find_preset
 from .protocol import Evaluation, compare, rank, run
+from .recency import gold_recency
 from .tables import render
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "draw_per_category",
     "evaluate",
     "find_preset",
+    "gold_recency",
     "judge_answers",
     "load_beir",
     "load_locomo",
