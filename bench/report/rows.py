@@ -38,6 +38,8 @@ KINDS = (
         "hybrid",
         "cascade",
         "quality",
+        "recency",
+        "ablation",
     ),
     *("gpu", "profile", "agents", "building", "build"),
 )

@@ -114,8 +114,8 @@ class ChatModel:
                     return content
             except urllib.error.HTTPError as error:
                 with error:
-                    content = _shorten(error.read())
-                    failure = f"{self.url} answers {error.code} {error.reason}: {content}"
+                    explanation = _shorten(error.read())
+                    failure = f"{self.url} answers {error.code} {error.reason}: {explanation}"
                 if error.code in (401, 403):
                     raise AnswerError(f"{failure}; the key is read from ${self.key_variable}") from None
                 if error.code not in _RETRIED:
