@@ -44,7 +44,7 @@ def recency(recorded: Recorded) -> list[str]:
     parts = [
         f"{sentence(stamp(rows.values()))}; vectors of turns by {encoders}. The source's medians (A067): places .20 to "
         ".27, ages 3 to 21 days. Its grid (A066) is on 344 questions of LongMemEval; the largest set here is LoCoMo, "
-        "whose questions are asked at the end of each conversation."
+        "whose questions are taken as asked when the last session began."
     ]
     body = [
         [dataset, name, f"{of['n']:,}", f"{of['median_rank']:.2f}", f"{of['median_age_days']:.1f}"]
@@ -81,18 +81,19 @@ def ablation(recorded: Recorded) -> list[str]:
     if not rows:
         return [f"{NONE}: `make ablation`."]
     body = [
-        [dataset, variant, *map(number, (row["batch_ms"], row["batch_ms_low"], row["batch_ms_high"]))]
-        + [
+        [
+            *(dataset, variant),
+            *(number(row[column]) for column in ("batch_ms", "batch_ms_low", "batch_ms_high")),
             number(row["alone_ms"]) if "alone_ms" in row else "",
-            {True: "yes", False: "NO"}.get(row.get("verified"), ""),
+            {True: "yes", False: "NO", None: ""}[row.get("verified")],
         ]
         for (dataset, variant), row in rows.items()
     ]
     head = ["data set", "variant", "batch, ms a query", "least", "most", "alone, ms", "bit for bit"]
     scalar, simd, pruned, threads = sources.ABLATION_MS[sources.BEIR.index("SciFact")]
     return [
-        f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. k 100, medians of rounds in which the variants take "
-        f"turns. AgentIR on SciFact (A113): {scalar:g} ms with one scalar thread, {simd:g} with SIMD, {pruned:g} with "
+        f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. k 100, medians of rounds in which the variants "
+        f"take turns. AgentIR on SciFact (A113): {scalar:g} ms with one scalar thread, {simd:g} with SIMD, {pruned:g} with "
         f"MaxScore, {threads:g} with 8 threads.",
         table(head, body),
     ]
