@@ -93,7 +93,7 @@ def ablation(recorded: Recorded) -> list[str]:
     scalar, simd, pruned, threads = sources.ABLATION_MS[sources.BEIR.index("SciFact")]
     return [
         f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. k 100, medians of rounds in which the variants "
-        f"take turns. AgentIR on SciFact (A113): {scalar:g} ms with one scalar thread, {simd:g} with SIMD, {pruned:g} with "
-        f"MaxScore, {threads:g} with 8 threads.",
+        f"take turns. AgentIR on SciFact (A113): {scalar:g} ms with one scalar thread, {simd:g} with SIMD, {pruned:g} "
+        f"with MaxScore, {threads:g} with 8 threads.",
         table(head, body),
     ]
