@@ -172,13 +172,20 @@ def judge_answers(
         read = tuple(record.id for record in records[name])
         return JudgedAnswer(name, dataset.categories.get(name, ""), query.text, gold[name], answer, judgement, read)
 
-    if workers == 1:
-        return JudgedAnswers(tuple(map(ask, asked)), depth)
-    pool = ThreadPoolExecutor(workers)
-    try:
-        return JudgedAnswers(tuple(pool.map(ask, asked)), depth)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    failures: list[Exception] = []
+
+    def ask_unless_failed(name: str) -> JudgedAnswer | None:
+        try:
+            return None if failures else ask(name)
+        except Exception as error:
+            failures.append(error)
+            return None
+
+    with ThreadPoolExecutor(workers) as pool:
+        judged = list(pool.map(ask_unless_failed, asked))
+    if failures:
+        raise failures[0]
+    return JudgedAnswers(tuple(each for each in judged if each is not None), depth)
 
 
 def records_found(evaluation: Evaluation, questions: Sequence[str], depth: int) -> dict[str, list[Record]]:

@@ -131,7 +131,7 @@ def test_what_an_answerer_raises_stops_the_questions(workers: int) -> None:
     ranked = {f"x:{n}": ["d0"] for n in range(50)}
     with pytest.raises(AnswerError, match="the server is gone"):
         judge_answers(found(dict.fromkeys(ranked, "puppy"), ranked), fail, stub_judge, workers=workers)
-    assert len(asked) < 50
+    assert 1 <= len(asked) <= workers
 
 
 def test_a_sample_is_stratified_and_depends_on_the_seed_alone() -> None:
