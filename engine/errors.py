@@ -71,6 +71,10 @@ class DatasetError(FanrankError, ValueError):
     """An evaluation dataset is missing a file or does not have the upstream layout."""
 
 
+class AnswerError(FanrankError, RuntimeError):
+    """A question cannot be answered or judged: a model's server does not serve, or an answerer or judge misbehaves."""
+
+
 class BackendUnavailableError(FanrankError, RuntimeError):
     """The requested backend cannot serve on this machine; the message says why."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from ..harness.paths import BENCH, RESULTS, ROOT
 from ..harness.rows import read
 from . import cost as report_cost
+from . import evaluation as report_evaluation
 from . import events as report_events
 from . import fanout as report_fanout
 from . import growth as report_growth
@@ -43,8 +44,10 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Dense", report_quality.dense),
     ("Several kinds of evidence", report_quality.hybrid),
     ("Deciding per query", report_quality.cascade),
-    ("Quality", report_quality.quality),
+    ("Quality", lambda recorded: [*report_quality.quality(recorded), report_evaluation.published_ndcg(recorded)]),
     ("Typed memories", report_typed.typed),
+    ("Recency", report_evaluation.recency),
+    ("The parts of a search", report_evaluation.ablation),
     ("Cost and capacity", report_cost.cost),
     ("Published figures", report_published.published),
 )

@@ -40,6 +40,8 @@ KINDS = (
         "quality",
         "events",
         "typed",
+        "recency",
+        "ablation",
     ),
     *("gpu", "profile", "agents", "building", "build"),
 )

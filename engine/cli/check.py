@@ -51,7 +51,7 @@ def check(
         queries = questions_of(records, 100)
     else:
         dataset = LOADERS[kind](path)
-        records, queries = dataset.records, dataset.queries
+        records, queries = list(dataset.records), dataset.queries
     corpus = Path(path).name
     result = checks.check(
         records, queries[:limit], corpus=corpus, k=k, backend=backend, device=device, progress=True, **keywords

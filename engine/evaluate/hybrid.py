@@ -28,7 +28,7 @@ from ..metrics.ranking import means, per_query, trec_eval
 from ..vectors.interaction import Interaction
 from .dataset import Dataset
 from .encoders import describe_encoder, open_encoder
-from .presets import LOADERS, Preset, find_preset
+from .presets import LOADERS, Preset, check_reading, find_preset
 from .protocol import Evaluation, default_depth, engine_of, rank
 
 STRONGER = "bm25-stronger"
@@ -90,6 +90,7 @@ def study(
     embeddings: str | os.PathLike[str] | None = None,
     preset: str = "default",
     split: str = "test",
+    reading: Mapping[str, Any] | None = None,
     strategies: Sequence[str | Strategy] = DOCUMENTS,
     backend: str | None = None,
     threads: int = 1,
@@ -98,12 +99,13 @@ def study(
 ) -> dict[str, Any]:
     """Load and index a dataset and study it: `study_conversations` for locomo and longmemeval, else `study_strategies`.
 
-    `kind`, `preset`, `encoder`, `embeddings` and the errors are as in `evaluate`. LoCoMo's stronger lexical system uses
-    the default preset's analyzer and parameters over texts with date lines and captions.
+    `kind`, `preset`, `encoder`, `embeddings`, `reading` and the errors are as in `evaluate`. LoCoMo's stronger
+    lexical system uses the default preset's analyzer and parameters over texts with date lines and captions.
     """
     trec_eval()
     chosen = find_preset(preset, kind)
-    options = {**chosen.reading, **({"split": split} if kind == "beir" else {})}
+    options = {**chosen.reading, **({"split": split} if kind == "beir" else {}), **(reading or {})}
+    check_reading(kind, options)
     dataset = LOADERS[kind](path, **options)
     model = open_encoder(encoder, embeddings)
     engine = engine_of(dataset, chosen, encoder=model, backend=backend, progress=progress)

@@ -12,6 +12,9 @@ text       turns (R40): the turns' texts                  speakers (R10): ``Spea
 
 A question without a gold session is dropped: of 1,986 questions the lenient rule keeps 1,982 and the strict rule 1,978.
 
+With the unit ``turn`` each turn is a record, and gold are the turns that the evidence names by the same rule; evidence
+of a turn that is not there is left out (2 strings of the upstream file).
+
 The passages that are embedded are the turns that are not empty, in the form of `text`, without date and captions
 (D002). Without `passages` a session's whole text is one vector, as in the first source (X16).
 """
@@ -22,21 +25,22 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from ..errors import DatasetError
+from ..errors import DatasetError, ParameterError
 from ..records.query import Query
 from ..records.record import Record
 from .dataset import Dataset, build_at, expect, member, read_json
 
 Gold = Literal["lenient", "strict"]
 Text = Literal["turns", "speakers"]
+Unit = Literal["session", "turn"]
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 
 _SESSION = re.compile(r"session_(\d+)", re.ASCII)
-_LENIENT = re.compile(r"D(\d+)", re.ASCII)
-_STRICT = re.compile(r"\s*D(\d+):(?:\d+)\s*", re.ASCII)
+_LENIENT = re.compile(r"D(\d+)(?::(\d+))?", re.ASCII)
+_STRICT = re.compile(r"\s*D(\d+):(\d+)\s*", re.ASCII)
 _DATE = re.compile(
     r"\s*(\d{1,2}):(\d\d)\s*([ap])m\s+on\s+(\d{1,2})\s+([a-z]+),?\s+(\d{4})\s*", re.ASCII | re.IGNORECASE
 )
@@ -49,6 +53,7 @@ def load_locomo(
     *,
     gold: Gold = "strict",
     text: Text = "speakers",
+    unit: Unit = "session",
     date: bool = False,
     captions: bool = False,
     passages: bool = True,
@@ -60,20 +65,32 @@ def load_locomo(
     line for each turn, and its time is the session's date, read as UTC. Question i of conversation c has the id
     ``c:i``.
 
-    - `gold` and `text`: see the module's docstring
-    - `date`: the session's date is the first line
+    - `gold`: ``lenient`` takes the first session or turn that each evidence string names, ``strict`` leaves out a
+      string that is not one ``D<session>:<turn>`` and no more. A question without gold is dropped.
+    - `text`: ``turns`` takes the turns' texts, ``speakers`` makes lines ``Speaker: text``
+    - `unit`: with ``turn`` each turn is a record, with its ``dia_id`` as its id and the session's time
+    - `date`: the session's date is the first line of each record
     - `captions`: the caption of a turn's picture follows the turn's text
     - `passages`: each turn is embedded; otherwise a session is embedded as a whole
-    - `events`: a session is a record of type ``Event``, which the temporal channel lists
+    - `events`: records are of type ``Event``, which the temporal channel lists
 
     Raises `DatasetError` or `RecordError`, naming file and place.
     """
+    for name, value, known in (
+        ("gold", gold, get_args(Gold)),
+        ("text", text, get_args(Text)),
+        ("unit", unit, get_args(Unit)),
+    ):
+        if value not in known:
+            raise ParameterError(f"unknown {name} {value!r}; there are: {', '.join(known)}")
     conversations = expect(read_json(path), list, str(path))
     records: list[Record] = []
     queries: list[Query] = []
     relevant: dict[str, dict[str, int]] = {}
     categories: dict[str, str] = {}
     clusters: dict[str, str] = {}
+    answers: dict[str, str] = {}
+    unanswerable: set[str] = set()
     seen: set[str] = set()
     for number, entry in enumerate(conversations):
         where = f"{path}: conversation {number}"
@@ -83,42 +100,58 @@ def load_locomo(
             raise DatasetError(f"{where}: 'sample_id' {space!r} stands there twice")
         seen.add(space)
         sessions = _sessions(member(entry, "conversation", dict, where), where)
+        ids: set[str] = set()
         for session, (turns, moment) in sessions.items():
             place = f"{where}, session_{session}"
-            lines, spoken = _lines(turns, text, captions, place)
-            if date and moment is not None:
-                lines.insert(0, moment)
-            records.append(
-                build_at(
-                    place,
-                    Record,
-                    id=f"D{session}",
-                    text="\n".join(lines),
-                    namespace=space,
-                    session=f"D{session}",
-                    type="Event" if events else None,
-                    time=None if moment is None else _seconds(moment, place),
-                    passages=(spoken or None) if passages else None,
-                )
-            )
+            lines = _lines(turns, text, captions, place)
+            time = None if moment is None else _seconds(moment, place)
+            first = [moment] if date and moment is not None else []
+            shared = {"namespace": space, "session": f"D{session}", "type": "Event" if events else None, "time": time}
+            if unit == "turn":
+                for turn, (line, _) in zip(turns, lines, strict=True):
+                    record_id = member(turn, "dia_id", str, place)
+                    if record_id in ids:
+                        raise DatasetError(f"{place}: 'dia_id' {record_id!r} stands there twice")
+                    ids.add(record_id)
+                    records.append(build_at(place, Record, id=record_id, text="\n".join([*first, line]), **shared))
+                continue
+            ids.add(f"D{session}")
+            spoken = [passage for _, passage in lines if passage] if passages else []
+            whole = "\n".join([*first, *(line for line, _ in lines)])
+            records.append(build_at(place, Record, id=f"D{session}", text=whole, passages=spoken or None, **shared))
         for position, question in enumerate(member(entry, "qa", list, where)):
             place = f"{where}, question {position}"
             question = expect(question, dict, place)
-            gold_sessions = _gold(question, gold, place)
-            if not gold_sessions:
+            found = _gold(question, gold, unit, place)
+            if unit == "turn":
+                found = [name for name in found if name in ids]
+            if not found:
                 continue
-            for session in gold_sessions:
-                if session not in sessions:
-                    raise DatasetError(f"{place}: the evidence names session {session}, which is not there")
+            for name in found:
+                if name not in ids:
+                    raise DatasetError(f"{place}: the evidence names session {name[1:]}, which is not there")
             name = f"{space}:{position}"
             queries.append(Query(member(question, "question", str, place), namespace=space, id=name))
-            relevant[name] = {f"D{session}": 1 for session in sorted(gold_sessions)}
+            relevant[name] = dict.fromkeys(found, 1)
             category = question.get("category")
             categories[name] = CATEGORIES.get(category, str(category)) if isinstance(category, int) else str(category)
             clusters[name] = space
+            if question.get("answer") is not None:
+                answers[name] = str(question["answer"])
+            elif "adversarial_answer" in question:
+                unanswerable.add(name)
     if not queries:
         raise DatasetError(f"{path}: holds no question with evidence")
-    return Dataset("locomo", records, queries, relevant, categories, clusters)
+    return Dataset(
+        "locomo",
+        records,
+        queries,
+        relevant,
+        categories,
+        clusters,
+        answers=answers,
+        unanswerable=frozenset(unanswerable),
+    )
 
 
 def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[list[Any], str | None]]:
@@ -135,29 +168,28 @@ def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[li
     return dict(sorted(sessions.items()))
 
 
-def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> tuple[list[str], list[str]]:
-    """(a line of the document for each turn, a passage for each turn that is not empty)."""
-    lines, passages = [], []
+def _lines(turns: list[Any], form: Text, captions: bool, where: str) -> list[tuple[str, str]]:
+    """For each turn, its line of the document and its passage, which is ``""`` for an empty turn."""
+    lines = []
     for number, turn in enumerate(turns):
         place = f"{where}, turn {number}"
         turn = expect(turn, dict, place)
         words = expect(turn.get("text") or "", str, f"{place}: 'text'")
         before = "" if form == "turns" else f"{member(turn, 'speaker', str, place)}: "
         caption = f" {expect(turn['blip_caption'], str, place)}" if captions and turn.get("blip_caption") else ""
-        lines.append(f"{before}{words}{caption}")
-        if words.strip():
-            passages.append(f"{before}{words}")
-    return lines, passages
+        lines.append((f"{before}{words}{caption}", f"{before}{words}" if words.strip() else ""))
+    return lines
 
 
-def _gold(question: Mapping[str, Any], rule: Gold, where: str) -> set[int]:
-    sessions = set()
+def _gold(question: Mapping[str, Any], rule: Gold, unit: Unit, where: str) -> list[str]:
+    """The ids of the gold records, in the order of their numbers, each once."""
+    found = set()
     for evidence in expect(question.get("evidence") or [], list, f"{where}: 'evidence'"):
         evidence = expect(evidence, str, f"{where}: 'evidence'")
         match = _LENIENT.search(evidence) if rule == "lenient" else _STRICT.fullmatch(evidence)
-        if match:
-            sessions.add(int(match[1]))
-    return sessions
+        if match and (unit == "session" or match[2]):
+            found.add((int(match[1]), int(match[2]) if unit == "turn" else 0))
+    return [f"D{session}:{turn}" if unit == "turn" else f"D{session}" for session, turn in sorted(found)]
 
 
 def _seconds(moment: str, where: str) -> float:

@@ -9,38 +9,58 @@ import ast
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
-from ..errors import DatasetError
+from ..errors import DatasetError, ParameterError
 from ..records.query import Query
 from ..records.record import Record
 from .dataset import Dataset, build_at, expect, member, read_json
 
-Text = Literal["user", "roles"]
+Text = Literal["user", "roles", "turns"]
+Unit = Literal["session", "turn"]
+
+_ABSTAIN = "_abs"  # ends the id of a question that its haystack cannot answer
 
 _DATE = re.compile(r"\s*(\d{4})/(\d{1,2})/(\d{1,2})\s*(?:\([A-Za-z]+\))?\s*(\d{1,2}):(\d\d)\s*", re.ASCII)
 
 
-def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> Dataset:
+def load_longmemeval(
+    path: str | os.PathLike[str],
+    *,
+    text: Text = "roles",
+    unit: Unit = "session",
+    passages: bool = True,
+    abstention: bool = False,
+) -> Dataset:
     """Load the dataset ``longmemeval`` from an upstream JSON file.
 
-    Every haystack is a namespace (its ``question_id``) and every session in it is a record. `text` says how a session
-    becomes a document: ``user`` joins the user's turns by a space, as the upstream code does; ``roles`` gives a line
-    ``role: content`` for each turn. Those of the same turns that are not empty are the passages that are embedded.
+    Every haystack is a namespace (its ``question_id``) and every session in it is a record.
 
-    A query's gold records are its ``answer_session_ids``, and its `now` is the question's date. Questions that the
-    haystack cannot answer (``*_abs``) are skipped. An entry may have several ``questions`` about its haystack, with a
-    list of gold ids for each; their query ids are ``id:0``, ``id:1``, …. A list may be given as a string with a Python
-    literal, as table exports write it. A session that a haystack names twice is kept once.
+    - `text`: ``user`` joins the user's turns by a space, as the upstream code does; ``roles`` gives a line
+      ``role: content`` for each turn; ``turns`` gives the contents alone, a line for each turn.
+    - `unit`: with ``turn`` each turn is a record, ``<session>_<number>`` counted from 1, and gold are those turns of
+      the gold sessions that the file marks with ``has_answer``. A question without such a turn is dropped.
+    - `passages`: those of the same turns that are not empty are embedded; otherwise a session is embedded as a whole.
+    - `abstention`: keep the questions that the haystack cannot answer (``*_abs``); otherwise they are dropped. Their
+      gold sessions are those that speak of nearly the same. One that names none counts 0 in every ranking metric.
+
+    A query's gold records are its ``answer_session_ids``, and its `now` is the question's date. An entry may have
+    several ``questions`` about its haystack, with a list of gold ids for each; their query ids are ``id:0``, ``id:1``,
+    …. A list may be given as a string with a Python literal, as table exports write it. A session that a haystack names
+    twice is kept once.
 
     Raises `DatasetError` or `RecordError`, naming file and place.
     """
+    form = _Form(text, unit, passages)
     records: list[Record] = []
     queries: list[Query] = []
     relevant: dict[str, dict[str, int]] = {}
     categories: dict[str, str] = {}
     clusters: dict[str, str] = {}
+    answers: dict[str, str] = {}
+    unanswerable: set[str] = set()
     seen: set[str] = set()
     for number, entry in enumerate(expect(read_json(path), list, str(path))):
         where = f"{path}: entry {number}"
@@ -49,28 +69,67 @@ def load_longmemeval(path: str | os.PathLike[str], *, text: Text = "roles") -> D
         if space in seen:
             raise DatasetError(f"{where}: 'question_id' {space!r} stands there twice")
         seen.add(space)
-        if space.endswith("_abs"):
+        abstains = space.endswith(_ABSTAIN)
+        if abstains and not abstention:
             continue
-        haystack = _haystack(entry, space, text, where)
+        haystack = _haystack(entry, space, form, where)
         date = entry.get("question_date")
         now = None if date is None else _seconds(date, f"{where}: 'question_date'")
-        for name, question, gold in _questions(entry, space, where):
+        asked = _questions(entry, space, where)
+        golds = _answers(entry, len(asked), where)
+        for (name, question, gold), answer in zip(asked, golds, strict=True):
             for session in gold:
                 if session not in haystack:
                     raise DatasetError(f"{where}: gold session {session!r} is not in the haystack")
-            if not gold:
+            if not gold and not abstains:
                 raise DatasetError(f"{where}: question {name!r} has no answer session")
+            found = [record_id for session in gold for record_id in haystack[session].gold]
+            if not found and not abstains:
+                continue
             queries.append(Query(question, namespace=space, id=name, now=now))
-            relevant[name] = dict.fromkeys(gold, 1)
+            relevant[name] = dict.fromkeys(found, 1)
             categories[name] = str(entry.get("question_type"))
             clusters[name] = space
-        records.extend(haystack.values())
+            if answer is not None:
+                answers[name] = answer
+            if abstains:
+                unanswerable.add(name)
+        records.extend(record for session in haystack.values() for record in session.records)
     if not queries:
         raise DatasetError(f"{path}: holds no question that can be answered")
-    return Dataset("longmemeval", records, queries, relevant, categories, clusters)
+    return Dataset(
+        "longmemeval",
+        records,
+        queries,
+        relevant,
+        categories,
+        clusters,
+        answers=answers,
+        unanswerable=frozenset(unanswerable),
+    )
 
 
-def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> dict[str, Record]:
+@dataclass(frozen=True)
+class _Form:
+    """How a session becomes records."""
+
+    text: Text
+    unit: Unit
+    passages: bool
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("text", self.text, get_args(Text)), ("unit", self.unit, get_args(Unit))):
+            if value not in known:
+                raise ParameterError(f"unknown {name} {value!r}; there are: {', '.join(known)}")
+
+
+class _Session(NamedTuple):
+    records: list[Record]
+    gold: list[str]
+    """Ids of the records that are gold where this session is."""
+
+
+def _haystack(entry: Mapping[str, Any], space: str, form: _Form, where: str) -> dict[str, _Session]:
     names = _list(entry, "haystack_session_ids", where)
     sessions = _list(entry, "haystack_sessions", where)
     dates = _list(entry, "haystack_dates", where) if entry.get("haystack_dates") is not None else [None] * len(names)
@@ -78,28 +137,40 @@ def _haystack(entry: Mapping[str, Any], space: str, form: Text, where: str) -> d
         raise DatasetError(
             f"{where}: {len(names)} session ids, {len(sessions)} sessions and {len(dates)} dates do not pair up"
         )
-    records: dict[str, Record] = {}
+    haystack: dict[str, _Session] = {}
     for number, (name, session, date) in enumerate(zip(names, sessions, dates, strict=True)):
         place = f"{where}, session {number}"
-        parts, passages = _parts(_literal(session, place), form, place)
-        record = build_at(
-            place,
-            Record,
-            id=name,
-            text=("\n" if form == "roles" else " ").join(parts),
-            namespace=space,
-            session=name,
-            time=None if date is None else _seconds(date, place),
-            passages=passages or None,
-        )
-        if records.setdefault(record.id, record).text != record.text:
+        turns = _turns(_literal(session, place), form.text, place)
+        time = None if date is None else _seconds(date, place)
+        shared = {"namespace": space, "session": name, "time": time}
+        if form.unit == "turn":
+            expect(name, str, f"{place}: the session's id")
+            records = [
+                build_at(place, Record, id=f"{name}_{turn.number}", text=turn.text, role=turn.role, **shared)
+                for turn in turns
+            ]
+            gold = [record.id for record, turn in zip(records, turns, strict=True) if turn.gold]
+        else:
+            text = (" " if form.text == "user" else "\n").join(turn.text for turn in turns)
+            spoken = [turn.text for turn in turns if turn.spoken] if form.passages else []
+            records = [build_at(place, Record, id=name, text=text, passages=spoken or None, **shared)]
+            gold = [name]
+        kept = haystack.setdefault(name, _Session(records, gold))
+        if [record.text for record in kept.records] != [record.text for record in records]:
             raise DatasetError(f"{place}: session {name!r} stands in the haystack twice, with different turns")
-    return records
+    return haystack
 
 
-def _parts(session: list[Any], form: Text, where: str) -> tuple[list[str], list[str]]:
-    """(the document's piece for each turn, a passage for each turn that is not empty)."""
-    parts, passages = [], []
+class _Turn(NamedTuple):
+    number: int
+    role: str
+    text: str
+    spoken: bool
+    gold: bool
+
+
+def _turns(session: list[Any], form: Text, where: str) -> list[_Turn]:
+    turns = []
     for number, turn in enumerate(session):
         place = f"{where}, turn {number}"
         turn = expect(turn, dict, place)
@@ -107,10 +178,9 @@ def _parts(session: list[Any], form: Text, where: str) -> tuple[list[str], list[
         content = expect(turn.get("content") or "", str, f"{place}: 'content'")
         if form == "user" and role != "user":
             continue
-        parts.append(f"{role}: {content}" if form == "roles" else content)
-        if content.strip():
-            passages.append(parts[-1])
-    return parts, passages
+        text = f"{role}: {content}" if form == "roles" else content
+        turns.append(_Turn(number + 1, role, text, bool(content.strip()), turn.get("has_answer") is True))
+    return turns
 
 
 def _questions(entry: Mapping[str, Any], space: str, where: str) -> list[tuple[str, str, list[str]]]:
@@ -124,6 +194,19 @@ def _questions(entry: Mapping[str, Any], space: str, where: str) -> list[tuple[s
         (f"{space}:{number}", expect(question, str, f"{where}, question {number}"), _ids(_literal(ids, where), where))
         for number, (question, ids) in enumerate(zip(questions, gold, strict=True))
     ]
+
+
+def _answers(entry: Mapping[str, Any], count: int, where: str) -> list[str | None]:
+    """The gold answer of each of the entry's questions; None where the file has none. A number becomes its text."""
+    if "questions" not in entry:
+        golds = [entry.get("answer")]
+    elif "answers" in entry:
+        golds = _list(entry, "answers", where)
+    else:
+        golds = [None] * count
+    if len(golds) != count:
+        raise DatasetError(f"{where}: {count} questions, but {len(golds)} answers")
+    return [None if answer is None else str(answer) for answer in golds]
 
 
 def _ids(values: list[Any], where: str) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
 from ..errors import ParameterError
@@ -27,6 +28,7 @@ class Preset:
     reading: dict[str, Any] = field(default_factory=dict)
 
 
+_AGENTIR = Preset("minimal", "okapi", 1.5, 0.75, "count", complete=True)
 _OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)
 
 
@@ -34,9 +36,9 @@ PRESETS: dict[tuple[str, str], Preset] = {
     ("default", "beir"): Preset(),
     ("default", "locomo"): Preset(reading={"gold": "strict", "text": "speakers"}),
     ("default", "longmemeval"): Preset(reading={"text": "roles"}),
-    ("agentir", "locomo"): Preset(
-        "minimal", "okapi", 1.5, 0.75, "count", complete=True, reading={"gold": "lenient", "text": "turns"}
-    ),
+    ("agentir", "locomo"): replace(_AGENTIR, reading={"gold": "lenient", "text": "turns"}),
+    # The source counts the 30 abstention questions: 500 questions in all.
+    ("agentir", "longmemeval"): replace(_AGENTIR, reading={"text": "turns", "abstention": True}),
     ("opsem", "locomo"): replace(_OPSEM, reading={"gold": "strict", "text": "speakers"}),
     ("opsem", "longmemeval"): replace(_OPSEM, reading={"text": "roles"}),
 }
@@ -48,6 +50,16 @@ LOADERS: dict[str, Callable[..., Dataset]] = {
     "locomo": load_locomo,
     "longmemeval": load_longmemeval,
 }
+
+
+def check_reading(kind: str, reading: Mapping[str, Any]) -> None:
+    """Raise `ParameterError` for an option that the loader of a kind of dataset does not have."""
+    known = list(signature(LOADERS[kind]).parameters)[1:]
+    for name in reading:
+        if name not in known:
+            others = [other for other in LOADERS if name in signature(LOADERS[other]).parameters]
+            of = f"; {' and '.join(others)} have it" if others else ""
+            raise ParameterError(f"{kind} is not read with {name!r}{of}. Its options: {', '.join(known)}")
 
 
 def find_preset(name: str, kind: str) -> Preset:

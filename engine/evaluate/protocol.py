@@ -5,7 +5,8 @@ preset    datasets        what it fixes
 ========= =============== =========================================================================================
 default   all             the engine's defaults; LoCoMo as ``Speaker: text`` lines with strict gold, LongMemEval as
                           ``role: content`` lines
-agentir   locomo          SPEC R40: turn texts, lenient gold; analyzer minimal, okapi, k1 1.5, b .75
+agentir   locomo,         SPEC R40: turn texts, lenient gold; analyzer minimal, okapi, k1 1.5, b .75. LongMemEval
+          longmemeval     with its abstention questions (A115)
 opsem     locomo,         SPEC R10, R41, R12: ``Speaker: text`` or ``role: content`` lines, strict gold; analyzer
           longmemeval     opsem, lucene, k1 1.5, b .75, a query's terms as a set
 ========= =============== =========================================================================================
@@ -24,12 +25,11 @@ matched sessions (X04).
 from __future__ import annotations
 
 import math
-import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -37,22 +37,22 @@ import numpy as np
 import numpy.typing as npt
 
 from ..encoders.encoder import Encoder
-from ..encoders.sparse import SparseSentenceEncoder, TermEncoder
+from ..encoders.sparse import TermEncoder
 from ..engine import Engine
 from ..errors import ParameterError
-from ..hybrid.strategy import AnyStrategy, Strategy
+from ..hybrid.strategy import Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
-from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query, trec_eval
+from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
 from ..records.decision import Decision, skip_share
 from ..records.hits import Hits
 from ..records.query import Query, check_k
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
-from ..route.policy import Answerer, Policy, load, strategy_of
+from ..route.policy import Answerer
 from ..route.router import Router
 from .dataset import Dataset
-from .encoders import default_encoder, describe_encoder, open_encoder
-from .presets import LOADERS, Preset, find_preset
+from .latency import Latency, measure_latency
+from .presets import Preset
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
@@ -93,6 +93,8 @@ class Evaluation:
     """Milliseconds of each stage of the search, for the batch."""
     decisions: tuple[Decision, ...] | None = None
     """[queries] where a policy decided."""
+    latency: Latency | None = None
+    """On the engine when it was warm; None where it was not measured."""
 
     @property
     def skip(self) -> float | None:
@@ -146,14 +148,12 @@ def rank(
         raise ParameterError("an evaluation needs k of 1 or more")
     started = time.perf_counter()
     depth = k + 1 if dataset.own else k
-    answerer: Answerer = Strategy("bm25") if strategy is None else strategy
+    answerer = _answerer_of(strategy, complete)
     plain = isinstance(answerer, Strategy) and answerer.plain
-    if complete and not plain:
-        answerer = answerer.deep(complete=True)
     hits = searcher.search(dataset.queries, k=depth, strategy=answerer, threads=threads, timing=True)
     searched = time.perf_counter()
     decisions = hits.decisions
-    members = dataset.members()
+    members = dataset.members() if complete else {}
     ranked: dict[str, list[str]] = {}
     confidence = np.full(len(dataset.queries), np.nan)
     for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
@@ -172,13 +172,20 @@ def rank(
             confidence[row] = _confidence(list(scores.values()))
         elif (decided := decisions[row].confidence) is not None:
             confidence[row] = decided
-    cut = k < max((len(names) for names in members.values()), default=0)
+    cut = k < max(dataset.sizes().values(), default=0)
     metrics = [metric for metric in METRICS if not cut or (cutoff(metric) or 0) <= k]
     if max((grade for grades in dataset.relevant.values() for grade in grades.values()), default=0) > HIGHEST_GRADE:
         metrics = [metric for metric in metrics if not metric.startswith("ndcg_exp")]
     values = per_query(ranked, dataset.relevant, metrics)
     seconds = {"search": searched - started, "metrics": time.perf_counter() - searched}
     return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, dict(hits.timing or {}), decisions)
+
+
+def _answerer_of(strategy: Answerer | None, complete: bool) -> Answerer:
+    """What a protocol searches with: None is plain BM25, and other strategies run in their complete form if asked."""
+    answerer: Answerer = Strategy("bm25") if strategy is None else strategy
+    plain = isinstance(answerer, Strategy) and answerer.plain
+    return answerer.deep(complete=True) if complete and not plain else answerer
 
 
 def _confidence(scores: Sequence[float]) -> float:
@@ -190,7 +197,7 @@ def _confidence(scores: Sequence[float]) -> float:
 
 def default_depth(dataset: Dataset) -> int:
     """The depth of lists: 100 for a dataset of one namespace, else the size of the largest namespace (full lists)."""
-    sizes = [len(names) for names in dataset.members().values()]
+    sizes = dataset.sizes().values()
     return BEIR_DEPTH if len(sizes) <= 1 else max(sizes)
 
 
@@ -201,12 +208,14 @@ def engine_of(
     encoder: Encoder | None = None,
     term_encoder: TermEncoder | None = None,
     folder: str | None = None,
+    keep_texts: bool = True,
     backend: str | None = None,
     progress: bool = False,
 ) -> Engine:
     """An engine over the dataset's records with the preset's parameters.
 
-    With `folder` the engine is opened there, so that it keeps the records' texts.
+    With `folder` the engine is opened there, so that it keeps the records' texts. Without one it holds the records in
+    memory, unless `keep_texts` is False.
     """
     options: dict[str, Any] = {
         "analyzer": preset.analyzer,
@@ -218,7 +227,7 @@ def engine_of(
         "term_encoder": term_encoder,
         "backend": backend,
     }
-    engine = Engine(**options) if folder is None else Engine.open(folder, **options)
+    engine = Engine(**options, keep_texts=keep_texts) if folder is None else Engine.open(folder, **options)
     engine.add(dataset.records, progress=progress)
     return engine
 
@@ -300,180 +309,64 @@ def run(
     strategy: Answerer | None = None,
     backend: str | None = None,
     threads: int = 1,
+    latency: int | None = 0,
     progress: bool = False,
 ) -> Evaluation:
     """Index the dataset with the preset's parameters, search it, and compute the metrics.
 
     k is the depth of the lists (default: `default_depth`). What the engine derives at its first search counts as
-    indexing.
+    indexing. `latency` is the number of queries that are also timed on the warm engine, one at a time and as a batch;
+    None takes up to 1,000, or 100 where texts are encoded.
     """
-    feedback = strategy.feedback if isinstance(strategy, Strategy) else None
-    with ExitStack() as after:
-        # A strategy that reads texts of records needs an engine that keeps them.
-        texts = feedback is not None and feedback.needs_sentences
-        folder = after.enter_context(tempfile.TemporaryDirectory()) if texts else None
-        started = time.perf_counter()
-        engine = engine_of(
-            dataset,
-            preset,
-            encoder=encoder,
-            term_encoder=term_encoder,
-            folder=folder,
-            backend=backend,
-            progress=progress,
-        )
-        after.callback(engine.close)
-        depth = default_depth(dataset) if k is None else k
+    depth = default_depth(dataset) if k is None else k
+    started = time.perf_counter()
+    with open_engine(
+        dataset,
+        preset,
+        [strategy],
+        encoder=encoder,
+        term_encoder=term_encoder,
+        backend=backend,
+        progress=progress,
+    ) as engine:
         warm_up(engine, dataset, Strategy("bm25") if strategy is None else strategy, depth)
         indexed = time.perf_counter() - started
-        evaluation = rank(engine, dataset, k=depth, complete=preset.complete, threads=threads, strategy=strategy)
+        evaluation = measure(engine, dataset, preset, strategy, k=depth, threads=threads, latency=latency)
     return replace(evaluation, seconds={"index": indexed, **evaluation.seconds})
 
 
-def evaluate(
-    dataset_kind: str,
-    path: str | os.PathLike[str],
+@contextmanager
+def open_engine(
+    dataset: Dataset, preset: Preset, strategies: Iterable[Answerer | None], **options: Any
+) -> Iterator[Engine]:
+    """An engine over the dataset for these strategies, closed at the end. `options` are those of `engine_of`."""
+    # A strategy that reads texts of records needs an engine that keeps them.
+    feedback = [strategy.feedback for strategy in strategies if isinstance(strategy, Strategy)]
+    with ExitStack() as after:
+        texts = any(each is not None and each.needs_sentences for each in feedback)
+        folder = after.enter_context(tempfile.TemporaryDirectory()) if texts else None
+        engine = engine_of(dataset, preset, folder=folder, keep_texts=False, **options)
+        after.callback(engine.close)
+        yield engine
+
+
+def measure(
+    engine: Engine,
+    dataset: Dataset,
+    preset: Preset,
+    strategy: Answerer | None,
     *,
-    preset: str = "default",
-    analyzer: str | None = None,
-    method: str | None = None,
-    k1: float | None = None,
-    b: float | None = None,
-    k: int | None = None,
-    encoder: str | Encoder | None = None,
-    embeddings: str | os.PathLike[str] | None = None,
-    term_encoder: str | TermEncoder | None = None,
-    strategy: AnyStrategy | Policy | None = None,
-    policy: str | os.PathLike[str] | None = None,
-    tau: float | None = None,
-    types: str = "none",
-    backend: str | None = None,
+    k: int,
     threads: int = 1,
-    split: str = "test",
-    reading: dict[str, Any] | None = None,
-    progress: bool = False,
-) -> dict[str, Any]:
-    """Load a dataset, index it, search it and compute the metrics. Returns what ``fanrank eval --json`` prints.
-
-    - `dataset_kind` is beir, locomo or longmemeval; `split` is for beir only.
-    - `analyzer`, `method`, `k1` and `b` override the preset's; `reading` overrides the loader's options, for example
-      ``{"date": True}``.
-    - `strategy` is what `strategy_of` takes (None: BM25). Instead `policy` may name a policy's file. `tau` replaces a
-      cascade's threshold. `types` is as in `prepare_dataset`.
-    - `encoder`, a model's name or an `Encoder`, is for a strategy with a dense channel. None means `DEFAULT_ENCODER`,
-      if that is installed; the result then says so. `embeddings` names a file that caches the vectors of records;
-      queries are encoded each time.
-    - `term_encoder` is for a strategy with learned weights.
-
-    In the result, ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding
-    included, divided by the number of queries. ``stages_ms`` holds the milliseconds of each stage, for the batch and
-    for a query. With a policy, ``skip`` is the share of queries that a cascade answered by BM25 alone, and
-    ``answered_by`` counts queries by strategy.
-
-    Raises `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError`, `PolicyFileError` and what the engine
-    raises.
-    """
-    trec_eval()  # raises for a missing extra now and not after a long search
-    chosen = find_preset(preset, dataset_kind)
-    answerer = _choose_answerer(strategy, policy, tau)
-    by_default = encoder is None and bool(answerer.dense)
-    if by_default:
-        encoder = default_encoder(f"strategy {answerer.name!r} has a dense channel")
-    elif encoder is None and embeddings is not None:
-        raise ParameterError("embeddings keeps what an encoder makes; give both")
-    if term_encoder is None and answerer.learned:
-        raise ParameterError(f"strategy {answerer.name!r} has a channel of learned weights: give a term encoder")
-    options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
-    chosen = replace(
-        chosen,
-        analyzer=chosen.analyzer if analyzer is None else analyzer,
-        method=chosen.method if method is None else method,
-        k1=chosen.k1 if k1 is None else k1,
-        b=chosen.b if b is None else b,
-        reading=options,
-    )
-    started = time.perf_counter()
-    dataset = LOADERS[dataset_kind](path, **options)
-    loaded = time.perf_counter() - started
-    model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
-    started = time.perf_counter()
-    dataset = prepare_dataset(dataset, answerer, types, encoder=model)
-    typed = time.perf_counter() - started if types == "predicted" else 0.0
-    depth = default_depth(dataset) if k is None else k
-    terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
-    evaluation = run(
-        dataset,
-        chosen,
-        k=depth,
-        encoder=model,
-        term_encoder=terms,
-        strategy=answerer,
-        backend=backend,
-        threads=threads,
-        progress=progress,
-    )
-    result: dict[str, Any] = {
-        "dataset": dataset.name,
-        "preset": preset,
-        "analyzer": chosen.analyzer,
-        "strategy": answerer.name,
-        "encoder": {**(describe_encoder(model) or {}), "default": True} if by_default else describe_encoder(model),
-        **({} if terms is None else {"term_encoder": describe_encoder(terms)}),
-        "backend": evaluation.backend,
-        "n": len(dataset.queries),
-        "metrics": evaluation.metrics(),
-        "parameters": {
-            "method": chosen.method,
-            "k1": chosen.k1,
-            "b": chosen.b,
-            "query_tf": chosen.query_tf,
-            "complete": chosen.complete,
-            **options,
-            "k": depth,
-            "threads": threads,
-            "types": types,
-            "strategy": answerer.to_dict(),
-        },
-        "seconds": {"load": loaded, **({"types": typed} if typed else {}), **evaluation.seconds},
-        "ms_per_query": 1e3 * (typed + evaluation.seconds["search"]) / max(len(dataset.queries), 1),
-        "stages_ms": {
-            "batch": evaluation.stages,
-            "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in evaluation.stages.items()},
-        },
-    }
-    if dataset.clusters:
-        # A margin, as a share of the best score, is meaningful for BM25 only.
-        margin = (
-            answerer.plain
-            if isinstance(answerer, Strategy)
-            else isinstance(answerer, Cascade) and answerer.confidence == "margin"
-        )
-        result["margin_sweep"] = evaluation.margin_sweep() if margin else None
-    if evaluation.decisions is not None:
-        result["answered_by"] = evaluation.answered_by()
-    if evaluation.skip is not None:
-        result["skip"] = evaluation.skip
-    if dataset.categories:
-        result["per_category"] = evaluation.per_category()
-    return result
-
-
-def _choose_answerer(
-    strategy: AnyStrategy | Policy | None, policy: str | os.PathLike[str] | None, tau: float | None
-) -> Answerer:
-    if policy is None:
-        answerer = strategy_of("bm25" if strategy is None else strategy)
-    elif strategy is not None:
-        raise ParameterError("a policy says which strategies answer; give a strategy or a policy, not both")
-    else:
-        answerer, _ = load(policy)
-    if tau is None:
-        return answerer
-    if not isinstance(answerer, Cascade):
-        raise ParameterError(
-            f"tau is a cascade's threshold, and {answerer.name!r} is none; take the strategy 'cascade'"
-        )
-    return replace(answerer, tau=tau)
+    latency: int | None = 0,
+) -> Evaluation:
+    """`rank` under the preset, and `measure_latency` unless `latency` is 0."""
+    evaluation = rank(engine, dataset, k=k, complete=preset.complete, threads=threads, strategy=strategy)
+    if latency == 0:
+        return evaluation
+    answerer = _answerer_of(strategy, preset.complete)
+    timed = measure_latency(engine, dataset.queries, answerer, k, threads=threads, sample=latency)
+    return replace(evaluation, latency=timed)
 
 
 def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:

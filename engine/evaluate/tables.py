@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 _TITLES = {"categories": "Hit@1 by category", "lengths": "Hit@1 by turns of the longest gold session"}
-_SHOWN = ("hit@1", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndcg@5", "ndcg@10")
+_TIMES = ("mean_ms", "p50_ms", "p95_ms", "p99_ms")
+_SHOWN = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndcg@5", "ndcg@10")
 
 
 def render(study: Mapping[str, Any]) -> str:
@@ -32,6 +33,14 @@ def render(study: Mapping[str, Any]) -> str:
             ),
         ),
     ]
+    if study.get("latency"):
+        timed = study["latency"]
+        head = ["ms a query, warm", *(name.removesuffix("_ms") for name in _TIMES), "in a batch", "n"]
+        rows = (
+            [name, *(f"{times[each]:.2f}" for each in (*_TIMES, "batch_ms_per_query")), str(times["n"])]
+            for name, times in timed.items()
+        )
+        parts.append(table(head, rows))
     for part, title in _TITLES.items():
         if study.get(part):
             names = [name for name in next(iter(study[part].values())) if name != "n"]

@@ -2,6 +2,7 @@
 
 from . import _public
 from .engine.errors import (
+    AnswerError,
     BackendUnavailableError,
     CacheError,
     DamagedIndexError,
@@ -29,6 +30,7 @@ from .engine.errors import (
 )
 
 __all__ = [
+    "AnswerError",
     "BackendUnavailableError",
     "CacheError",
     "DamagedIndexError",

@@ -26,16 +26,18 @@ FACE = (
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",
     "errors": (
-        "BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
+        "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
         "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
         "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
     ),
     "evaluation": (
-        "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned Verdict check_policy "
-        "cluster_bootstrap compare evaluate find_preset fit_alpha labelled_questions load_beir load_locomo "
-        "load_longmemeval means paired_bootstrap per_query rank render run study study_conversations study_strategies "
-        "tune validate"
+        "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "
+        "Evaluation JudgedAnswer JudgedAnswers Labelled Latency Preset QuestionAnswerer Tuned Verdict "
+        "answer_metrics answer_substring answers_in_context check_policy cluster_bootstrap compare "
+        "compare_strategies draw_per_category evaluate find_preset fit_alpha gold_recency judge_answers "
+        "labelled_questions load_beir load_locomo load_longmemeval means measure_latency paired_bootstrap per_query "
+        "rank render run study study_conversations study_strategies token_recall tune validate"
     ),
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fanrank.engine.cli import main as cli
-from fanrank.engine.evaluate import protocol
+from fanrank.engine.evaluate import command
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
@@ -63,8 +63,8 @@ class Letters:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two conversations of three sessions; letter counts are the encoder that is installed."""
-    monkeypatch.setattr(protocol, "default_encoder", lambda why: "letters")
-    monkeypatch.setattr(protocol, "open_encoder", lambda *given, **how: Letters())
+    monkeypatch.setattr(command, "default_encoder", lambda why: "letters")
+    monkeypatch.setattr(command, "open_encoder", lambda *given, **how: Letters())
     sessions = {
         "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
         "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
