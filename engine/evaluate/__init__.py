@@ -11,6 +11,7 @@ from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 from .presets import PRESETS, Preset, find_preset
 from .protocol import Evaluation, compare, evaluate, rank, run
+from .synthetic import SyntheticMemory, SyntheticQuestion, synthetic_records
 from .tables import render
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "Dataset",
     "Evaluation",
     "Preset",
+    "SyntheticMemory",
+    "SyntheticQuestion",
     "cluster_bootstrap",
     "compare",
     "evaluate",
@@ -36,4 +39,5 @@ __all__ = [
     "study",
     "study_conversations",
     "study_strategies",
+    "synthetic_records",
 ]

@@ -1,4 +1,4 @@
-"""Datasets, metrics, published protocols, tests of significance, and tuning on labelled questions."""
+"""Datasets, synthetic memories, metrics, published protocols, tests of significance, tuning on labelled questions."""
 
 from . import _public
 from .engine.evaluate import (
@@ -6,6 +6,8 @@ from .engine.evaluate import (
     Dataset,
     Evaluation,
     Preset,
+    SyntheticMemory,
+    SyntheticQuestion,
     compare,
     evaluate,
     find_preset,
@@ -18,6 +20,7 @@ from .engine.evaluate import (
     study,
     study_conversations,
     study_strategies,
+    synthetic_records,
 )
 from .engine.fuse.alpha import AlphaFit, fit_alpha
 from .engine.metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
@@ -37,6 +40,8 @@ __all__ = [
     "Evaluation",
     "Labelled",
     "Preset",
+    "SyntheticMemory",
+    "SyntheticQuestion",
     "Tuned",
     "Verdict",
     "check_policy",
@@ -58,6 +63,7 @@ __all__ = [
     "study",
     "study_conversations",
     "study_strategies",
+    "synthetic_records",
     "tune",
     "validate",
 ]

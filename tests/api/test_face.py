@@ -32,10 +32,10 @@ THEMES = {
         "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
     ),
     "evaluation": (
-        "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned Verdict check_policy "
-        "cluster_bootstrap compare evaluate find_preset fit_alpha labelled_questions load_beir load_locomo "
-        "load_longmemeval means paired_bootstrap per_query rank render run study study_conversations study_strategies "
-        "tune validate"
+        "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset SyntheticMemory SyntheticQuestion "
+        "Tuned Verdict check_policy cluster_bootstrap compare evaluate find_preset fit_alpha labelled_questions "
+        "load_beir load_locomo load_longmemeval means paired_bootstrap per_query rank render run study "
+        "study_conversations study_strategies synthetic_records tune validate"
     ),
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
