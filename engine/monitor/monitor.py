@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ..errors import FanrankError, QueryError, RecordError
+from ..errors import FanrankError, ParameterError, QueryError, RecordError
 from ..index.columns import hashes_of
 from ..moments import Moment
 from ..records.hits import Hits
@@ -22,11 +22,22 @@ from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 class Monitor:
     """Counts and learned values of one engine, by namespace.
 
-    `epsilon`, `max_windows` and `rate` are those of `Recency`. Raises `ParameterError` as it does.
+    `epsilon`, `max_windows` and `rate` are those of `Recency`, `log_texts` that of `Health`. Raises `ParameterError` as
+    `Recency` does.
     """
 
-    def __init__(self, *, epsilon: float = EPSILON, max_windows: int | None = MAX_WINDOWS, rate: float = RATE) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: float = EPSILON,
+        max_windows: int | None = MAX_WINDOWS,
+        rate: float = RATE,
+        log_texts: bool = False,
+    ) -> None:
         Recency(epsilon=epsilon, max_windows=max_windows, rate=rate)
+        if not isinstance(log_texts, bool):
+            raise ParameterError(f"log_texts must be true or false, not {log_texts!r}")
+        self.log_texts = log_texts
         self.epsilon = epsilon
         self.max_windows = max_windows
         self.rate = rate
@@ -104,14 +115,16 @@ class Monitor:
             except KeyError:
                 health = self._health_of(namespace)
             counts = hits.counts.tolist()
-            health.record(len(counts), seconds, counts, backend=hits.backend, fallback=fallback)
+            health.record(len(counts), seconds, counts, backend=hits.backend, fallback=fallback, answer=hits)
             return
         rows: dict[str, list[int]] = {query.namespace: [] for query in hits.queries}
         for row, query in enumerate(hits.queries):
             rows[query.namespace] += (row,)
         for namespace, positions in rows.items():
             results = hits.counts[positions]
-            self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
+            self._health_of(namespace).record(
+                len(results), seconds, results, backend=hits.backend, fallback=fallback, answer=hits, rows=positions
+            )
 
     def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:
         """Count a batch that failed on the backend of this name."""
@@ -121,7 +134,7 @@ class Monitor:
             self._health_of(namespace).fail(count, error, backend=backend)
 
     def _health_of(self, namespace: str) -> Health:
-        return self._health.setdefault(namespace, Health(namespace))
+        return self._health.setdefault(namespace, Health(namespace, log_texts=self.log_texts))
 
 
 def checked_scope(namespace: object) -> str | None:
