@@ -696,6 +696,18 @@ class Engine(Reading, Writing, Carrying):
         """
         self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
 
+    # Sources: B025.
+    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+        """Report that `name`, in queries to a namespace, meant the entity with the id `entity`, so many `times`.
+
+        Where several entities have one name, ``recall`` and the channel `Graph` believe a meaning the more, the more
+        often it was reported: as a prior, beside the words around and the entities near. What was reported is kept with
+        a directory at its next checkpoint, and goes with its namespace. A name's counts are halved beyond 256, and a
+        namespace remembers 10,000 names, the last reported ones. Case and punctuation of a name do not matter. Raises
+        `ParameterError` for a name without a word, an empty id, and times outside 1 to 256.
+        """
+        self.monitor.resolved(name, entity, namespace, times)
+
     # Sources: C040.
     def health(self, namespace: str = "") -> HealthReport:
         """Counts, latencies and fallbacks of the namespace's searches."""

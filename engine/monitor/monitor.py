@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -15,8 +15,13 @@ from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
+from ..storage.state import searched_names
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
+from .meanings import Meanings
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
+
+MEANINGS = "meanings"
+"""The key of what names meant, beside what `Recency` learned."""
 
 
 class Monitor:
@@ -42,6 +47,7 @@ class Monitor:
         self.max_windows = max_windows
         self.rate = rate
         self._recency: dict[str, Recency] = {}
+        self._meanings: dict[str, Meanings] = {}
         self._health: dict[str, Health] = {}
         self._drift: dict[str, HealthDrift] = {}
 
@@ -54,17 +60,27 @@ class Monitor:
 
     def keep(self, store: RecordStore) -> None:
         """Keep in the store what was learned since the last call that succeeded."""
-        changed = [(name, recency, recency.changes()) for name, recency in list(self._recency.items())]
-        if learned := {name: changes for name, _, changes in changed if changes is not None}:
+        # The number of a change is read before the values, so that what is told in between is kept by the next call.
+        meant = {name: change for name, own in list(self._meanings.items()) if (change := own.changes()) is not None}
+        learned = {name: used for name, own in list(self._recency.items()) if (used := own.changes()) is not None}
+        for name in meant.keys() - learned.keys():
+            learned[name] = self.recency(name).learned()
+        for name, values in learned.items():
+            if name in self._meanings:
+                values[MEANINGS] = self._meanings[name].learned()
+        if learned:
             store.keep_learned(learned)
-        for _, recency, changes in changed:
-            if changes is not None:
-                recency.mark_kept(changes)
+        for name, values in learned.items():
+            self.recency(name).mark_kept(values)
+        for name, change in meant.items():
+            self._meanings[name].mark_kept(change)
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""
         for namespace, learned in store.learned().items():
             self.recency(namespace).restore(learned)
+            if MEANINGS in learned:
+                self._meanings_of(namespace).restore(learned[MEANINGS])
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""
@@ -83,6 +99,24 @@ class Monitor:
         ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
+    def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
+        """As `Engine.resolved`."""
+        self._meanings_of(checked_namespace(namespace)).resolved(name, entity, times)
+
+    def meant(self, searched: tuple[str, Sequence[str] | None, str | None], name: str) -> Mapping[str, int]:
+        """How often a name (its words, joined by spaces) meant each entity, in all that a query searches.
+
+        `searched` are the query's `searched_fields`.
+        """
+        counts: Counter[str] = Counter()
+        for namespace in searched_names(*searched, lambda: list(self._meanings)):
+            if namespace in self._meanings:
+                counts.update(self._meanings[namespace].of(name))
+        return counts
+
+    def _meanings_of(self, namespace: str) -> Meanings:
+        return self._meanings.setdefault(namespace, Meanings())
+
     def health(self, namespace: str) -> HealthReport:
         """As `Engine.health`."""
         return self._health_of(checked_namespace(namespace)).snapshot()
@@ -100,7 +134,7 @@ class Monitor:
 
     def drop(self, namespace: str) -> None:
         """Forget the counts and the learned rate of a namespace."""
-        for by_namespace in (self._recency, self._health, self._drift):
+        for by_namespace in (self._recency, self._meanings, self._health, self._drift):
             by_namespace.pop(namespace, None)
 
     def count(self, hits: Hits, seconds: float, fallback: str | None = None) -> None:
