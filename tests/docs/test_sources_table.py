@@ -35,11 +35,11 @@ UNNUMBERED = ("§4.3", "J.11", "J.12", "§1", "§6", "since I joined", "k1 + 1")
 """What the documents ask for and no id names."""
 
 COMING = {
-    "bench/ablation.py",
-    "bench/recency.py",
-    "engine/hybrid/beside.py",
-    "engine/index/time_order.py",
-    "engine/records/term_weights.py",
+    "bench.ablation",
+    "bench.recency",
+    "engine.hybrid.beside",
+    "engine.index.time_order",
+    "engine.records.term_weights",
     "fanrank eval --answer-with",
     "fanrank tune --bm25",
     "fr.evaluation.ChatAnswerer",
@@ -91,13 +91,15 @@ def keywords(value: Any) -> set[str]:
 
 
 def leads(token: str, row: list[str]) -> bool:
-    """Whether what stands in backticks is there: a path, a public name, a command, a strategy, or a parameter."""
+    """Whether what stands in backticks is there: a file, a public name, a command, a strategy, or a parameter."""
     if token.startswith("fanrank "):
         _, command, *options = token.split()
         known = [*main.commands[command].params] if command in main.commands else []
         return bool(known) and all(any(option in parameter.opts for parameter in known) for option in options)
     if "/" in token:
         return (ROOT / token).is_file()
+    if token.startswith(("engine.", "bench.")):
+        return (ROOT / (token.replace(".", "/") + ".py")).is_file()
     if token in fr.strategies.STRATEGIES:
         return True
     try:
@@ -138,7 +140,14 @@ def test_each_name_leads_somewhere(token: str) -> None:
 
 def test_names_that_lead_nowhere_are_found() -> None:
     row = ["A003", "x", "`Engine` `fr.Cascade` `fanrank tune`"]
-    wrong = ("engine/nowhere.py", "fr.evaluation.nothing", "Engine.nothing", "fanrank tune --nothing", "fanrank no")
+    wrong = (
+        "engine/nowhere.py",
+        "engine.nowhere",
+        "fr.evaluation.nothing",
+        "Engine.nothing",
+        "fanrank tune --nothing",
+        "fanrank no",
+    )
     for token in (*wrong, "nothing", "Nobody"):
         assert not leads(token, row), token
     right = (

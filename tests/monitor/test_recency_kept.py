@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import borders
 
 import fanrank as fr
 from fanrank.engine.monitor import meanings
@@ -203,7 +204,7 @@ def test_what_names_meant_survives_a_restart_and_stays_in_its_namespace(tmp_path
 
 
 def test_what_names_meant_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meanings, "MOST_NAMES", 3)
+    borders.shrink(monkeypatch, MOST_NAMES=3)
     counts = meanings.Meanings()
     for number in range(200):
         counts.resolved("Ana", "one" if number % 4 else "two")
