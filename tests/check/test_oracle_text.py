@@ -18,6 +18,7 @@ from fanrank.engine.check.oracle_text import PLAIN, stem
 from fanrank.engine.cli.main import main
 from fanrank.engine.settings import ENVIRONMENT_VARIABLE
 from fanrank.engine.text import analyzers, dispatch, porter
+from fanrank.engine.text.stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 from fanrank.text import ANALYZERS, Analyzer, get_analyzer
 
 PIECES = [
@@ -108,6 +109,12 @@ def test_every_analyzer_has_one() -> None:
 def test_both_statements_of_every_analyzer_agree(text: str) -> None:
     for name, plain in PLAIN.items():
         assert plain(text) == get_analyzer(name)(text), name
+
+
+def test_both_lists_of_stop_words_agree() -> None:
+    both = ((oracle_text.LUCENE, LUCENE_ENGLISH), (oracle_text.NLTK, NLTK_ENGLISH), (oracle_text.OPSEM, OPSEM))
+    for mine, theirs in both:
+        assert mine == theirs
 
 
 RECORDS = [
