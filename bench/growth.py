@@ -3,7 +3,7 @@
 Two families of corpora: ``steady`` grows in time, 430 records a week, so that four windows hold the same number of
 records at every size (one engine, grown from size to size); ``two-years`` lies within two years whatever its size, so
 that age must be weighed record by record (one engine a size). Every method answers the same fan-outs of 20 questions
-(`workload.Memory.questions`), in turn, fan-out by fan-out. The clock begins with texts and ends with ids. Before it
+(`SyntheticMemory.questions`), in turn, fan-out by fan-out. The clock begins with texts and ends with ids. Before it
 starts, every answer that must have the same bits is compared, so every posting list of the questions is warm.
 """
 
@@ -34,6 +34,7 @@ import numpy.typing as npt
 
 import fanrank as fr
 from fanrank.engine.errors import FanrankError
+from fanrank.engine.evaluate.synthetic import TWO_YEARS, WEEK, SyntheticMemory, SyntheticQuestion
 
 from .harness.methods import (
     FAN_OUT,
@@ -54,7 +55,6 @@ from .harness.methods import (
 from .harness.options import names, numbers, progress
 from .harness.paths import CACHE, RESULTS
 from .harness.rows import append
-from .harness.workload import TWO_YEARS, WEEK, Memory, Question
 
 SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
 """The sizes of AgentIR's Table 2 (A037)."""
@@ -143,7 +143,7 @@ class Effort:
 class Case:
     """One engine at one size, searched by every method."""
 
-    def __init__(self, engine: fr.Engine, memory: Memory, chosen: Sequence[Method], effort: Effort) -> None:
+    def __init__(self, engine: fr.Engine, memory: SyntheticMemory, chosen: Sequence[Method], effort: Effort) -> None:
         self.engine, self.memory, self.effort = engine, memory, effort
         questions = memory.questions(effort.fan_outs * FAN_OUT)
         self.fan_outs = [questions[start : start + FAN_OUT] for start in range(0, len(questions), FAN_OUT)]
@@ -167,7 +167,7 @@ class Case:
         for item in self.items:
             self._check(item, few)
 
-    def _check(self, item: Measured, questions: Sequence[Question]) -> None:
+    def _check(self, item: Measured, questions: Sequence[SyntheticQuestion]) -> None:
         try:
             item.backend = self._backends.serve(self.engine, item.method)
             answers = self._ask(item.method, item.method.queries(questions), timing=True)
@@ -176,7 +176,7 @@ class Case:
         except FanrankError as error:
             item.error = f"{type(error).__name__}: {error}"
 
-    def _verify(self, item: Measured, questions: Sequence[Question], answers: Sequence[fr.Hits]) -> None:
+    def _verify(self, item: Measured, questions: Sequence[SyntheticQuestion], answers: Sequence[fr.Hits]) -> None:
         if item.method.exact:
             reference = replace(self._exhaustive, half_life=item.method.half_life)
             item.verified = are_equal(answers, self._ask(reference, reference.queries(questions)))
@@ -189,7 +189,7 @@ class Case:
             item.verified = None not in counts
             item.windows = max((count for count in counts if count is not None), default=None)
 
-    def _windows(self, method: Method, questions: Sequence[Question], hits: fr.Hits) -> int | None:
+    def _windows(self, method: Method, questions: Sequence[SyntheticQuestion], hits: fr.Hits) -> int | None:
         """The number of newest windows whose exhaustive answer these hits are; None if there is none."""
         counts = range(1, MOST_WINDOWS + 1) if method.windows == "auto" else (int(method.windows or 0),)
         for count in counts:
@@ -214,7 +214,7 @@ class Case:
                 if item.error is None and not slow:
                     self._time_one(item, questions)
 
-    def _time_one(self, item: Measured, questions: Sequence[Question]) -> None:
+    def _time_one(self, item: Measured, questions: Sequence[SyntheticQuestion]) -> None:
         queries = item.method.queries(questions)
         self._backends.serve(self.engine, item.method)
         threads = self.effort.threads if item.method.batch > 1 else 1
@@ -272,7 +272,7 @@ def _postings(answers: Sequence[fr.Hits]) -> int:
     return sum(int(hits.postings or 0) for hits in answers)
 
 
-def grow(engine: fr.Engine, memory: Memory, first: int, say: Callable[[str], None]) -> float:
+def grow(engine: fr.Engine, memory: SyntheticMemory, first: int, say: Callable[[str], None]) -> float:
     """Add the records from `first` to the memory's end. Returns the seconds that `add` took."""
     source = memory.stream(first)
     seconds, done = 0.0, first
@@ -313,9 +313,9 @@ def run_corpus(
     engine, size_before, seconds = fr.Engine(keep_texts=False), 0, 0.0
     for size in sorted(sizes):
         if corpus == "steady":
-            memory = Memory(size, seed)
+            memory = SyntheticMemory(size, seed)
         else:
-            memory = Memory(size, seed, TWO_YEARS / size)
+            memory = SyntheticMemory(size, seed, TWO_YEARS / size)
             engine, size_before, seconds = fr.Engine(keep_texts=False), 0, 0.0
         seconds += grow(engine, memory, size_before, say)
         size_before = size

@@ -30,6 +30,7 @@ import numpy as np
 import fanrank as fr
 from fanrank.engine.backends.choose import DEVICES
 from fanrank.engine.errors import FanrankError
+from fanrank.engine.evaluate.synthetic import SyntheticMemory
 
 from .growth import SIZES, grow
 from .harness.methods import (
@@ -46,7 +47,6 @@ from .harness.methods import (
 from .harness.options import names, progress
 from .harness.paths import CACHE, RESULTS
 from .harness.rows import append
-from .harness.workload import Memory
 
 TURNS, QUICK_TURNS, QUICK_RECORDS = 800, 40, 40_081
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20
@@ -126,14 +126,14 @@ def play(session: Session, method: Method, threads: int, say: Callable[[str], No
     """Play the whole session with one method. Returns its times and the backend that served. Raises `FanrankError`."""
     import_analyzer()
     engine, times = fr.Engine(keep_texts=False), Times()
-    before = Memory(session.first, session.seed)
+    before = SyntheticMemory(session.first, session.seed)
     grow(engine, before, 0, lambda line: None)
     backend = Backends().serve(engine, method)
     for number in range(WARM_UP):
         _ask(engine, method, method.queries(before.questions(MOST, seed=session.seed + number)), threads)
     size_before = session.first
     for turn, (size, count) in enumerate(zip(session.sizes(), session.retrievals(), strict=True)):
-        memory = Memory(size, session.seed)
+        memory = SyntheticMemory(size, session.seed)
         chunk = list(memory.stream(size_before))
         size_before = size
         questions = memory.questions(count)

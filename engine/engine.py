@@ -95,7 +95,9 @@ class Engine(Reading, Writing, Carrying):
     ``keep_texts`` says whether an engine in memory keeps its records, for `fetch`, hits with texts, rerankers and
     feedback on sentences. It keeps the records themselves, not copies of their texts. A directory keeps them always.
 
-    ``backend`` forces a backend by name.
+    ``backend`` forces a backend by name. The log (the logger "fanrank": INFO for a batch, WARNING for a fallback, ERROR
+    for a failure) holds no text of a query unless ``log_texts`` is true; then its lines hold the queries' texts, their
+    best scores and the messages of errors. It belongs to the process, and is not kept with a directory.
 
     Any thread may write and search at any time. A search sees whole batches only, and never waits for a writer.
     """
@@ -118,6 +120,7 @@ class Engine(Reading, Writing, Carrying):
         encoder: str | os.PathLike[str] | Encoder | None = None,
         term_encoder: TermEncoder | None = None,
         keep_texts: bool = True,
+        log_texts: bool = False,
         backend: str | None = None,
     ) -> None:
         self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
@@ -125,7 +128,7 @@ class Engine(Reading, Writing, Carrying):
         self.schema = Schema.of(columns)
         serving = backends.choose(backend)
         self.window = checked_span("window", window, 1e-3, 1e12)
-        self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate)
+        self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate, log_texts=log_texts)
         if not isinstance(keep_texts, bool):
             raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
         own = self.bm25, self.analyzer, self.schema, self.window
@@ -692,6 +695,18 @@ class Engine(Reading, Writing, Carrying):
         live, and records without a time, have no effect.
         """
         self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
+
+    # Sources: B025.
+    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+        """Report that `name`, in queries to a namespace, meant the entity with the id `entity`, so many `times`.
+
+        Where several entities have one name, ``recall`` and the channel `Graph` believe a meaning the more, the more
+        often it was reported: as a prior, beside the words around and the entities near. What was reported is kept with
+        a directory at its next checkpoint, and goes with its namespace. A name's counts are halved beyond 256, and a
+        namespace remembers 10,000 names, the last reported ones. Case and punctuation of a name do not matter. Raises
+        `ParameterError` for a name without a word, an empty id, and times outside 1 to 256.
+        """
+        self.monitor.resolved(name, entity, namespace, times)
 
     # Sources: C040.
     def health(self, namespace: str = "") -> HealthReport:

@@ -151,6 +151,8 @@ class Verbs(Protocol):
 
     def observe(self, ids: Iterable[str], *, namespace: str, now: Moment | None, windows: int | None) -> None: ...
 
+    def resolved(self, name: str, entity: str, *, namespace: str, times: int) -> None: ...
+
     def recency(self, namespace: str) -> Recency: ...
 
     def health(self, namespace: str) -> HealthReport: ...
@@ -334,6 +336,9 @@ class Namespace:
 
     def observe(self, ids: Iterable[str], *, now: Moment | None = None, windows: int | None = None) -> None:
         self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
+
+    def resolved(self, name: str, entity: str, *, times: int = 1) -> None:
+        self._engine.resolved(name, entity, namespace=self.name, times=times)
 
     def health(self) -> HealthReport:
         return self._engine.health(self.name)

@@ -263,6 +263,7 @@ class Searcher:
             records,
             None if records is None or self._anchors is None else partial(_first_sentences, self._anchors, records),
             self._graphs,
+            self.monitor.meant,
         )
 
 

@@ -36,6 +36,7 @@ class EngineOptions(TypedDict, total=False):
     encoder: str | os.PathLike[str] | Encoder | None
     term_encoder: TermEncoder | None
     keep_texts: bool
+    log_texts: bool
 
 
 class BatchKeywords(TypedDict, total=False):

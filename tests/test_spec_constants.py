@@ -38,7 +38,7 @@ from fanrank.engine.route import callbacks
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
-from fanrank.engine.route.router import TABLE_A095, Router
+from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 from fanrank.engine.text.time_expressions.parse import parse_when
 from fanrank.engine.tune import study as routing
 
@@ -84,7 +84,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A091 ms", ENCODER_MS, 52.0),
     (
         "A095 table",
-        {type: own.name for type, own in TABLE_A095.items()},
+        {type: own.name for type, own in LONGMEMEVAL_SYSTEMS.items()},
         {
             "knowledge-update": "rrf",
             "multi-session": "agent_rrf",

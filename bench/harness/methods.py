@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
+from fanrank.engine.evaluate.synthetic import WEEK, SyntheticQuestion
 
 from .code import code_of
 from .machine import commit, machine, now
-from .workload import WEEK, Question
 
 FAN_OUT = 20
 K = 10
@@ -41,7 +41,7 @@ class Method:
     half_life: float | None = None
     exact: str = ""
 
-    def queries(self, questions: Iterable[Question]) -> list[fr.Query]:
+    def queries(self, questions: Iterable[SyntheticQuestion]) -> list[fr.Query]:
         """The questions as queries of this method."""
         return [fr.Query(q.text, now=q.now, half_life=self.half_life, windows=self.windows) for q in questions]
 
@@ -114,7 +114,7 @@ def are_equal(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
     return all(np.array_equal(joined(one, field), joined(other, field)) for field in ("counts", "scores", "ids"))
 
 
-def count_found(answers: Sequence[fr.Hits], questions: Sequence[Question]) -> int:
+def count_found(answers: Sequence[fr.Hits], questions: Sequence[SyntheticQuestion]) -> int:
     """The number of questions whose gold record is among their hits."""
     ids = np.concatenate([hits.ids for hits in answers])
     return int(sum(question.gold in row for question, row in zip(questions, ids.tolist(), strict=True)))

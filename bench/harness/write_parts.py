@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 
 import fanrank as fr
+from fanrank.engine.evaluate.synthetic import SyntheticMemory, SyntheticQuestion
 
 from ..growth import grow
 from .load import Asking, Figures, expect, percentiles, write
 from .methods import FAN_OUT, K, import_analyzer, peak_rss_gib, round_digits
 from .paths import ROOT
-from .workload import Memory, Question
 
 PART_TIMEOUT = 3600.0
 
@@ -64,7 +64,7 @@ QUICK = Settings(
 def part_append(settings: Settings, folder: Path) -> Figures:
     """Records a second, durable when acknowledged, beside the time of one sync of the disk."""
     figures: Figures = {"sync_p50_ms": _sync_ms(folder)}
-    batches = list(_batches(Memory(settings.records, settings.seed), 0, settings.batch))
+    batches = list(_batches(SyntheticMemory(settings.records, settings.seed), 0, settings.batch))
     for writers in (1, settings.writers):
         with _store(folder / f"writers-{writers}") as engine:
             figures[f"writers_{writers}"] = write(engine, iter(batches), writers, settings.seconds)
@@ -75,7 +75,7 @@ def part_append(settings: Settings, folder: Path) -> Figures:
 def part_searching(settings: Settings, folder: Path) -> Figures:
     """One writer at full speed beside a searching thread: none, one at full speed, one at `pace` fan-outs a second."""
     figures: Figures = {}
-    memory = Memory(settings.base + 3 * settings.records, settings.seed)
+    memory = SyntheticMemory(settings.base + 3 * settings.records, settings.seed)
     with _store(folder) as engine:
         grow(engine, replace(memory, records=settings.base), 0, lambda line: None)
         fan_outs = _fan_outs(settings, replace(memory, records=settings.base), 64)
@@ -91,7 +91,7 @@ def part_searching(settings: Settings, folder: Path) -> Figures:
 
 def part_tail(settings: Settings, folder: Path) -> Figures:
     """Fan-outs at a fixed pace without writes, and while one writer keeps to half of its full rate, in turn."""
-    memory = Memory(1 << 40, settings.seed)
+    memory = SyntheticMemory(1 << 40, settings.seed)
     base = replace(memory, records=settings.base)
     with _store(folder) as engine:
         grow(engine, base, 0, lambda line: None)
@@ -126,7 +126,7 @@ def part_memory(settings: Settings, folder: Path) -> Figures:
     """Peak memory and bytes on disk of a store that takes `base` records in bulk and `records` in batches."""
     import_analyzer()
     before = peak_rss_gib()
-    memory = Memory(settings.base + settings.records, settings.seed)
+    memory = SyntheticMemory(settings.base + settings.records, settings.seed)
     with _store(folder) as engine:
         grow(engine, replace(memory, records=settings.base), 0, lambda line: None)
         bulk = peak_rss_gib()
@@ -147,7 +147,7 @@ def part_memory(settings: Settings, folder: Path) -> Figures:
 
 def part_cold(settings: Settings, folder: Path) -> Figures:
     """Fresh processes open a store. Medians in milliseconds, with its files in the system's cache and without."""
-    memory = Memory(settings.cold_records, settings.seed)
+    memory = SyntheticMemory(settings.cold_records, settings.seed)
     with _store(folder) as engine:
         seconds = grow(engine, memory, 0, lambda line: None)
         begin = time.perf_counter()
@@ -174,7 +174,7 @@ def part_tenants(settings: Settings, folder: Path) -> Figures:
     before = peak_rss_gib()
     engine = fr.Engine(keep_texts=False)
     memories = [
-        Memory(settings.tenant_records, settings.seed, namespace=f"tenant-{number}")
+        SyntheticMemory(settings.tenant_records, settings.seed, namespace=f"tenant-{number}")
         for number in range(settings.tenants)
     ]
     seconds = 0.0
@@ -233,13 +233,13 @@ def _store(folder: Path) -> Iterator[fr.Engine]:
         engine.close()
 
 
-def _batches(memory: Memory, first: int, size: int) -> Iterator[list[fr.Record]]:
+def _batches(memory: SyntheticMemory, first: int, size: int) -> Iterator[list[fr.Record]]:
     source = memory.stream(first)
     while batch := list(islice(source, size)):
         yield batch
 
 
-def _make_batches(memory: Memory, first: int, settings: Settings) -> Iterator[list[fr.Record]]:
+def _make_batches(memory: SyntheticMemory, first: int, settings: Settings) -> Iterator[list[fr.Record]]:
     """Endless batches, made a stretch at a time, so that no batch is made while one is written."""
     size = settings.records // settings.batch * settings.batch
     while True:
@@ -247,24 +247,24 @@ def _make_batches(memory: Memory, first: int, settings: Settings) -> Iterator[li
         first += size
 
 
-def _fan_outs(settings: Settings, memory: Memory, count: int) -> list[list[fr.Query]]:
+def _fan_outs(settings: Settings, memory: SyntheticMemory, count: int) -> list[list[fr.Query]]:
     questions = memory.questions(count * FAN_OUT)
     queries = [_query(settings, question) for question in questions]
     return [queries[start : start + FAN_OUT] for start in range(0, len(queries), FAN_OUT)]
 
 
-def _query(settings: Settings, question: Question) -> fr.Query:
+def _query(settings: Settings, question: SyntheticQuestion) -> fr.Query:
     windows = int(settings.windows) if settings.windows and settings.windows != "auto" else settings.windows
     return fr.Query(question.text, now=question.now, half_life=settings.half_life, windows=windows)
 
 
-def _tenant(memory: Memory, number: int) -> Iterable[fr.Record]:
+def _tenant(memory: SyntheticMemory, number: int) -> Iterable[fr.Record]:
     """The tenant's own stretch of the synthetic memory, so that no two tenants hold the same records."""
     first = number * memory.records
     return replace(memory, records=first + memory.records).stream(first)
 
 
-def _tenant_query(memory: Memory, number: int) -> fr.Query:
+def _tenant_query(memory: SyntheticMemory, number: int) -> fr.Query:
     record = next(iter(_tenant(memory, number)))
     return fr.Query(" ".join(record.text.split()[:5]), namespace=memory.namespace)
 
@@ -300,7 +300,7 @@ def _drop_cache(folder: Path) -> bool:
 def open_cold(settings: Settings, folder: Path, began: float, imported: float) -> Figures:
     """The child's side of ``cold``: milliseconds of import, opening, first and later fan-outs."""
     # The questions are made before the clock starts, from the same seed.
-    fan_outs = _fan_outs(settings, Memory(settings.cold_records, settings.seed), 3)
+    fan_outs = _fan_outs(settings, SyntheticMemory(settings.cold_records, settings.seed), 3)
     opening = time.perf_counter()
     engine = fr.Engine.open(folder)
     opened = time.perf_counter()

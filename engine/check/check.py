@@ -28,9 +28,10 @@ from ..plan.options import EXECUTIONS
 from ..records.hits import Hits
 from ..records.query import Query
 from ..records.record import Record
-from ..text.analyzers import Analyzer
+from ..text.analyzers import Analyzer, get_analyzer
 from ..vectors.vectors import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+from .oracle_text import PLAIN, Terms
 
 # Queries of the path that asks one at a time, and pieces of the path that grows. These are enough to see a difference.
 ONE_BY_ONE = 50
@@ -67,18 +68,18 @@ def oracle_answers(
 ) -> list[Ranking]:
     """The oracle's hits for each query as (id, quanta); `records` are those that have not expired.
 
-    A query with a filter raises `QueryError`.
+    Texts are analysed by `terms_by`, not by `analyzer`. A query with a filter raises `QueryError`.
     """
     if any(query.filter is not None for query in queries):
         raise QueryError("the check does not take queries with filters")
-    names = list(bm25.fields)
+    names, terms_of = list(bm25.fields), terms_by(analyzer)[0]
     by_namespace: dict[str, list[Record]] = {}
     for record in records:
         by_namespace.setdefault(record.namespace, []).append(record)
     needed = {query.namespace for query in queries}
     oracles = {
         namespace: Oracle(
-            [[analyzer(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in members],
+            [[terms_of(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in members],
             method=bm25.method,
             k1=bm25.k1,
             b=bm25.b,
@@ -94,11 +95,23 @@ def oracle_answers(
         if query.namespace not in oracles:
             answers.append([])
             continue
-        terms = list(query.terms) if query.terms is not None else analyzer(query.text)
+        terms = list(query.terms) if query.terms is not None else terms_of(query.text)
         members = by_namespace[query.namespace]
         hits = oracles[query.namespace].search(terms, k if query.k is None else query.k)
         answers.append([(members[document].id, quanta) for document, quanta in hits])
     return answers
+
+
+def terms_by(analyzer: Analyzer) -> tuple[Terms, str]:
+    """(how the oracle gets the terms of a text, what that is called).
+
+    ``plain``: by loops of its own. ``the analyzer's own``: an analyzer that the oracle does not know, such as one that
+    a caller made, states its terms itself; then a fault of it cannot be seen.
+    """
+    plain = PLAIN.get(analyzer.name)
+    if plain is None or get_analyzer(analyzer.name) is not analyzer:
+        return analyzer, "the analyzer's own"
+    return plain, "plain"
 
 
 def lasting(records: Iterable[Record]) -> list[Record]:
@@ -232,9 +245,10 @@ def check(
 
     `device` holds options of `backend`; `options` are the engine's, without encoders. Vectors and learned weights come
     from `WordEvidence`, so any corpus has some. BM25 answers all queries, each of `STRATEGIES` the first
-    `STRATEGY_QUERIES`. Returns ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}],
-    "differences"}``, with an entry of ``roads`` for each path. A difference is a query whose ids, scores or order are
-    not the oracle's. Raises `ParameterError` for options of a device without a `backend`, or that it does not have.
+    `STRATEGY_QUERIES`. Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}],
+    "differences"}``, with an entry of ``roads`` for each path. ``analysis`` says by which terms the oracle goes
+    (`terms_by`). A difference is a query whose ids, scores or order are not the oracle's. Raises `ParameterError` for
+    options of a device without a `backend`, or that it does not have.
     """
     if device.given and backend is None:
         raise ParameterError(f"{device.given[0]} is an option of one backend; name the backend")
@@ -246,8 +260,10 @@ def check(
     results: list[PathResult] = []
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
+    analysis = ""
     for name in names:
         engine = _serve(Engine.from_records(records, backend=name, progress=progress, **options), name, device)
+        analysis = terms_by(engine.analyzer)[1]
         if expected is None:
             expected = _expect_answers(engine, records, queries, k, progress)
         for path in _list_paths(engine, records, name, device, options):
@@ -258,6 +274,7 @@ def check(
     return {
         "corpus": corpus,
         "queries": len(queries),
+        "analysis": analysis,
         "roads": [vars(result) for result in results],
         "differences": sum(result.differences for result in results),
     }

@@ -42,7 +42,8 @@ def check(
 ) -> None:
     """Compare every backend with the oracle over the corpus at PATH; exit 1 on any difference.
 
-    The oracle is a slow search in plain Python. Ids, scores and order must be equal to the bit.
+    The oracle is a slow search in plain Python, which also cuts and stems the texts by itself. Ids, scores and order
+    must be equal to the bit.
     """
     keywords = parameters.keywords()
     kind = kind or detect_kind(path)
@@ -62,6 +63,8 @@ def check(
         click.echo(f"{result['corpus']}: {len(records):,} records, {result['queries']:,} queries, top {k}")
         for entry in result["roads"]:
             click.echo(f"  {entry['name']:40} {entry['queries']:6} queries  {entry['differences']} differences")
+        if result["analysis"] != "plain":
+            click.echo(f"  the oracle took its terms from {result['analysis']} code: faults of it cannot show here")
         click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")
     if result["differences"]:
         sys.exit(1)

@@ -143,7 +143,13 @@ engine_options = bundle(
         show_default=True,
         help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}.",
     ),
-    click.option("--method", type=click.Choice(METHODS), default="lucene", show_default=True, help="Variant of BM25."),
+    click.option(
+        "--method",
+        type=click.Choice(METHODS),
+        default="lucene",
+        show_default=True,
+        help="Variant of BM25. lucene's scores are k1 + 1 times those of Lucene itself, in the same order.",
+    ),
     click.option(
         "--k1",
         type=float,

@@ -74,6 +74,7 @@ class FitOptions:
     confidence: str
     margin: float
     folds: int
+    vectors: bool
 
 
 question_options = bundle(
@@ -125,6 +126,12 @@ fit_options = bundle(
         default=5,
         show_default=True,
         help="Number of folds of the cross-validation.",
+    ),
+    click.option(
+        "--vectors",
+        is_flag=True,
+        help="Tell the type of a question by its vector too, not by its words alone. A policy that does so encodes "
+        "every query.",
     ),
 )
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from ..arrays import Floats
 from ..errors import ParameterError, RecencyWarning
 from .age import DAY, ages_of, check_now, exponential
-from .candidates import Candidates, Fused
+from .candidates import Candidates, Channel, Fused
 from .fusion import check_name, check_number, checked_table
 from .rrf import RRF
 
@@ -94,3 +97,75 @@ class AgentRRF(RRF):
         importance = np.where(np.isnan(candidates.importance), 0.0, candidates.importance)
         shares = {**ranked.shares, "recency": np.where(recent, bonus, 0.0), "importance": self.beta * importance}
         return Fused.of(shares, ranked.kept)
+
+    # Sources: A082, whose Algorithm 4 fuses so over any backend.
+    def fuse(
+        self,
+        lists: Mapping[str, Sequence[Hashable]],
+        *,
+        times: Mapping[Hashable, float | None] | None = None,
+        importances: Mapping[Hashable, float | None] | None = None,
+        now: float | None = None,
+        type: str | None = None,
+    ) -> list[tuple[Hashable, float]]:
+        """Fuse lists that any system has ranked: (id, score) of every id, best first.
+
+        `lists` holds each list under the name of its channel: ids, best first, each once. `times` (seconds since
+        1970-01-01 UTC) and `importances` (from 0 to 1) are read for the ids of the lists alone, with ``get``; None, or
+        an id that they lack, has none. `now` is the query's own time and `type` its type.
+
+        A score has the bits that the engine's ``agent_rrf`` gives for these ranks, times and importances. Of equal
+        scores the id that occurs first comes first, list by list. (The engine puts the record first that arrived
+        first.) Raises `ParameterError` for an id that a list repeats, and for a time or an importance that is not a
+        number in range; `QueryError` if the query gets the recency bonus and has no `now`.
+        """
+        numbers: dict[Hashable, int] = {}
+        for name, ids in lists.items():
+            check_name("a list's name", name)
+            if len(set(ids)) < len(ids):
+                raise ParameterError(f"the list {name!r} holds an id twice; give each once, best first")
+            for id in ids:
+                numbers.setdefault(id, len(numbers))
+        offsets = np.array([0, len(numbers)], dtype=np.int64)
+        channels = {}
+        for name, ids in lists.items():
+            scores, listed = np.zeros(len(numbers)), np.zeros(len(numbers), dtype=np.bool_)
+            places = [numbers[id] for id in ids]
+            scores[places], listed[places] = -np.arange(len(ids), dtype=np.float64), True
+            channels[name] = Channel.of(scores, listed, listed, offsets)
+        candidates = Candidates(
+            offsets,
+            np.arange(len(numbers)),
+            channels,
+            np.array([math.nan if now is None else _seconds("now", now)], dtype=np.float64),
+            _values(times, numbers, lambda id, value: _seconds(f"the time of {id!r}", value)),
+            _values(importances, numbers, _importance),
+            (type,),
+        )
+        scored = zip(numbers, self(candidates).scores.tolist(), strict=True)
+        return sorted(scored, key=lambda hit: -hit[1])
+
+
+def _values(
+    known: Mapping[Hashable, float | None] | None,
+    ids: Mapping[Hashable, int],
+    checked: Callable[[Hashable, float], float],
+) -> Floats:
+    """[ids] what is known of each id, NaN where nothing is."""
+    values = np.full(len(ids), np.nan)
+    for id, number in ids.items():
+        value = None if known is None else known.get(id)
+        if value is not None:
+            values[number] = checked(id, value)
+    return values
+
+
+def _seconds(what: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+        raise ParameterError(f"{what} must be finite seconds since 1970-01-01 UTC, not {value!r}")
+    return float(value)
+
+
+def _importance(id: Hashable, value: float) -> float:
+    check_number(f"the importance of {id!r}", value, 0.0, 1.0)
+    return float(value)

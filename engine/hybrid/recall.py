@@ -43,7 +43,7 @@ from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..records.filters import ColumnComparison
-from ..records.query import zone_of
+from ..records.query import searched_fields, zone_of
 from ..search.explain import explainer_of
 from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
@@ -106,7 +106,9 @@ class RecallCollector(EvidenceCollector):
                     query.scope.id if query.scope is not None and query.scope.column == "user" else None
                     for query in queries
                 ]
-                resolved = resolve(graph, [q.text for q in queries], [q.entities for q in queries], askers)
+                texts, given = [query.text for query in queries], [query.entities for query in queries]
+                meant = partial(self.sources.meant, searched_fields(queries[0]))
+                resolved = resolve(graph, texts, given, askers, meant)
                 mentions_of.update(zip(rows, resolved, strict=True))
         return mentions_of
 

@@ -32,6 +32,8 @@ class Sources:
     """Vectors, at length 1, of the first sentence of each of these records of a namespace; 0 for an empty one."""
     graphs: Graphs
     """The graphs of the engine's snapshots."""
+    meant: Callable[[tuple[str, Sequence[str] | None, str | None], str], Mapping[str, int]]
+    """How often a name meant each entity in past queries, by the `searched_fields` of a query, and the name."""
 
 
 def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:

@@ -24,8 +24,9 @@ method                idf                                    contribution
 
 With several fields (BM25F, B011), ``c = sum_f weight_f * tf_f / norm_f`` replaces ``tf / norm`` throughout, so the
 saturation becomes ``c * (k1 + 1) / (k1 + c)``. `dot` is for learned weights (`engine/index/learned.py`), not for texts:
-it has one field, and a frequency is a weight of at most `MAX_IMPACT`. Sources: SPEC A010 to A012, A106, B011, D006,
-D007, X01, X02.
+it has one field, and a frequency is a weight of at most `MAX_IMPACT`. Lucene (from version 8) and bm25s's ``lucene``
+leave the factor k1 + 1 out, so their scores are these divided by it; the order is the same. Sources: SPEC A010 to A012,
+A106, B011, D006, D007, X01, X02.
 """
 
 from __future__ import annotations
@@ -78,7 +79,13 @@ class Statistics:
 
 @dataclass(frozen=True)
 class BM25:
-    """The parameters of scoring. Raises `ParameterError` for a value out of range."""
+    """The parameters of scoring. Raises `ParameterError` for a value out of range.
+
+    The method ``lucene`` has Lucene's idf and keeps the factor k1 + 1, which Lucene and bm25s leave out. So its scores
+    are k1 + 1 times theirs, 2.2 times with the defaults (but for lengths, which Lucene rounds). Order, confidences and
+    fused scores do not change by it. A threshold on scores, such as `Query.min_score`, does: multiply one that was
+    chosen for Lucene's scores by k1 + 1.
+    """
 
     method: str = "lucene"
     k1: float = 1.2

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ..errors import ParameterError
 from ..locks import make_short_lock
+from ..records.hits import Hits
 
 logger = logging.getLogger("fanrank")
 # Without this handler, Python prints errors in programs that configure no logging.
@@ -121,14 +122,13 @@ class Health:
         *,
         backend: str,
         fallback: str | None = None,
-        scope: str | None = None,
-        texts: Sequence[str] | None = None,
-        scores: Sequence[float] | npt.NDArray[np.float64] | None = None,
+        answer: Hits | None = None,
+        rows: Sequence[int] | None = None,
     ) -> None:
         """Count an answered batch. `results` [queries] are the hits of each query, `seconds` is the whole batch's time.
 
-        `fallback` is the reason why another path than the chosen one answered. `scope`, the queries' `texts` and their
-        best `scores` [queries] are for the log line alone, and the last two only with `log_texts`.
+        `fallback` is the reason why another path than the chosen one answered. The log line alone reads the `answer`,
+        at these `rows` (None: all): the queries' scope, and with `log_texts` their texts and best scores.
         """
         hits: list[int]
         if type(results) is list:
@@ -153,7 +153,7 @@ class Health:
             if fallback is not None:
                 _add(self._fallbacks, fallback, queries)
         if logger.isEnabledFor(logging.WARNING if fallback is not None else logging.INFO):
-            self._log(queries, seconds, hits, backend, fallback, scope, texts, scores)
+            self._log(queries, seconds, hits, backend, fallback, answer, rows)
 
     def _log(
         self,
@@ -162,18 +162,19 @@ class Health:
         hits: list[int],
         backend: str,
         fallback: str | None,
-        scope: str | None,
-        texts: Sequence[str] | None,
-        scores: Sequence[float] | npt.NDArray[np.float64] | None,
+        answer: Hits | None,
+        rows: Sequence[int] | None,
     ) -> None:
+        places = rows if rows is not None else range(0 if answer is None else len(answer.queries))
+        asked = [] if answer is None else [answer.queries[row] for row in places]
+        scopes = {query.scope.column or "all" if query.scope is not None else "all" for query in asked} or {"all"}
         line = "search: queries=%d namespace=%r scope=%s backend=%s latency=%.3fms results=%d"
-        values: list[object] = [queries, self.namespace, scope or "all", backend, seconds * 1e3, sum(hits)]
-        if self.log_texts and texts is not None:
-            line += " texts=%r"
-            values.append(list(texts))
-        if self.log_texts and scores is not None:
-            line += " scores=%s"
-            values.append([float(f"{score:.4g}") for score in scores])
+        values: list[object] = [queries, self.namespace, "+".join(sorted(scopes)), backend, seconds * 1e3, sum(hits)]
+        if self.log_texts and answer is not None:
+            line += " texts=%r scores=%s"
+            texts = [query.text if query.terms is None else " ".join(query.terms) for query in asked]
+            best = [answer.scores[row, 0].item() if count else None for row, count in zip(places, hits, strict=True)]
+            values += [texts, [None if score is None else float(f"{score:.4g}") for score in best]]
         logger.info(line, *values)
         if fallback is not None:
             logger.warning(line + " fallback=%r", *values, fallback)

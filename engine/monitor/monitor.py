@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from ..errors import FanrankError, QueryError, RecordError
+from ..errors import FanrankError, ParameterError, QueryError, RecordError
 from ..index.columns import hashes_of
 from ..moments import Moment
 from ..records.hits import Hits
@@ -15,22 +15,39 @@ from ..records.query import Query
 from ..search.events import window_ranks
 from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
+from ..storage.state import searched_names
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
+from .meanings import Meanings
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
+
+MEANINGS = "meanings"
+"""The key of what names meant, beside what `Recency` learned."""
 
 
 class Monitor:
     """Counts and learned values of one engine, by namespace.
 
-    `epsilon`, `max_windows` and `rate` are those of `Recency`. Raises `ParameterError` as it does.
+    `epsilon`, `max_windows` and `rate` are those of `Recency`, `log_texts` that of `Health`. Raises `ParameterError` as
+    `Recency` does.
     """
 
-    def __init__(self, *, epsilon: float = EPSILON, max_windows: int | None = MAX_WINDOWS, rate: float = RATE) -> None:
+    def __init__(
+        self,
+        *,
+        epsilon: float = EPSILON,
+        max_windows: int | None = MAX_WINDOWS,
+        rate: float = RATE,
+        log_texts: bool = False,
+    ) -> None:
         Recency(epsilon=epsilon, max_windows=max_windows, rate=rate)
+        if not isinstance(log_texts, bool):
+            raise ParameterError(f"log_texts must be true or false, not {log_texts!r}")
+        self.log_texts = log_texts
         self.epsilon = epsilon
         self.max_windows = max_windows
         self.rate = rate
         self._recency: dict[str, Recency] = {}
+        self._meanings: dict[str, Meanings] = {}
         self._health: dict[str, Health] = {}
         self._drift: dict[str, HealthDrift] = {}
 
@@ -43,17 +60,27 @@ class Monitor:
 
     def keep(self, store: RecordStore) -> None:
         """Keep in the store what was learned since the last call that succeeded."""
-        changed = [(name, recency, recency.changes()) for name, recency in list(self._recency.items())]
-        if learned := {name: changes for name, _, changes in changed if changes is not None}:
+        # The number of a change is read before the values, so that what is told in between is kept by the next call.
+        meant = {name: change for name, own in list(self._meanings.items()) if (change := own.changes()) is not None}
+        learned = {name: used for name, own in list(self._recency.items()) if (used := own.changes()) is not None}
+        for name in meant.keys() - learned.keys():
+            learned[name] = self.recency(name).learned()
+        for name, values in learned.items():
+            if name in self._meanings:
+                values[MEANINGS] = self._meanings[name].learned()
+        if learned:
             store.keep_learned(learned)
-        for _, recency, changes in changed:
-            if changes is not None:
-                recency.mark_kept(changes)
+        for name, values in learned.items():
+            self.recency(name).mark_kept(values)
+        for name, change in meant.items():
+            self._meanings[name].mark_kept(change)
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""
         for namespace, learned in store.learned().items():
             self.recency(namespace).restore(learned)
+            if MEANINGS in learned:
+                self._meanings_of(namespace).restore(learned[MEANINGS])
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""
@@ -72,6 +99,24 @@ class Monitor:
         ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
         recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
 
+    def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
+        """As `Engine.resolved`."""
+        self._meanings_of(checked_namespace(namespace)).resolved(name, entity, times)
+
+    def meant(self, searched: tuple[str, Sequence[str] | None, str | None], name: str) -> Mapping[str, int]:
+        """How often a name (its words, joined by spaces) meant each entity, in all that a query searches.
+
+        `searched` are the query's `searched_fields`.
+        """
+        counts: Counter[str] = Counter()
+        for namespace in searched_names(*searched, lambda: list(self._meanings)):
+            if namespace in self._meanings:
+                counts.update(self._meanings[namespace].of(name))
+        return counts
+
+    def _meanings_of(self, namespace: str) -> Meanings:
+        return self._meanings.setdefault(namespace, Meanings())
+
     def health(self, namespace: str) -> HealthReport:
         """As `Engine.health`."""
         return self._health_of(checked_namespace(namespace)).snapshot()
@@ -89,7 +134,7 @@ class Monitor:
 
     def drop(self, namespace: str) -> None:
         """Forget the counts and the learned rate of a namespace."""
-        for by_namespace in (self._recency, self._health, self._drift):
+        for by_namespace in (self._recency, self._meanings, self._health, self._drift):
             by_namespace.pop(namespace, None)
 
     def count(self, hits: Hits, seconds: float, fallback: str | None = None) -> None:
@@ -104,14 +149,16 @@ class Monitor:
             except KeyError:
                 health = self._health_of(namespace)
             counts = hits.counts.tolist()
-            health.record(len(counts), seconds, counts, backend=hits.backend, fallback=fallback)
+            health.record(len(counts), seconds, counts, backend=hits.backend, fallback=fallback, answer=hits)
             return
         rows: dict[str, list[int]] = {query.namespace: [] for query in hits.queries}
         for row, query in enumerate(hits.queries):
             rows[query.namespace] += (row,)
         for namespace, positions in rows.items():
             results = hits.counts[positions]
-            self._health_of(namespace).record(len(results), seconds, results, backend=hits.backend, fallback=fallback)
+            self._health_of(namespace).record(
+                len(results), seconds, results, backend=hits.backend, fallback=fallback, answer=hits, rows=positions
+            )
 
     def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:
         """Count a batch that failed on the backend of this name."""
@@ -121,7 +168,7 @@ class Monitor:
             self._health_of(namespace).fail(count, error, backend=backend)
 
     def _health_of(self, namespace: str) -> Health:
-        return self._health.setdefault(namespace, Health(namespace))
+        return self._health.setdefault(namespace, Health(namespace, log_texts=self.log_texts))
 
 
 def checked_scope(namespace: object) -> str | None:

@@ -95,9 +95,15 @@ class Recency:
     def changes(self) -> dict[str, Any] | None:
         """What was learned, as JSON that `restore` takes; None if nothing was since `mark_kept`."""
         with self._lock:
-            if self._observed == self._kept:
-                return None
-            return {"hits": [*map(list, self._hits.items())], "sum": self._sum, "observed": self._observed}
+            return None if self._observed == self._kept else self._learned()
+
+    def learned(self) -> dict[str, Any]:
+        """All that was learned, as `changes` gives it."""
+        with self._lock:
+            return self._learned()
+
+    def _learned(self) -> dict[str, Any]:
+        return {"hits": [*map(list, self._hits.items())], "sum": self._sum, "observed": self._observed}
 
     def mark_kept(self, changes: Mapping[str, Any]) -> None:
         """Note that what `changes` gave is kept."""

@@ -21,13 +21,15 @@ The sources disagree about topic edges within a session. Here they exist, as in 
 topic edge join the same turns, both count.
 
 Keywords are the distinct index terms of more than 3 characters, except trigger words, both as written and as the
-analyzer changes them (C009). The newest `window` turns take part, in order of time, then of arrival. A turn without a
-time is older than every turn with one. A turn without a session has no temporal edge.
+analyzer changes them (C009). With `roles` only turns of these roles have keywords; the source takes those of the
+user's messages alone (C030), which is ``roles=("user",)`` where user and assistant are records of their own. The newest
+`window` turns take part, in order of time, then of arrival. A turn without a time is older than every turn with one. A
+turn without a session has no temporal edge.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -37,6 +39,7 @@ import numpy.typing as npt
 from ..arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..errors import ParameterError
 from ..index.columns import ABSENT
+from ..index.segment import Segment
 from ..index.snapshot import Snapshot
 from ..locks import once
 from ..text.analyzers import Analyzer
@@ -71,8 +74,15 @@ class PageRank:
     window: int = WINDOW
     overlap: int = OVERLAP
     compat: bool = False
+    roles: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.roles is not None:
+            if isinstance(self.roles, str) or not isinstance(self.roles, (list, tuple)):
+                raise ParameterError(f"roles must be a list of roles or None, not {self.roles!r}")
+            if not all(isinstance(role, str) and role for role in self.roles):
+                raise ParameterError(f"roles must be names, none of them empty, not {self.roles!r}")
+            object.__setattr__(self, "roles", tuple(sorted(set(self.roles))))
         damping = self.damping
         if (
             isinstance(damping, bool)
@@ -254,12 +264,13 @@ def graph_of(
     analyzer: Analyzer,
     passing: Sequence[Flags],
     parameters: PageRank | None = None,
+    roles: Mapping[str, int] | None = None,
 ) -> ConversationGraph:
     """The graph of the documents that pass a filter.
 
-    `terms` holds the vocabulary's strings by id. `passing` holds flags [size] for each segment; they must be false for
-    deleted documents. All postings of the segments that hold one of the newest `window` documents are read, which takes
-    about 2 ns each.
+    `terms` holds the vocabulary's strings by id, `roles` the code of each role. `passing` holds flags [size] for each
+    segment; they must be false for deleted documents. All postings of the segments that hold one of the newest `window`
+    documents are read, which takes about 2 ns each.
     """
     settings = parameters or PageRank()
     numbers, times, sessions = _newest(snapshot, passing, settings.window)
@@ -271,7 +282,7 @@ def graph_of(
         row = np.full(segment.size, -1, dtype=np.int32)
         row[numbers[start:stop] - first] = np.arange(start, stop)
         rows = row[segment.documents]
-        where = np.flatnonzero(rows >= 0)
+        where = np.flatnonzero((rows >= 0) & _speaking(segment, settings.roles, roles or {})[segment.documents])
         lists = np.searchsorted(segment.offsets, where, side="right") - 1
         keys.append(rows[where].astype(np.int64) << 32 | segment.terms[lists])
     keyed = np.sort(np.concatenate(keys))
@@ -281,6 +292,15 @@ def graph_of(
     keyed = keyed[np.array(is_keyword, dtype=np.bool_)[index]]
     offsets = np.searchsorted(keyed, np.arange(len(numbers) + 1) << 32)
     return conversation_graph(offsets, keyed & 0xFFFFFFFF, sessions, times, settings, documents=numbers)
+
+
+def _speaking(segment: Segment, roles: tuple[str, ...] | None, codes: Mapping[str, int]) -> Flags:
+    """[size] which documents have keywords."""
+    if roles is None:
+        return np.ones(segment.size, dtype=np.bool_)
+    own = segment.columns.categories.get("role")
+    wanted = [codes[role] for role in roles if role in codes]
+    return np.zeros(segment.size, dtype=np.bool_) if own is None else np.isin(own, wanted)
 
 
 def _newest(snapshot: Snapshot, passing: Sequence[Flags], window: int) -> tuple[Integers, Floats, Integers]:

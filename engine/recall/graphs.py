@@ -76,7 +76,7 @@ class Graphs:
             self._conversations,
             snapshot,
             (key, ranking),
-            lambda: graph_of(snapshot, strings, analyzer, passing, ranking),
+            lambda: graph_of(snapshot, strings, analyzer, passing, ranking, memory.values["role"].ids),
         )
 
     def stats(self, memory: MemoryState, snapshot: Snapshot) -> Stats:

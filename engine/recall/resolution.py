@@ -5,7 +5,9 @@ candidates, each is believed in proportion to ::
 
     prior * (1 + CONTEXT * context) * (1 + STRUCTURE * structure)
 
-    prior      the number of live records that call the candidate by the name
+    prior      how often the name meant the candidate: in past queries, as far as the caller told
+               (`Engine.resolved`), and in live records, by the share of those with the name that mean the candidate.
+               That share counts as `RECORDS` past queries.
     context    a share of the query's other words: of those that are in the names of any candidate's neighbours, the
                share that is in the names of this candidate's neighbours
     structure  the same share of the other mentions and the asker: of those that are a neighbour of any candidate, the
@@ -26,7 +28,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +48,10 @@ Of two equally frequent candidates, that candidate then has a confidence of 5/6 
 times as frequent, one signal suffices up to r = 2.1, and both signals up to r = 10.7. Beyond that both candidates are
 roots.
 """
+
+RECORDS = 2
+"""How many past queries the records of a name count as. A name that meant one of two equally frequent candidates in two
+past queries is believed to mean it again (3/4); after one query both are still followed (2/3)."""
 
 _WHO = r"\b(?:who|whom|whose)\b"
 # At most the length of a question. Without a bound a long text that repeats "who" takes quadratic time.
@@ -102,12 +108,14 @@ def resolve(
     texts: Sequence[str],
     given: Sequence[Sequence[str] | None] | None = None,
     askers: Sequence[str | None] | None = None,
+    meant: Callable[[str], Mapping[str, int]] | None = None,
 ) -> list[tuple[Mention, ...]]:
     """The mentions of each query, in the order of its words.
 
     `given` may hold, for each query, the ids of the entities that it is about. They take the place of the mentions in
     its text; None means that the text is read. Ids that no live record mentions are left out. `askers` holds the id of
-    the entity that asks each query, or None.
+    the entity that asks each query, or None. `meant` takes the words of a name, joined by spaces, and gives how often
+    it meant each entity in past queries.
     """
     mentions = []
     near = _Neighbourhoods(graph)
@@ -119,7 +127,8 @@ def resolve(
             )
             continue
         asker = None if askers is None else askers[row]
-        mentions.append(_mentions(graph, near, text, None if asker is None else graph.number_of(asker)))
+        number = None if asker is None else graph.number_of(asker)
+        mentions.append(_mentions(graph, near, text, number, meant))
     return mentions
 
 
@@ -145,7 +154,13 @@ class _Neighbourhoods:
         return known
 
 
-def _mentions(graph: EntityGraph, near: _Neighbourhoods, text: str, asker: int | None) -> tuple[Mention, ...]:
+def _mentions(
+    graph: EntityGraph,
+    near: _Neighbourhoods,
+    text: str,
+    asker: int | None,
+    meant: Callable[[str], Mapping[str, int]] | None,
+) -> tuple[Mention, ...]:
     words = words_of(text)
     spans = _spans(graph, text, words)
     taken = {position for start, end, _ in spans for position in range(start, end)}
@@ -160,7 +175,8 @@ def _mentions(graph: EntityGraph, near: _Neighbourhoods, text: str, asker: int |
         anchors = [set(namesakes) for first, _, namesakes in spans if first != start]
         if asker is not None:
             anchors.append({asker})
-        mentions.append(_weigh_mentions(graph, near, name, counts, context, _sets(anchors)))
+        priors = _priors(graph, counts, {} if meant is None else meant(name))
+        mentions.append(_weigh_mentions(graph, near, name, priors, context, _sets(anchors)))
     return tuple(mentions)
 
 
@@ -182,21 +198,27 @@ def _spans(graph: EntityGraph, text: str, words: tuple[str, ...]) -> list[tuple[
     return sorted(chosen, key=lambda span: span[0])
 
 
+def _priors(graph: EntityGraph, counts: Mapping[int, int], past: Mapping[str, int]) -> dict[int, int]:
+    """The prior of each candidate, up to a factor that all share: integers, so that no rounding comes in."""
+    records = sum(counts.values())
+    return {number: RECORDS * count + records * past.get(graph.id_of(number), 0) for number, count in counts.items()}
+
+
 def _weigh_mentions(
     graph: EntityGraph,
     near: _Neighbourhoods,
     name: str,
-    counts: Mapping[int, int],
+    priors: Mapping[int, int],
     context: list[Integers],
     anchors: list[Integers],
 ) -> Mention:
     # Ordered by id, so that sums do not depend on the order in which records were added.
-    candidates = sorted(counts, key=graph.id_of)
+    candidates = sorted(priors, key=graph.id_of)
     around = [near.of(number) for number in candidates]
     contexts = _shares([[bool(np.isin(signal, words).any()) for signal in context] for _, words in around])
     structures = _shares([[bool(np.isin(signal, numbers).any()) for signal in anchors] for numbers, _ in around])
     beliefs = [
-        counts[number] * (1.0 + CONTEXT * context_share) * (1.0 + STRUCTURE * structure_share)
+        priors[number] * (1.0 + CONTEXT * context_share) * (1.0 + STRUCTURE * structure_share)
         for number, context_share, structure_share in zip(candidates, contexts, structures, strict=True)
     ]
     total = math.fsum(beliefs)  # the same bits in every Python; `sum` compensates for rounding from 3.12 on

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..errors import ParameterError
+from ..fuse.agent_rrf import AgentRRF
 from ..hybrid.strategy import DEPTH
 from ..records.query import check_k
 from .cascade import Cascade
@@ -52,16 +53,22 @@ class CascadeRouter:
     answer an escalated query and give its type.
 
     `depth` is the number of hits that a callback is asked for. It is larger where k or the confidence needs more,
-    because the lists that are fused must be longer than the list that is returned. Raises `ParameterError`.
+    because the lists that are fused must be longer than the list that is returned. `fusion` joins the lists of an
+    escalated query. Raises `ParameterError`.
     """
 
     cascade: Cascade = field(default_factory=Cascade)
     depth: int = DEPTH
+    fusion: AgentRRF = field(default_factory=AgentRRF)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cascade", Cascade.of(self.cascade))
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 2:
             raise ParameterError(f"a cascade router's depth must be 2 or more, not {self.depth!r}")
+        if not isinstance(self.fusion, AgentRRF):
+            raise ParameterError(
+                f"a cascade router's fusion is an AgentRRF, not {self.fusion!r}; give `retrieve` another as fuse_fn"
+            )
         if self.cascade.classifier is not None:
             raise ParameterError(
                 "a cascade router does not read queries, so it cannot use the cascade's classifier; leave that out, "
@@ -76,37 +83,74 @@ class CascadeRouter:
         dense_fn: Callable[[AnyQuery, int], Sequence[Hit]],
         fuse_fn: Callable[[AnyQuery, Sequence[Hit], Sequence[Hit]], Sequence[Hit]] | None = None,
         qtype_fn: Callable[[AnyQuery], str | None] | None = None,
+        *,
+        records: Mapping[Any, Any] | None = None,
+        now: float | None = None,
     ) -> Retrieved:
         """The k best hits, or fewer, for one query. The query may be any object that the callbacks take.
 
         - `bm25_fn` and `dense_fn` take the query and a number of hits. They return hits, best first, each record once;
           further hits are cut off. A BM25 score of 0 or less is no match, so zeros at the end of a list do not change
           its confidence.
-        - `fuse_fn` takes the query and both lists and returns one list, best first, which is not checked. None means
-          `reciprocal_ranks`, which is ``agent_rrf`` for records of unknown age.
-        - `qtype_fn` returns a query's type for `Cascade.taus` and `Cascade.lexical_types`.
+        - `qtype_fn` returns a query's type for `Cascade.taus`, `Cascade.lexical_types` and `fusion`.
+        - `records` tells the ``time`` (seconds since 1970-01-01 UTC) and the ``importance`` of records, by the keys of
+          the hits: a mapping to `Record` objects, to mappings, or to anything with these attributes. It is read with
+          ``get``, for the hits of an escalated query alone, so it may look them up elsewhere. A record that it lacks,
+          or a field that is missing or None, is unknown. `now` is the query's own time.
+        - With `records` an escalated query is answered by ``agent_rrf``, the `fusion`, which adds recency and
+          importance to reciprocal ranks. Without them it is answered by reciprocal ranks alone.
+        - `fuse_fn` replaces both. It takes the query and both lists and returns one list, best first, which is not
+          checked.
 
         `dense_fn` and `fuse_fn` are not called if BM25's confidence reaches the threshold.
 
-        Raises `QueryError` for a bad k, and `ParameterError` for lists that break these rules. Errors of callbacks are
-        passed on.
+        Raises `QueryError` for a bad k, and where `fusion` counts ages and `now` is missing, even if the query would
+        skip; `ParameterError` for lists that break these rules, for `now` without `records`, and for either beside
+        `fuse_fn`. Errors of callbacks are passed on.
         """
         started = time.perf_counter()
         k = check_k(k)
+        if fuse_fn is not None and (records is not None or now is not None):
+            raise ParameterError(
+                "records and now are for the router's own fusion; leave them out, or leave out fuse_fn"
+            )
+        if now is not None and records is None:
+            raise ParameterError("now counts the ages of records; give records too, or leave now out")
         depth = max(k, self.depth, self.cascade.looks_at)
         lexical = _check_hits("bm25_fn", bm25_fn(query, depth), depth)
         scores = np.array([[score for _, score in lexical] + [-math.inf] * 2], dtype=np.float64)
         matched = np.array([(scores > 0.0).sum()], dtype=np.int64)
         type = None if qtype_fn is None else qtype_fn(query)
+        if records is not None:
+            # Refused before BM25's confidence is known, so that the contents of the memory do not decide.
+            self.fusion.fuse({"bm25": [], "dense": []}, now=now, type=type)
         confidence, _, skipped = self.cascade.decide(scores, matched, [type])
         escalated = not skipped[0]
         if escalated:
             dense = _check_hits("dense_fn", dense_fn(query, depth), depth)
-            fused = reciprocal_ranks(lexical, dense) if fuse_fn is None else list(fuse_fn(query, lexical, dense))
+            if fuse_fn is not None:
+                fused = list(fuse_fn(query, lexical, dense))
+            elif records is None:
+                fused = reciprocal_ranks(lexical, dense)
+            else:
+                fused = self._fuse(lexical, dense, records, now, type)
         else:
             fused = lexical
         known = None if math.isnan(confidence[0]) else float(confidence[0])
         return Retrieved(fused[:k], escalated, (time.perf_counter() - started) * 1e3, known)
+
+    def _fuse(
+        self, lexical: list[Hit], dense: list[Hit], records: Mapping[Any, Any], now: float | None, type: str | None
+    ) -> list[Hit]:
+        lists = {"bm25": [key for key, _ in lexical], "dense": [key for key, _ in dense]}
+        known = {key: records.get(key) for ids in lists.values() for key in ids}
+        return self.fusion.fuse(
+            lists,
+            times={key: _field_of(record, "time") for key, record in known.items()},
+            importances={key: _field_of(record, "importance") for key, record in known.items()},
+            now=now,
+            type=type,
+        )
 
 
 # Sources: A060.
@@ -133,3 +177,8 @@ def _check_hits(name: str, hits: Sequence[Hit], depth: int) -> list[Hit]:
     if len({record for record, _ in checked}) < len(checked):
         raise ParameterError(f"{name} gave a record twice")
     return checked
+
+
+def _field_of(record: object, name: str) -> Any:
+    """A record's field, None where it is missing."""
+    return record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)

@@ -21,7 +21,7 @@ from .router import Router, policy_fields
 TAU = 0.10
 """The threshold on the margin (SPEC A076). With it BM25 alone answers 63 % of LongMemEval's queries and 68 % of
 LoCoMo's (A086, A087)."""
-TAUS_A079: dict[str, float] = {
+LONGMEMEVAL_THRESHOLDS: dict[str, float] = {
     "knowledge-update": 0.12,
     "multi-session": 0.02,
     "single-session-assistant": 0.28,

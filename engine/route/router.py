@@ -15,7 +15,7 @@ from ..fuse.fusion import check_name, check_number
 from ..hybrid.strategy import STRATEGIES, Strategy
 from .classifier import Classifier
 
-TABLE_A095: dict[str, Strategy] = {
+LONGMEMEVAL_SYSTEMS: dict[str, Strategy] = {
     "knowledge-update": STRATEGIES["rrf"],
     "multi-session": STRATEGIES["agent_rrf"],
     "single-session-assistant": STRATEGIES["dense"],

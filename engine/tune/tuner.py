@@ -4,7 +4,8 @@
 2. Thresholds are fitted. If BM25's confidence is high enough, its answer is as good as another system's, which then
    need not run. For each system to escalate to there is one threshold on BM25's confidence, and for the best of them
    also thresholds by type. Each is the smallest threshold whose accuracy stays within a margin of always escalating.
-3. A classifier learns the types of questions from their words, for routers and for thresholds by type.
+3. A classifier learns the types of questions from their words, and if asked from their vectors (A096), for routers and
+   for thresholds by type.
 4. All of these policies are run and timed as they would be used. The chosen one is the cheapest whose accuracy is
    within the margin of the best single system.
 
@@ -25,15 +26,18 @@ import numpy as np
 from tqdm import tqdm
 
 from ..arrays import Floats, Integers
+from ..encoders.encoder import check_rows
 from ..errors import ParameterError
 from ..evaluate.protocol import TAUS_A087
 from ..hybrid.strategy import BM25, AnyStrategy, Strategy
 from ..metrics.bootstrap import Comparison, paired_bootstrap
+from ..records.query import Query
 from ..route.cascade import DEPTH, Cascade
 from ..route.classifier import Classifier
 from ..route.confidence import CONFIDENCES
 from ..route.policy import Answerer, Policy
 from ..route.router import Router
+from ..vectors.vectors import unit_rows
 from .drift import reference_of
 from .front import Point, cheapest
 from .measure import REPEATS, Judge, Labelled, PolicyRun, Questions
@@ -84,6 +88,7 @@ def tune(
     confidence: str = "margin",
     k: int | None = None,
     repeats: int = REPEATS,
+    vectors: bool = False,
     progress: bool = False,
 ) -> Tuned:
     """A policy for `engine`, fitted to `labelled` and confirmed on `held_out`.
@@ -94,6 +99,8 @@ def tune(
     - `confidence`: one of `CONFIDENCES`.
     - `seed`: the same seed gives the same folds and resamples. Times differ from run to run, so the choice among points
       of nearly equal cost may differ too.
+    - `vectors`: the classifier of types reads the vectors of queries too, not their words alone. Then a policy that
+      predicts types encodes every query, also those that BM25 answers.
     - `progress`: show a bar on a terminal.
 
     The type of a question is `Labelled.type`, or else that of its query. If there are two types or more, thresholds and
@@ -106,13 +113,14 @@ def tune(
     If one system is best for all queries, the policy is that `Strategy`. The chosen point may lie off the front
     (`Tuned.beaten_by`), because thresholds that were not fitted are not chosen and costs within `SLACK` count as equal.
 
-    Raises `ParameterError` (also if a named system needs the age of records and a question has no time),
-    `MissingExtraError`, and what the engine raises.
+    Raises `ParameterError` (also if a named system needs the age of records and a question has no time, and for
+    `vectors` where the engine has none or no classifier is fitted), `MissingExtraError`, and what the engine raises.
     """
     chosen, left_out = _systems(systems, [*labelled, *held_out])
     with tqdm(desc="tuning", total=0, unit=" runs", disable=not (progress and sys.stderr.isatty())) as bar:
         questions = Questions(engine, labelled, metric, judge=judge, k=k)
-        return _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, bar).tune(held_out)
+        tuner = _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, vectors, bar)
+        return tuner.tune(held_out)
 
 
 def _systems(
@@ -161,6 +169,7 @@ class _Tuner:
     seed: int
     confidence: str
     repeats: int
+    vectors: bool
     bar: tqdm[Any]
 
     def __post_init__(self) -> None:
@@ -187,6 +196,12 @@ class _Tuner:
         self.texts = [question.query.text for question in labelled]
         self.query_types: Types = [question.query.type for question in labelled]
         self.typed = len({name for name in self.types if name is not None}) > 1
+        if self.vectors and not (self.typed and None in self.query_types):
+            raise ParameterError(
+                "vectors are for a classifier, and none is fitted: that takes questions of two types or more, whose "
+                "queries do not tell their type themselves"
+            )
+        self.rows = _vectors_of(self.engine, [question.query for question in labelled]) if self.vectors else None
 
     def tune(self, held_out: Sequence[Labelled]) -> Tuned:
         batches = -(-len(held_out) // len(self.texts))
@@ -273,6 +288,7 @@ class _Tuner:
                 "seed": self.seed,
                 "margin": float(self.margin),
                 "confidence": self.confidence,
+                "vectors": self.vectors,
                 "left_out": self.left_out,
                 "backend": self.engine.backend.name,
                 "model": None
@@ -300,15 +316,20 @@ class _Tuner:
 
         None if every query has its type itself, or if no type is known.
         """
-        known = [
-            (self.texts[position], name)
-            for position in positions.tolist()
-            if (name := self.types[position]) is not None
-        ]
+        known = [position for position in positions.tolist() if self.types[position] is not None]
         if None not in self.query_types or not known:
             return None
-        texts, types = zip(*known, strict=True)
-        return Classifier.fit(texts, types, seed=self.seed)
+        texts, types = self._texts(known), [str(self.types[position]) for position in known]
+        pin = self.engine.pin
+        model = None if self.rows is None or pin is None else f"{pin['name']}@{pin['version']}"
+        return Classifier.fit(texts, types, self._rows(known), seed=self.seed, model=model)
+
+    def _texts(self, positions: Sequence[int]) -> list[str]:
+        return [self.texts[position] for position in positions]
+
+    def _rows(self, positions: Sequence[int]) -> Floats | None:
+        """The vectors of these questions, for a classifier that reads vectors."""
+        return None if self.rows is None else self.rows[positions]
 
     def _single(
         self, escalate: Strategy | Router, sure: Floats, lexical: Floats, escalated: Floats
@@ -362,7 +383,7 @@ class _Tuner:
             positions = test.tolist()
             model = self._classifier(train)
             if model is not None:
-                predicted = model.predict([self.texts[position] for position in positions])
+                predicted = model.predict(self._texts(positions), self._rows(positions))
                 known = [(name, self.types[position]) for name, position in zip(predicted, positions, strict=True)]
                 right += [name == true for name, true in known if true is not None]
             for name, policy in fit_policies(train, model).items():
@@ -436,6 +457,24 @@ class _Tuner:
             system.name: paired_bootstrap(run.values, runs[system.name].values, seed=self.seed)
             for system in self.systems
         }
+
+
+def _vectors_of(engine: Engine, queries: Sequence[Query]) -> Floats:
+    """[queries, dimension] the vectors that a search would compare; zeros for a query without a text and a vector."""
+    encoder, pin = engine.encoder, engine.pin
+    texts = [query.text for query in queries if query.vector is None and query.text]
+    if pin is None or (encoder is None and texts):
+        raise ParameterError("vectors=True needs an engine with an encoder (--encoder), or queries that bring vectors")
+    encoded = iter(
+        unit_rows(check_rows(encoder.queries(texts), texts, encoder)) if encoder is not None and texts else ()
+    )
+    rows = np.zeros((len(queries), int(pin["dimension"])))
+    for row, query in enumerate(queries):
+        if query.vector is not None:
+            rows[row] = query.vector[0]
+        elif query.text:
+            rows[row] = next(encoded)
+    return rows
 
 
 def _cascade_name(escalate: str, tau: float) -> str:

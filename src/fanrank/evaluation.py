@@ -1,4 +1,4 @@
-"""Datasets, metrics, published protocols, answers and their judges, significance, and tuning on labelled questions."""
+"""Datasets, synthetic memories, metrics, published protocols, judged answers, significance, and tuning on labels."""
 
 from . import _public
 from .engine.evaluate import (
@@ -15,6 +15,8 @@ from .engine.evaluate import (
     Latency,
     Preset,
     QuestionAnswerer,
+    SyntheticMemory,
+    SyntheticQuestion,
     answer_metrics,
     answer_substring,
     answers_in_context,
@@ -35,6 +37,7 @@ from .engine.evaluate import (
     study,
     study_conversations,
     study_strategies,
+    synthetic_records,
     token_recall,
 )
 from .engine.fuse.alpha import AlphaFit, fit_alpha
@@ -64,6 +67,8 @@ __all__ = [
     "Latency",
     "Preset",
     "QuestionAnswerer",
+    "SyntheticMemory",
+    "SyntheticQuestion",
     "Tuned",
     "Verdict",
     "answer_metrics",
@@ -93,6 +98,7 @@ __all__ = [
     "study",
     "study_conversations",
     "study_strategies",
+    "synthetic_records",
     "token_recall",
     "tune",
     "validate",

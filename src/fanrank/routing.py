@@ -1,15 +1,19 @@
-"""The parts of a `fanrank.Cascade` and a `fanrank.Router`: classifiers, policy files, callbacks and costs."""
+"""The parts of a `fanrank.Cascade` and a `fanrank.Router`: classifiers, files, tables, callbacks and costs."""
 
 from . import _public
 from .engine.records.decision import Decision
 from .engine.route.by_namespace import ByNamespace
 from .engine.route.callbacks import CascadeRouter, Retrieved
+from .engine.route.cascade import LONGMEMEVAL_THRESHOLDS
 from .engine.route.classifier import Classifier
 from .engine.route.cost import amortised, capacity
 from .engine.route.policy import load as load_policy
 from .engine.route.policy import save as save_policy
+from .engine.route.router import LONGMEMEVAL_SYSTEMS
 
 __all__ = [
+    "LONGMEMEVAL_SYSTEMS",
+    "LONGMEMEVAL_THRESHOLDS",
     "ByNamespace",
     "CascadeRouter",
     "Classifier",

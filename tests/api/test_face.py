@@ -33,17 +33,21 @@ THEMES = {
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "
-        "Evaluation JudgedAnswer JudgedAnswers Labelled Latency Preset QuestionAnswerer Tuned Verdict "
-        "answer_metrics answer_substring answers_in_context check_policy cluster_bootstrap compare "
-        "compare_strategies draw_per_category evaluate find_preset fit_alpha gold_recency judge_answers "
-        "labelled_questions load_beir load_locomo load_longmemeval means measure_latency paired_bootstrap per_query "
-        "rank render run study study_conversations study_strategies token_recall tune validate"
+        "Evaluation JudgedAnswer JudgedAnswers Labelled Latency Preset QuestionAnswerer SyntheticMemory "
+        "SyntheticQuestion Tuned Verdict answer_metrics answer_substring answers_in_context check_policy "
+        "cluster_bootstrap compare compare_strategies draw_per_category evaluate find_preset fit_alpha "
+        "gold_recency judge_answers labelled_questions load_beir load_locomo load_longmemeval means "
+        "measure_latency paired_bootstrap per_query rank render run study study_conversations study_strategies "
+        "synthetic_records token_recall tune validate"
     ),
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
         " TermContribution"
     ),
-    "routing": "ByNamespace CascadeRouter Classifier Decision Retrieved amortised capacity load_policy save_policy",
+    "routing": (
+        "LONGMEMEVAL_SYSTEMS LONGMEMEVAL_THRESHOLDS ByNamespace CascadeRouter Classifier Decision Retrieved amortised "
+        "capacity load_policy save_policy"
+    ),
     "scopes": "Filter Listing Namespace Occasion When parse_filter",
     "strategies": (
         "STRATEGIES AgentRRF Approximate Boosted Candidates CheckedReranker Conversation CrossEncoderReranker Decay "
@@ -130,7 +134,9 @@ def test_every_class_and_function_names_the_module_that_users_import_it_from() -
     wanted = [(module, name, name) for module, name, value in kinds if isinstance(value, (type, FunctionType))]
     assert described == wanted
     others = [name for _, name, value in kinds if not isinstance(value, (type, FunctionType))]
-    assert sorted(others) == ["ANALYZERS", "METHODS", "METRICS", "PRESETS", "STRATEGIES"]
+    assert sorted(others) == [
+        *("ANALYZERS", "LONGMEMEVAL_SYSTEMS", "LONGMEMEVAL_THRESHOLDS", "METHODS", "METRICS", "PRESETS", "STRATEGIES")
+    ]
 
 
 def test_every_error_that_reaches_a_caller_is_public() -> None:

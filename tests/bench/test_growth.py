@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
+from fanrank.engine.evaluate.synthetic import WEEK, SyntheticMemory, SyntheticQuestion
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
@@ -22,7 +23,6 @@ try:
     from bench import growth, session
     from bench.harness import methods
     from bench.harness.methods import CPU_METHODS, FAN_OUT, Method
-    from bench.harness.workload import WEEK, Memory, Question
 finally:
     sys.path.remove(str(ROOT))
 
@@ -60,7 +60,7 @@ def test_the_same_answers_however_cut():
     assert methods.are_equal(whole, cut)
     assert not methods.are_equal(whole, [hits([["a", "b"], ["d", "c"]], [[2.0, 1.0], [4.0, 3.0]])])
     assert not methods.are_equal(whole, [hits([["a", "b"], ["c", "d"]], [[2.0, 1.0], [4.0, np.nextafter(3.0, 4.0)]])])
-    assert methods.count_found(cut, [Question("", 0.0, "b"), Question("", 0.0, "b")]) == 1
+    assert methods.count_found(cut, [SyntheticQuestion("", 0.0, "b"), SyntheticQuestion("", 0.0, "b")]) == 1
 
 
 def test_newest_windows_skip_empty_ones():
@@ -204,11 +204,11 @@ def test_a_slow_road_stops_when_its_budget_is_spent(monkeypatch: pytest.MonkeyPa
 
 def test_growing_adds_the_difference():
     engine = fr.Engine(backend="numpy")
-    growth.grow(engine, Memory(300), 0, silent)
-    growth.grow(engine, Memory(700), 300, silent)
+    growth.grow(engine, SyntheticMemory(300), 0, silent)
+    growth.grow(engine, SyntheticMemory(700), 300, silent)
     assert len(engine) == 700
-    whole = fr.Engine.from_records(Memory(700).stream(), backend="numpy")
-    queries = [question.text for question in Memory(700).questions(20)]
+    whole = fr.Engine.from_records(SyntheticMemory(700).stream(), backend="numpy")
+    queries = [question.text for question in SyntheticMemory(700).questions(20)]
     assert methods.are_equal([engine.search(queries)], [whole.search(queries)])
 
 

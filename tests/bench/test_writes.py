@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import fanrank as fr
+from fanrank.engine.evaluate.synthetic import SyntheticMemory
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 try:
     from bench import writes
     from bench.harness import load, write_parts
-    from bench.harness.workload import Memory
 finally:
     sys.path.remove(str(ROOT))
 
@@ -76,21 +76,21 @@ def test_a_cold_opening_in_a_process_of_its_own(tmp_path: Path):
 
 
 def test_tenants_hold_different_records_and_questions_find_their_own():
-    one, other = (write_parts._tenant(Memory(10, namespace=f"tenant-{n}"), n) for n in range(2))
+    one, other = (write_parts._tenant(SyntheticMemory(10, namespace=f"tenant-{n}"), n) for n in range(2))
     assert {record.text for record in one}.isdisjoint({record.text for record in other})
-    assert write_parts._tenant_query(Memory(10, namespace="tenant-1"), 1).namespace == "tenant-1"
+    assert write_parts._tenant_query(SyntheticMemory(10, namespace="tenant-1"), 1).namespace == "tenant-1"
 
 
 def test_every_batch_is_written_once_by_several_writers():
     engine = fr.Engine(backend="numpy")
-    batches = list(write_parts._batches(Memory(900), 0, 100))
+    batches = list(write_parts._batches(SyntheticMemory(900), 0, 100))
     figures = load.write(engine, iter(batches), 3, 60.0)
     assert figures["records"] == len(engine) == 900
 
 
 def test_errors_of_threads_are_raised():
     engine = fr.Engine(backend="numpy")
-    twice = [next(write_parts._batches(Memory(100), 0, 100))] * 2
+    twice = [next(write_parts._batches(SyntheticMemory(100), 0, 100))] * 2
     with pytest.raises(fr.errors.DuplicateIdError):
         load.write(engine, iter(twice), 1, 60.0)
     wrong = [[fr.Query("a")], ["no fan-out", 5]]

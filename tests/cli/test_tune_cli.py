@@ -85,6 +85,11 @@ def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, quest
     assert max(map(len, text.splitlines())) < 240
 
 
+def test_vectors_need_an_encoder(index: Path, questions: Path) -> None:
+    found = run("tune", index, "--questions", questions, *SYSTEMS, "--vectors", code=2)
+    assert "--encoder" in found.stderr
+
+
 def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
     found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given")
     assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
@@ -182,9 +187,10 @@ def test_what_the_command_declines(tmp_path: Path, index: Path, questions: Path)
         ("--confidence", "margin"),
         ("--margin", "0.1"),
         ("--folds", "5"),
+        ("--vectors",),
     ],
 )
-def test_checking_takes_no_wishes_for_tuning(index: Path, questions: Path, wish: tuple[str, str]) -> None:
+def test_checking_takes_no_wishes_for_tuning(index: Path, questions: Path, wish: tuple[str, ...]) -> None:
     found = run("tune", index, "--questions", questions, "--check", "p.json", *wish, code=2)
     assert f"--check tunes nothing: leave out {wish[0]}" in found.stderr
 

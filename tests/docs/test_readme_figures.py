@@ -6,11 +6,13 @@ import re
 import sys
 from pathlib import Path
 
+from fanrank.engine.evaluate import synthetic
+
 ROOT = Path(__file__).resolve().parents[2]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
 try:
-    from bench.harness import cases, methods, workload
+    from bench.harness import cases, methods
     from bench.report import readme as report_readme
     from bench.report import rows as report_rows
 finally:
@@ -27,7 +29,7 @@ SETTINGS = {
     "float64": "a type",
     "BM25": "a name",
     f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
-    f"{workload.PER_WEEK} records": "workload.py",
+    f"{synthetic.PER_WEEK} records": "engine/evaluate/synthetic.py",
     f"fan-outs of {methods.FAN_OUT}": "methods.py",
     "newest 4 windows": "methods.py",
     f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",

@@ -134,6 +134,31 @@ def test_quanta_are_the_rounded_formula(value: float, tf: int, norm: float, meth
     assert quanta(bm25, tf, norm, value) == (expected if bm25.signed else max(expected, 1))
 
 
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=12), min_size=2, max_size=12),
+    st.sampled_from([0.4, 1.2, 2.0]),
+    st.sampled_from([0.0, 0.4, 0.75]),
+)
+def test_scores_are_k1_plus_1_times_those_of_lucene(documents: list[list[str]], k1: float, b: float) -> None:
+    """Lucene and bm25s leave that factor out; both formulas are theirs, in Python."""
+    engine = fr.Engine(analyzer="minimal", k1=k1, b=b)
+    engine.add(fr.Record(str(n), " ".join(words)) for n, words in enumerate(documents))
+    mean = sum(map(len, documents)) / len(documents)
+    lucene: dict[str, float] = {}
+    for term in ("a", "b"):
+        n = sum(term in words for words in documents)
+        for number, words in enumerate(documents):
+            if (tf := words.count(term)) > 0:
+                idf = math.log(1.0 + (len(documents) - n + 0.5) / (n + 0.5))
+                part = idf * tf / (tf + k1 * (1.0 - b + b * len(words) / mean))
+                lucene[str(number)] = lucene.get(str(number), 0.0) + part
+    found = dict(engine.search(["a b"], k=len(documents))[0])
+    assert found.keys() == lucene.keys()
+    for name, score in found.items():
+        assert score == pytest.approx((k1 + 1.0) * lucene[name], abs=2.0 / SCALE)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_match_is_worth_at_least_one_quantum_unless_signed(method: str) -> None:
     least = 0 if method in ("robertson", "okapi") else 1

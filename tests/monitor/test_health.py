@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fanrank import Query, SearchScope
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.monitor.health import (
     BUCKET_ERROR,
@@ -27,6 +29,11 @@ from fanrank.engine.monitor.health import (
 )
 
 SECRET = "what is the password of r4711"
+
+
+def answer(queries: list[Query], best: list[float]) -> Any:
+    """What the log reads of an answer."""
+    return SimpleNamespace(queries=queries, scores=np.array(best)[:, None])
 
 
 def test_counts() -> None:
@@ -137,8 +144,9 @@ def test_many_threads() -> None:
 def test_lines_and_levels(caplog: pytest.LogCaptureFixture) -> None:
     health = Health("tenant-7")
     with caplog.at_level(logging.INFO, logger="fanrank"):
-        health.record(2, 0.0085, [5, 0], backend="native", scope="session", texts=[SECRET, "x"], scores=[1.5, 0.0])
-        health.record(1, 0.145, [1], backend="numpy", fallback="device lost", texts=[SECRET])
+        asked = [Query(SECRET, scope=SearchScope.session("s")), Query("x", scope=SearchScope.session("t"))]
+        health.record(2, 0.0085, [5, 0], backend="native", answer=answer(asked, [1.5, -np.inf]))
+        health.record(1, 0.145, [1], backend="numpy", fallback="device lost", answer=answer([Query(SECRET)], [1.0]))
         health.fail(1, KeyError(SECRET), backend="numpy")
     first = "queries=2 namespace='tenant-7' scope=session backend=native latency=8.500ms results=5"
     second = "queries=1 namespace='tenant-7' scope=all backend=numpy latency=145.000ms results=1"
@@ -155,12 +163,15 @@ def test_texts_are_logged_only_where_asked(caplog: pytest.LogCaptureFixture) -> 
         for log_texts in (False, True):
             caplog.clear()
             health = Health(log_texts=log_texts)
-            health.record(1, 0.1, [1], backend="numpy", texts=[SECRET], scores=np.array([0.82]))
-            health.record(1, 0.1, [1], backend="numpy", fallback="lost", texts=[SECRET], scores=[0.82])
+            found = answer([Query("other"), Query(SECRET), Query("none")], [9.0, 0.82, -np.inf])
+            health.record(1, 0.1, [1], backend="numpy", answer=found, rows=[1])
+            health.record(2, 0.1, [1, 0], backend="numpy", fallback="lost", answer=found, rows=[1, 2])
             health.fail(1, ValueError(SECRET), backend="numpy")
             shown = [SECRET in record.getMessage() for record in caplog.records]
             assert shown == [log_texts] * 4
-            assert ("scores=[0.82]" in caplog.text) is log_texts
+            assert (f"texts=[{SECRET!r}] scores=[0.82]" in caplog.text) is log_texts
+            assert (f"texts=[{SECRET!r}, 'none'] scores=[0.82, None] fallback" in caplog.text) is log_texts
+            assert "other" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -178,7 +189,7 @@ def test_nothing_is_made_ready_for_a_level_that_is_off(
         assert [record.levelname for record in caplog.records] == expected
         real = logger.isEnabledFor
         monkeypatch.setattr(logger, "isEnabledFor", lambda level: asked.append(level) or real(level))
-        health.record(1, 0.1, [1], backend="numpy", texts=Untouchable(), scores=Untouchable())  # type: ignore[arg-type]
+        health.record(1, 0.1, [1], backend="numpy", answer=Untouchable(), rows=Untouchable())  # type: ignore[arg-type]
     assert asked == [logging.INFO]
 
 

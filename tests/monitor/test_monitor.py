@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,3 +69,29 @@ def test_dropping_a_namespace_forgets_its_counts() -> None:
     assert monitor.health("a").query_count == 0
     monitor.count(answered(["a"], [1]), 0.008)
     assert monitor.health("a").query_count == 1
+
+
+def test_an_engine_logs_texts_and_scores_where_it_is_asked_to(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    batches = (
+        ["secret tea", "nothing"],
+        [fr.Query(terms=("secret",), scope=fr.SearchScope.session("s")), fr.Query("secret", namespace="n")],
+        [fr.Query("secret", strategy="bm25"), fr.Query("secret tea", filter={"role": "user"})],
+    )
+    for log_texts in (True, False):
+        with fr.Engine.open(tmp_path / "kept", analyzer="minimal", log_texts=log_texts) as engine:
+            engine.upsert([fr.Record("1", "secret tea", session="s"), fr.Record("1", "secret", namespace="n")])
+            with caplog.at_level(logging.INFO, logger="fanrank"):
+                caplog.clear()
+                first = [engine.search(batch, 5) for batch in batches]
+                with pytest.raises(fr.errors.QueryError):
+                    engine.search([fr.Query("secret", filter={"nowhere": 1})])
+        lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("search")]
+        assert ("secret" in "".join(lines)) is log_texts
+        if log_texts:
+            score = float(f"{first[0].scores[0, 0]:.4g}")
+            assert f" scope=all backend={first[0].backend} " in lines[0]
+            assert f"texts=['secret tea', 'nothing'] scores=[{score}, None]" in lines[0]
+            assert any("scope=session" in line and "texts=['secret']" in line for line in lines)
+            assert any("namespace='n'" in line and "texts=['secret']" in line for line in lines)
+    with pytest.raises(fr.errors.ParameterError, match="log_texts"):
+        fr.Engine(log_texts=1)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What `observe` learned is kept with the records, and with few writes."""
+"""What `observe` and `resolved` learned is kept with the records, and with few writes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import shutil
 import sqlite3
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support import borders
 
 import fanrank as fr
+from fanrank.engine.monitor import meanings
 from fanrank.engine.storage.record_store import RecordStore
 from fanrank.engine.storage.row_codec import RECORDS
 
@@ -148,3 +151,76 @@ def test_what_was_altered_is_learned_anew(tmp_path: Path, caplog: pytest.LogCapt
         assert "altered, and is learned anew" in caplog.text
         assert engine.recency().to_dict() == fr.Engine(backend="numpy").recency().to_dict()
         assert engine.recency("ana").to_dict() == kept
+
+
+def sarahs(engine: fr.Engine) -> None:
+    engine.add(
+        fr.Record(f"{name}{n}", "a note", namespace, entities={"Sarah": name})
+        for name in ("chen", "lee")
+        for n in range(2)
+        for namespace in ("", "ana", "ana/deep")
+    )
+
+
+def believed(engine: fr.Engine, **where: Any) -> dict[str, float]:
+    hits = engine.search([fr.Query("what did Sarah say", **where)], strategy="graph")
+    assert hits.decisions is not None
+    return dict(hits.decisions[0].entities or {})
+
+
+def test_what_names_meant_survives_a_restart_and_stays_in_its_namespace(tmp_path: Path) -> None:
+    even = {"chen": 0.5, "lee": 0.5}
+    with opened(tmp_path) as engine:
+        sarahs(engine)
+        assert believed(engine) == believed(engine, namespace="ana") == even
+        engine.resolved("sarah", "lee", namespace="ana", times=2)
+        engine.namespace("").resolved("SARAH", "chen")
+        engine.observe(["chen0"])
+        expected = [{"chen": pytest.approx(2 / 3), "lee": pytest.approx(1 / 3)}, {"lee": 1.0}]
+        assert [believed(engine), believed(engine, namespace="ana")] == expected
+        assert believed(engine, namespace="ana/deep") == even
+        # Of several namespaces, what was told of all of them counts.
+        assert believed(engine, under="ana") == {"lee": 1.0}
+        both = believed(engine, namespaces=["", "ana"])
+        assert both == {"chen": pytest.approx(0.4), "lee": pytest.approx(0.6)}
+    for read_only in (True, False):
+        with opened(tmp_path, read_only=read_only) as engine:
+            assert [believed(engine), believed(engine, namespace="ana")] == expected
+    with opened(tmp_path) as engine:
+        engine.observe(["lee0"] * 3, namespace="ana")  # Keeping the one keeps the other.
+    with opened(tmp_path) as engine:
+        assert believed(engine, namespace="ana") == {"lee": 1.0}
+        engine.resolved("Sarah", "chen", namespace="ana", times=2)
+        engine.flush()
+        shutil.copytree(tmp_path, tmp_path.with_name("killed-later"))
+        engine.drop("ana")
+        engine.add([fr.Record(name, "a note", "ana", entities={"Sarah": name}) for name in ("chen", "lee")])
+        assert believed(engine, namespace="ana") == even
+    with opened(tmp_path) as engine:
+        assert believed(engine, namespace="ana") == even
+    with opened(tmp_path.with_name("killed-later")) as engine:
+        engine.drop("ana/deep")
+        assert believed(engine, namespace="ana") == even
+
+
+def test_what_names_meant_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, MOST_NAMES=3)
+    counts = meanings.Meanings()
+    for number in range(200):
+        counts.resolved("Ana", "one" if number % 4 else "two")
+    for _ in range(100):
+        counts.resolved("ana!", "three")
+    assert sum(counts.of("ana").values()) <= meanings.MEMORY
+    assert counts.of("ana")["three"] > counts.of("ana")["two"]
+    for name in ("b", "c", "ana", "d"):
+        counts.resolved(name, "x")
+    assert [bool(counts.of(name)) for name in ("ana", "b", "c", "d")] == [True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "entity", "times"), [("", "x", 1), ("?!", "x", 1), (3, "x", 1), ("a", "", 1), ("a", None, 1)]
+    + [("a", "x", times) for times in (0, 257, True, 1.5)],
+)  # fmt: skip
+def test_bad_meanings_are_refused(name: Any, entity: Any, times: Any) -> None:
+    with pytest.raises(fr.errors.ParameterError):
+        fr.Engine(backend="numpy").resolved(name, entity, times=times)

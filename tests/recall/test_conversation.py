@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.recall import conversation
 from fanrank.engine.recall.conversation import ConversationGraph, PageRank, conversation_graph, graph_of, rank, seeds_of
 from fanrank.engine.text.keywords import TRIGGER_WORDS
+from fanrank.strategies import Conversation
 
 Turn = tuple[set[int], int, float]
 """Keywords, session (-1: none), time (NaN: none)."""
@@ -229,6 +231,9 @@ def test_nothing_to_rank() -> None:
         {"window": True},
         {"overlap": 0},
         {"compat": 1},
+        {"roles": "user"},
+        {"roles": ("user", "")},
+        {"roles": (1,)},
     ],
 )
 def test_parameters_out_of_range(arguments: dict[str, Any]) -> None:
@@ -322,6 +327,36 @@ def test_of_an_index(window: int, compat: bool) -> None:
         assert ranks[0].tolist() == pytest.approx([plain[n] for n in sorted(plain)], rel=1e-12)
         again = seeds_of(rebuilt, [at_once.index.ready().indexer.encode_query(text)])
         assert np.array_equal(ranks, rank(rebuilt, again))
+
+
+def test_keywords_of_the_users_messages_alone() -> None:
+    """SPEC C030: the assistant's words join nothing, and no query begins at them; its turns stay in the line."""
+    said = [(text, session, time, "user" if n % 2 else "assistant") for n, (text, session, time) in enumerate(SAID * 3)]
+    records = [
+        fr.Record(str(n), text, session=session, time=time, role=role)
+        for n, (text, session, time, role) in enumerate(said)
+    ]
+    engine = fr.Engine(backend="numpy")
+    for start in range(0, len(records), 7):
+        engine.add(records[start : start + 7])
+    memory = engine.index.ready()
+    codes = memory.state.values["role"].ids
+    for roles in (("user",), ("assistant", "user"), ("nobody",)):
+        how = PageRank(overlap=1, roles=roles)
+        snapshot = memory.snapshots[""]
+        passing = [np.ones(segment.size, dtype=np.bool_) for segment in snapshot.segments]
+        graph = graph_of(snapshot, memory.indexer.vocabulary.strings, memory.analyzer, passing, how, codes)
+        silent = [record if record.role in roles else replace(record, text="") for record in records]
+        turns = plain_of(engine, silent)
+        for text in ("billing migration", "green tea for Ana"):
+            terms = memory.indexer.encode_query(text)
+            plain = plain_ranks(turns, how, set(terms))
+            ranks = rank(graph, seeds_of(graph, [terms]))[0].tolist()
+            assert ranks == pytest.approx([plain[n] for n in sorted(plain)], rel=1e-12)
+            asked = fr.Strategy("c", (Conversation(how),))
+            hits = engine.search([text], 30, strategy=asked)[0]
+            assert dict(hits) == pytest.approx({str(n): value for n, value in plain.items() if value > 0.0}, rel=1e-12)
+    assert fr.Strategy.of(asked.to_dict()) == asked
 
 
 def test_words_that_ask_are_no_keywords() -> None:

@@ -319,6 +319,31 @@ def test_two_sarahs() -> None:
     assert resolve(graph, ["Sarah, Bob and Atlas"])[0][0].confidences == (0.5, 0.5)
 
 
+def test_past_queries_are_a_prior() -> None:
+    """B025: of names that records share evenly, one past query makes 2/3, two make 3/4, which commits."""
+    graph = two_sarahs().graph
+    asked: list[str] = []
+
+    def believed(**past: int) -> tuple[float, ...]:
+        def meant(name: str) -> dict[str, int]:
+            asked.append(name)
+            return {name.replace("_", "-"): count for name, count in past.items()}
+
+        (mention,) = resolve(graph, ["SARAH?"], meant=meant)[0]
+        found = dict(zip(mention.candidates, mention.confidences, strict=True))
+        return found["sarah-chen"], found["sarah-lee"]
+
+    assert believed() == (0.5, 0.5)
+    assert believed(sarah_lee=1) == (1 / 3, 2 / 3)
+    assert believed(sarah_lee=2) == (0.25, 0.75)
+    assert believed(sarah_lee=2, sarah_chen=2) == (0.5, 0.5)
+    assert believed(somebody=9) == (0.5, 0.5)
+    assert asked == ["sarah"] * 5
+    # Records go on to count: 7 of 10 mean the one, and 3 past queries the other.
+    (mention,) = resolve(two_sarahs(chens=7, lees=3).graph, ["Sarah"], meant=lambda _: {"sarah-lee": 3})[0]
+    assert mention == Mention("sarah", ("sarah-lee", "sarah-chen"), (36 / 50, 14 / 50))
+
+
 def test_priors_are_live_counts() -> None:
     memory = two_sarahs(chens=7, lees=3)
     assert resolve(memory.graph, ["Sarah"])[0][0].confidences == (0.7, 0.3)

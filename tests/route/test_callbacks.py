@@ -15,6 +15,7 @@ from fanrank import Cascade, Engine, OwnVectors, Query, Record
 from fanrank.engine.errors import ParameterError, QueryError
 from fanrank.engine.route.callbacks import CascadeRouter, reciprocal_ranks
 from fanrank.engine.route.classifier import Classifier
+from fanrank.strategies import RRF, AgentRRF
 
 WORDS = ["tea", "rain", "boat", "red", "wind", "moon"]
 DAY = 86400.0
@@ -177,6 +178,15 @@ def test_over_the_engines_searches_it_is_the_engines_cascade(
     )
     assert whole.results == agent
 
+    # Algorithm 4: it fuses itself, by what it is told of the records.
+    alike = replace(cascade, escalate="agent_rrf")  # type: ignore[arg-type]
+    told = {record.id: record for record in engine.records()}
+    own = CascadeRouter(alike).retrieve(
+        query, 100, by("bm25"), by("dense"), None, lambda own: own.type, records=told, now=query.now
+    )
+    whole_list = engine.search([query], 100, strategy=alike)[0]
+    assert sorted(own.results, key=lambda hit: (-hit[1], int(hit[0][1:]))) == list(whole_list)
+
 
 def test_equals_stay_in_the_order_in_which_they_are_met() -> None:
     assert reciprocal_ranks([("b", 9.0), ("a", 8.0)], [("c", 0.5), ("a", 0.4)]) == [
@@ -216,3 +226,86 @@ def test_what_is_declined() -> None:
         CascadeRouter(Cascade(classifier=classifier))
     with pytest.raises(ParameterError, match="cascade"):
         CascadeRouter("margin")  # type: ignore[arg-type]
+
+
+FACTS = st.tuples(st.none() | st.integers(0, 400), st.none() | st.integers(0, 4))
+LISTS = st.lists(st.integers(0, 7), unique=True, max_size=8)
+
+
+@given(LISTS, LISTS, st.lists(FACTS, min_size=8, max_size=8), st.sampled_from([None, "multi-session", "preference"]))
+def test_agent_rrf_of_plain_lists(
+    first: list[int], second: list[int], facts: list[tuple[int | None, int | None]], type: str | None
+) -> None:
+    """SPEC A061 to A064 in plain Python, for records that are kept elsewhere."""
+    fusion = AgentRRF(alpha=0.004, beta=0.002)
+    times = {id: None if day is None else day * DAY for id, (day, _) in enumerate(facts)}
+    importances = {id: None if part is None else part / 4.0 for id, (_, part) in enumerate(facts)}
+    found = fusion.fuse(
+        {"words": first, "near": second}, times=times, importances=importances, now=300 * DAY, type=type
+    )
+    tau = 120.0 if type == "multi-session" else 30.0
+    expected = {}
+    for id in [*first, *second]:
+        score = sum(1.0 / (60.0 + ids.index(id) + 1) for ids in (first, second) if id in ids)
+        when, worth = times[id], importances[id]
+        if when is not None and type != "preference":
+            score += 0.004 * math.exp(-max(300.0 - when / DAY, 0.0) / tau)
+        expected[id] = score + 0.002 * (worth or 0.0)
+    assert dict(found) == pytest.approx(expected, rel=1e-14)
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+def test_recency_and_importance_reach_an_outside_backend() -> None:
+    hits = [("old", 2.5), ("new", 2.4)]
+    records = {"old": Record("old", "x", time=0.0), "new": {"time": 100 * DAY, "importance": 1.0}}
+
+    def ask(**how: Any) -> list[Any]:
+        router = CascadeRouter(fusion=AgentRRF(beta=how.pop("beta", 0.0)))
+        found = router.retrieve("q", 2, lambda *_: hits, lambda *_: hits, **how)
+        return [key for key, _ in found.results]
+
+    assert ask() == ["old", "new"]
+    assert ask(records=records, now=100 * DAY) == ["new", "old"]
+    # A type that recency does not help.
+    assert ask(records=records, now=100 * DAY, qtype_fn=lambda _: "preference") == ["old", "new"]
+    assert ask(records=records, qtype_fn=lambda _: "preference", beta=0.01) == ["new", "old"]
+    # What is not known of a record changes nothing.
+    assert ask(records={}, now=100 * DAY) == ["old", "new"]
+
+
+def test_only_what_is_fused_is_looked_up() -> None:
+    asked: list[str] = []
+
+    class Elsewhere(dict[str, Any]):
+        def get(self, key: str, default: Any = None) -> Any:
+            asked.append(key)
+            return default
+
+    skip = [("a", 9.0), ("b", 1.0)]
+    router = CascadeRouter()
+    router.retrieve("q", 2, lambda *_: skip, lambda *_: [("c", 0.5)], records=Elsewhere(), now=0.0)
+    assert asked == []
+    router.retrieve("q", 2, lambda *_: [("a", 9.0)], lambda *_: [("c", 0.5), ("a", 0.4)], records=Elsewhere(), now=0.0)
+    assert sorted(set(asked)) == ["a", "c"]
+
+
+def test_records_and_times_that_do_not_fit() -> None:
+    skip = [("a", 9.0), ("b", 1.0)]
+
+    def ask(**how: Any) -> None:
+        CascadeRouter().retrieve("q", 2, lambda *_: skip, lambda *_: [], **how)
+
+    with pytest.raises(QueryError, match="now"):
+        ask(records={})  # even though the query skips
+    with pytest.raises(ParameterError, match="give records too"):
+        ask(now=1.0)
+    with pytest.raises(ParameterError, match="leave out fuse_fn"):
+        ask(records={}, now=1.0, fuse_fn=lambda *_: [])
+    with pytest.raises(ParameterError, match="an AgentRRF, not RRF"):
+        CascadeRouter(fusion=RRF())  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="holds an id twice"):
+        AgentRRF().fuse({"bm25": ["a", "a"]}, now=1.0)
+    with pytest.raises(ParameterError, match=r"the time of 'a' must be finite seconds .*'2026'"):
+        AgentRRF().fuse({"bm25": ["a"]}, times={"a": "2026"}, now=1.0)  # type: ignore[dict-item]
+    with pytest.raises(ParameterError, match="the importance of 'a'"):
+        AgentRRF().fuse({"bm25": ["a"]}, importances={"a": 2.0}, now=1.0)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
-from fanrank.engine.route.cascade import TAUS_A079, Cascade
+from fanrank.engine.route.cascade import LONGMEMEVAL_THRESHOLDS, Cascade
 from fanrank.engine.route.classifier import Classifier
-from fanrank.engine.route.router import TABLE_A095, Router
+from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 
 TYPES = st.sampled_from([None, "multi-session", "single-session-assistant", "temporal-reasoning", "unheard of"])
 SCORE = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.integers(0, 10_000_000).map(lambda n: n / 2.0**18))
@@ -111,7 +111,7 @@ def test_a_confidence_that_is_the_threshold_skips() -> None:
 
 def test_the_sources_thresholds_by_type() -> None:
     """SPEC A079; X09: what has the threshold 0 skips entirely."""
-    assert TAUS_A079 == {
+    assert LONGMEMEVAL_THRESHOLDS == {
         "knowledge-update": 0.12,
         "multi-session": 0.02,
         "single-session-assistant": 0.28,
@@ -119,10 +119,10 @@ def test_the_sources_thresholds_by_type() -> None:
         "single-session-user": 0.0,
         "temporal-reasoning": 0.0,
     }
-    types = [*TAUS_A079, "unheard of", None]
+    types = [*LONGMEMEVAL_THRESHOLDS, "unheard of", None]
     scores, counts = matrix([[10.0, 9.0]] * len(types))
-    _, thresholds, skipped = Cascade(tau=0.5, taus=TAUS_A079).decide(scores, counts, types)
-    assert list(thresholds) == [*TAUS_A079.values(), 0.5, 0.5]
+    _, thresholds, skipped = Cascade(tau=0.5, taus=LONGMEMEVAL_THRESHOLDS).decide(scores, counts, types)
+    assert list(thresholds) == [*LONGMEMEVAL_THRESHOLDS.values(), 0.5, 0.5]
     assert list(skipped) == [False, True, False, True, True, True, False, False]
 
 
@@ -150,7 +150,7 @@ def test_the_depth_bounds_what_a_confidence_sees() -> None:
         Cascade(),
         Cascade(tau=math.inf, taus={"a": math.inf, "b": 0.0}, lexical_types=("z", "b"), name="own"),
         Cascade(escalate="dense", confidence="entropy", depth=7),  # type: ignore[arg-type]
-        Cascade(escalate=Router(TABLE_A095, STRATEGIES["rrf"], soft=True)),
+        Cascade(escalate=Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"], soft=True)),
     ],
 )
 def test_to_json_and_back(cascade: Cascade) -> None:

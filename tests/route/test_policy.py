@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError, PolicyFileError, StorageError
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
-from fanrank.engine.route.cascade import TAUS_A079, Cascade
+from fanrank.engine.route.cascade import LONGMEMEVAL_THRESHOLDS, Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.policy import (
     FORMAT,
@@ -28,7 +28,7 @@ from fanrank.engine.route.policy import (
     save,
     strategy_of,
 )
-from fanrank.engine.route.router import TABLE_A095, Router
+from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 
 
 def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
@@ -45,12 +45,12 @@ def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
     )
 
 
-SOFT = Router(TABLE_A095, STRATEGIES["agent_rrf"], classifier(), soft=True)
+SOFT = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["agent_rrf"], classifier(), soft=True)
 EVERY: list[Answerer] = [
     Cascade(),
-    Cascade(tau=math.inf, taus=TAUS_A079, lexical_types=("temporal-reasoning",), classifier=classifier()),
+    Cascade(tau=math.inf, taus=LONGMEMEVAL_THRESHOLDS, lexical_types=("temporal-reasoning",), classifier=classifier()),
     Cascade(escalate=SOFT, confidence="entropy"),
-    Router(TABLE_A095, STRATEGIES["rrf"]),
+    Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"]),
     SOFT,
     STRATEGIES["bm25"],
     STRATEGIES["agent_rrf"],

@@ -13,11 +13,11 @@ from fanrank.engine.errors import ParameterError
 from fanrank.engine.fuse.candidates import Candidates, Channel
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
 from fanrank.engine.route.classifier import Classifier
-from fanrank.engine.route.router import TABLE_A095, Router
+from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 
 LABELS = ("knowledge-update", "multi-session", "single-session-user", "temporal-reasoning", "untabled")
 CLASSIFIER = Classifier(LABELS, (), np.zeros(0), np.zeros((5, 0)), np.zeros(5))
-SOFT = Router(TABLE_A095, STRATEGIES["fused"], CLASSIFIER, soft=True)
+SOFT = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"], CLASSIFIER, soft=True)
 
 POSTERIOR = st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.3, 1.0, 1e-9]), min_size=5, max_size=5)
 TYPES = st.sampled_from([None, None, *LABELS, "unheard of"])
@@ -26,7 +26,7 @@ LISTS = st.fixed_dictionaries({name: st.permutations(range(6)).map(lambda all: a
 
 def test_the_sources_table() -> None:
     """SPEC A095; of single-session-user's tie the one that runs one list."""
-    assert {type: own.name for type, own in TABLE_A095.items()} == {
+    assert {type: own.name for type, own in LONGMEMEVAL_SYSTEMS.items()} == {
         "knowledge-update": "rrf",
         "multi-session": "agent_rrf",
         "single-session-assistant": "dense",
@@ -37,8 +37,8 @@ def test_the_sources_table() -> None:
 
 
 def test_a_discrete_router_goes_by_the_table() -> None:
-    router = Router(TABLE_A095, STRATEGIES["fused"])
-    assert [router.best(type).name for type in (*TABLE_A095, "unheard of", None)] == [
+    router = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"])
+    assert [router.best(type).name for type in (*LONGMEMEVAL_SYSTEMS, "unheard of", None)] == [
         "rrf",
         "agent_rrf",
         "dense",
@@ -50,7 +50,7 @@ def test_a_discrete_router_goes_by_the_table() -> None:
     ]
     assert list(router.strategies) == ["rrf", "agent_rrf", "dense", "bm25", "fused"]
     assert router.strategies["dense"] is STRATEGIES["dense"]
-    assert list(Router(TABLE_A095, STRATEGIES["rrf"]).strategies) == ["rrf", "agent_rrf", "dense", "bm25"]
+    assert list(Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"]).strategies) == ["rrf", "agent_rrf", "dense", "bm25"]
 
 
 @given(st.lists(st.tuples(POSTERIOR, TYPES), max_size=6))
@@ -65,10 +65,10 @@ def test_weights_are_sums_of_the_posterior(queries: list[tuple[list[float], str 
         for name in SOFT.strategies:
             total = 0.0
             for label, probability in zip(LABELS, own, strict=True):
-                best = TABLE_A095[label].name if label in TABLE_A095 else "fused"
+                best = LONGMEMEVAL_SYSTEMS[label].name if label in LONGMEMEVAL_SYSTEMS else "fused"
                 total += probability if best == name else 0.0
             if type is not None:
-                total = float((TABLE_A095[type].name if type in TABLE_A095 else "fused") == name)
+                total = float((LONGMEMEVAL_SYSTEMS[type].name if type in LONGMEMEVAL_SYSTEMS else "fused") == name)
             if total:
                 expected[name] = total
         assert weights == expected
@@ -96,7 +96,7 @@ def test_a_blend_is_the_sum_over_lists(
     queries: list[tuple[list[float], str | None, dict[str, list[int]]]], k: float
 ) -> None:
     """SPEC A097: ``score(d) = sum over strategies of w(s) / (k + rank_s(d))``."""
-    router = Router(TABLE_A095, STRATEGIES["fused"], CLASSIFIER, soft=True, k=k)
+    router = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"], CLASSIFIER, soft=True, k=k)
     weights = router.weights(np.array([own for own, _, _ in queries]), [type for _, type, _ in queries])
     fused = router.blend(weights, candidates_of([lists for _, _, lists in queries]))
     place = 0
@@ -139,7 +139,7 @@ def test_a_certain_type_ranks_as_its_strategy() -> None:
 @pytest.mark.parametrize(
     "router",
     [
-        Router(TABLE_A095, STRATEGIES["agent_rrf"]),
+        Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["agent_rrf"]),
         Router({"a": "rrf", "b": {"name": "mine"}}, "dense", soft=True, k=7, name="own"),  # type: ignore[dict-item, arg-type]
         Router({}, Strategy("bm25")),
     ],
@@ -160,7 +160,7 @@ def test_what_is_inside() -> None:
     assert Router({}, STRATEGIES["sparse"]).learned
     assert Router({"a": STRATEGIES["decay"]}, STRATEGIES["bm25"]).aged
     deep = SOFT.deep(complete=True)
-    assert deep.table == {type: own.deep(complete=True) for type, own in TABLE_A095.items()}
+    assert deep.table == {type: own.deep(complete=True) for type, own in LONGMEMEVAL_SYSTEMS.items()}
     assert deep.default == STRATEGIES["fused"].deep(complete=True)
     assert (deep.classifier, deep.soft) == (CLASSIFIER, True)
 

@@ -59,6 +59,7 @@ BORDERS: dict[str, Border] = {
     "MAX_PARTS": Border("engine.storage.index_files", "With more parts the smaller half is written as one."),
     "REPLAY_CHUNK": Border("engine.storage.record_store", "Rows of a replay held at a time."),
     "READ_TERMS": Border("engine.recall.statements", "Terms of statements that are read while a lock is held."),
+    "MOST_NAMES": Border("engine.monitor.meanings", "Names whose meanings are kept; then the oldest is forgotten."),
     "STREAM_ROWS": Border("engine.storage.record_stream", "Rows of a stream of all records held at a time."),
     "COLUMN_RECORDS": Border("engine.storage.other_columns", "Records whose values of a new column are read together."),
     "FILTER_RECORDS": Border("engine.carry.export", "Records that the filter of an export looks at together."),

@@ -25,8 +25,9 @@ from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.records.decision import Decision, skip_share
 from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import Router
-from fanrank.engine.tune import measure
+from fanrank.engine.tune import measure, tuner
 from fanrank.engine.tune.command import render_tuned
 from fanrank.engine.tune.drift import KEPT, check, fisher, kolmogorov_smirnov, reference_of, two_means
 from fanrank.engine.tune.front import Point, beats, cheapest, pareto, plot
@@ -602,6 +603,57 @@ def test_a_classifier_is_not_judged_on_what_it_learned_by_heart() -> None:
     router = next(point for point in found.points if point.name == "router")
     assert router.learned
     assert router.cross_validated is not None
+
+
+def test_a_classifier_may_read_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC A096: no two questions share a word, and the vector alone tells what type a question is of."""
+    pytest.importorskip("sklearn")
+    engine = memory()
+    asked = [
+        Labelled(
+            fr.Query(f"u{n} v{n}", terms=[WORDS[n % 6]], vector=AXES[n % 6]), {f"says {WORDS[n % 6]}": 1}, "ab"[n % 2]
+        )
+        for n in range(24)
+    ]
+    made: list[Classifier] = []
+    fit = Classifier.fit
+
+    def noted(*given: Any, **how: Any) -> Classifier:
+        made.append(fit(*given, **how))
+        return made[-1]
+
+    monkeypatch.setattr(tuner.Classifier, "fit", noted)
+    blind, seeing = (
+        tune(engine, asked, systems=("bm25", "dense"), metric="hit@1", folds=4, repeats=1, vectors=vectors)
+        for vectors in (False, True)
+    )
+    assert blind.classified is not None
+    assert blind.classified < 0.7
+    assert seeing.classified == 1.0
+    assert (blind.about["vectors"], seeing.about["vectors"]) == (False, True)
+    assert (made[0].dimension, made[-1].dimension, made[-1].model) == (0, 6, "words@1")
+    policy = Cascade(0.1, escalate=STRATEGIES["dense"], classifier=made[-1])
+    hits = engine.search([one.query for one in asked], 1, strategy=policy)
+    assert [decision.type for decision in hits.decisions or ()] == [one.type for one in asked]
+
+
+def test_vectors_are_those_of_a_search() -> None:
+    engine = memory()
+    queries = [fr.Query("zzz tea"), fr.Query(terms=("tea",)), fr.Query("zzz error", vector=AXES[3]), fr.Query("garden")]
+    at = [WORDS.index("tea"), None, 3, WORDS.index("garden")]
+    expected = [np.zeros(6) if place is None else AXES[place] for place in at]
+    assert tuner._vectors_of(engine, queries).tolist() == np.array(expected).tolist()
+
+
+def test_vectors_where_none_can_be_read(mixed: list[Labelled]) -> None:
+    pytest.importorskip("sklearn")
+    plain = fr.Engine.from_records([{"id": "1", "text": "tea"}], analyzer="minimal")
+    with pytest.raises(ParameterError, match="encoder"):
+        tune(plain, mixed, systems=("bm25", "sparse"), metric="hit@1", repeats=1, vectors=True)
+    typed = [Labelled(fr.Query(one.query.text, type=one.type), one.relevant) for one in mixed]
+    for questions in (typed, [replace(one, type=None) for one in mixed]):
+        with pytest.raises(ParameterError, match="none is fitted"):
+            tune(memory(), questions, systems=SYSTEMS, metric="hit@1", repeats=1, vectors=True)
 
 
 def test_a_judge_takes_the_metrics_place(mixed: list[Labelled]) -> None:

@@ -1,0 +1,168 @@
+"""The synthetic memory is what it says, from its seed alone, and its questions find their records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.evaluate import synthetic
+from fanrank.engine.evaluate.synthetic import BLOCK, ROLES, TWO_YEARS, WEEK, SyntheticMemory
+from fanrank.evaluation import synthetic_records
+
+
+@pytest.fixture(scope="module")
+def records() -> list[fr.Record]:
+    return list(SyntheticMemory(6_000).stream())
+
+
+def test_the_seed_alone_decides(records: list[fr.Record]):
+    assert list(synthetic_records(6_000)) == records
+    other = list(synthetic_records(200, seed=7))
+    assert [record.text for record in other] != [record.text for record in records[:200]]
+
+
+def test_a_longer_memory_begins_with_a_shorter_one_and_any_stretch_can_be_made():
+    longer = SyntheticMemory(BLOCK + 300)
+    around = list(longer.stream(BLOCK - 5, BLOCK + 5))
+    assert [record.id for record in around] == [f"r{number}" for number in range(BLOCK - 5, BLOCK + 5)]
+    assert list(SyntheticMemory(BLOCK + 2).stream(BLOCK - 5)) == around[:7]
+    assert list(longer.stream(40, 40)) == []
+
+
+def test_the_end_of_a_large_memory_is_made_without_its_beginning(monkeypatch: pytest.MonkeyPatch):
+    made = []
+    block = synthetic._block
+    monkeypatch.setattr(synthetic, "_block", lambda seed, number: made.append(number) or block(seed, number))
+    assert next(SyntheticMemory(5_000_000).stream(4_999_999)).id == "r4999999"
+    assert made == [4_999_999 // BLOCK]
+
+
+def test_times_ascend_at_the_rate_asked_for(records: list[fr.Record]):
+    times = [float(record.time) for record in records]
+    assert all(one <= other for one, other in pairwise(times))
+    newest_four_weeks = sum(time >= times[-1] - 4 * WEEK for time in times)
+    assert newest_four_weeks == pytest.approx(4 * synthetic.PER_WEEK, abs=2)
+    assert SyntheticMemory(6_000).times(100).tolist() == times[100:]
+    assert SyntheticMemory(BLOCK + 9).times(BLOCK + 2).tolist() == [
+        r.time for r in SyntheticMemory(BLOCK + 9).stream(BLOCK + 2)
+    ]
+    within = list(synthetic_records(1_000, span=TWO_YEARS))
+    assert 0.99 * TWO_YEARS < float(within[-1].time) - float(within[0].time) <= TWO_YEARS
+
+
+def test_sessions_are_told_in_turns(records: list[fr.Record]):
+    sessions: dict[str, list[fr.Record]] = {}
+    for record in records:
+        sessions.setdefault(str(record.session), []).append(record)
+    for own in sessions.values():
+        assert len({record.user for record in own}) == len({record.agent for record in own}) == 1
+        for before, after in pairwise(own):
+            assert (after.role == "tool output") == (before.role == "tool call")
+            if after.role == "tool output":
+                assert after.tool == before.tool is not None
+    assert 5 < len(records) / len(sessions) < 20
+    assert any(len(own) > 1 and own[1].id != f"r{int(own[0].id[1:]) + 1}" for own in sessions.values())  # interleaved
+
+
+def test_roles_tools_and_importance(records: list[fr.Record]):
+    shares = {role: count / len(records) for role, count in Counter(record.role for record in records).items()}
+    assert set(shares) == set(ROLES)
+    assert all(shares[role] > 0.1 for role in ("user", "assistant", "tool call", "tool output"))
+    assert 0.005 < shares["system"] < 0.06
+    assert all((record.tool is not None) == str(record.role).startswith("tool") for record in records)
+    assert all(0 <= float(record.importance) <= 1 for record in records)
+    assert len({record.user for record in records}) > 20
+
+
+def test_texts_have_about_twelve_words_and_sessions_repeat_themselves(records: list[fr.Record]):
+    words = [record.text.split() for record in records]
+    assert 11 < sum(map(len, words)) / len(words) < 13
+    frequency = Counter(word for text in words for word in set(text))
+
+    def rare(text: list[str]) -> set[str]:
+        return {word for word in text if frequency[word] < 60}
+
+    last: dict[str, set[str]] = {}
+    own = strangers = 0
+    previous: set[str] = set()
+    for record, text in zip(records, words, strict=True):
+        held = rare(text)
+        own += bool(held & last.get(str(record.session), set()))
+        strangers += bool(held & previous)
+        last[str(record.session)] = previous = held
+    assert own > 3 * strangers
+
+
+def test_vocabulary_drifts():
+    early, late = (
+        {word for record in SyntheticMemory(2 * BLOCK).stream(first, first + 2_000) for word in record.text.split()}
+        for first in (0, 2 * BLOCK - 2_000)
+    )
+    assert len(early & late) / len(early) < 0.75
+
+
+def test_words_are_distinct_and_no_stop_words():
+    assert len(set(synthetic._usual_words())) == synthetic.COMMON + synthetic.TOPIC_POOL
+    assert len({synthetic._word(number, 4) for number in range(10_000)}) == 10_000
+    analyzer = fr.text.get_analyzer("nltk")
+    assert all(len(analyzer(word)) == 1 for word in synthetic._usual_words()[:500])
+
+
+def test_questions_hold_words_of_their_gold_and_are_mostly_about_recent_records():
+    memory = SyntheticMemory(40_000)
+    questions = memory.questions(600)
+    texts = {record.id: set(record.text.split()) for record in memory.stream()}
+    ages = []
+    for question in questions:
+        words = question.text.split()
+        assert 3 <= len(words) <= 6
+        assert len(set(words)) == len(words)
+        assert set(words) <= texts[question.gold]
+        assert memory.end <= question.now < memory.end + 3600
+        ages.append((memory.records - int(question.gold[1:])) * memory.interval / WEEK)
+    assert 0.5 < sum(age < 1 for age in ages) / len(ages) < 0.75  # .8 (1 - exp(-1.4)) = .60
+    assert 0.1 < sum(age > 6 for age in ages) / len(ages) < 0.3
+    assert memory.questions(600) == questions
+    assert memory.questions(600, seed=1) != questions
+
+
+def test_a_question_finds_its_record():
+    memory = SyntheticMemory(2_000)
+    engine = fr.Engine.from_records(memory.stream(), backend="numpy")
+    questions = memory.questions(50)
+    hits = engine.search([question.text for question in questions])
+    assert sum(question.gold in row for question, row in zip(questions, hits.ids.tolist(), strict=True)) > 45
+
+
+def test_questions_can_be_about_any_record():
+    memory = SyntheticMemory(5_000)
+    ages = [memory.records - int(question.gold[1:]) for question in memory.questions(200, recent=0.0)]
+    assert sorted(ages)[100] > 1_500
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SyntheticMemory(-1),
+        lambda: SyntheticMemory(10, True),
+        lambda: SyntheticMemory(1.5),
+        lambda: SyntheticMemory(10, interval=0.0),
+        lambda: SyntheticMemory(10, start=float("nan")),
+        lambda: SyntheticMemory(0).questions(1),
+        lambda: SyntheticMemory(9).questions(-1),
+        lambda: SyntheticMemory(9).questions(1, recent=1.5),
+        lambda: synthetic_records(9, per_week=0.0),
+        lambda: synthetic_records(9, span=-1.0),
+    ],
+)
+def test_what_is_declined(make):
+    with pytest.raises(ParameterError):
+        make()
+
+
+def test_an_empty_memory():
+    assert list(SyntheticMemory(0).stream()) == list(synthetic_records(0)) == SyntheticMemory(0).questions(0) == []
