@@ -125,7 +125,9 @@ def test_every_class_and_function_names_the_module_that_users_import_it_from() -
     wanted = [(module, name, name) for module, name, value in kinds if isinstance(value, (type, FunctionType))]
     assert described == wanted
     others = [name for _, name, value in kinds if not isinstance(value, (type, FunctionType))]
-    assert sorted(others) == ["ANALYZERS", "METHODS", "METRICS", "PRESETS", "STRATEGIES"]
+    assert sorted(others) == [
+        *("ANALYZERS", "DEFAULT_PROFILE", "METHODS", "METRICS", "PRESETS", "PROFILES", "STRATEGIES")
+    ]
 
 
 def test_every_error_that_reaches_a_caller_is_public() -> None:
