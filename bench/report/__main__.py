@@ -18,6 +18,7 @@ from . import fanout as report_fanout
 from . import growth as report_growth
 from . import published as report_published
 from . import quality as report_quality
+from . import strategies as report_strategies
 from . import roofline as report_roofline
 from . import store as report_store
 from . import systems as report_systems
@@ -41,6 +42,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Several kinds of evidence", report_quality.hybrid),
     ("Deciding per query", report_quality.cascade),
     ("Quality", report_quality.quality),
+    ("Named strategies", report_strategies.strategies),
     ("Cost and capacity", report_cost.cost),
     ("Published figures", report_published.published),
 )
@@ -70,6 +72,7 @@ def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
     pages = [root / name for name in PAGES if (root / name).is_file()]
     files = {
         bench / "REPORT.md": markdown(recorded).encode(),
+        root / "engine" / "evaluate" / "prices.json": report_strategies.prices(recorded),
         **{page: fill_blocks(page.read_text(encoding="utf-8"), recorded).encode() for page in pages},
     }
     if version() is not None:

@@ -31,7 +31,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Answered = TypeVar("Answered")
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+# Eager, so that options that print and exit know of it, wherever it stands.
+json_option = click.option(
+    "--json", "as_json", is_flag=True, is_eager=True, help="Print one JSON object instead of text."
+)
 accept_loss_option = click.option(
     "--accept-loss",
     is_flag=True,
