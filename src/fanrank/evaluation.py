@@ -25,6 +25,7 @@ from .engine.metrics.ranking import METRICS, means, per_query
 from .engine.rerank.reranker import Verdict, validate
 from .engine.tune.drift import check as check_policy
 from .engine.tune.measure import Labelled, labelled_questions
+from .engine.tune.parameters import TunedBM25, tune_bm25
 from .engine.tune.tuned import Tuned
 from .engine.tune.tuner import tune
 
@@ -38,6 +39,7 @@ __all__ = [
     "Labelled",
     "Preset",
     "Tuned",
+    "TunedBM25",
     "Verdict",
     "check_policy",
     "cluster_bootstrap",
@@ -59,6 +61,7 @@ __all__ = [
     "study_conversations",
     "study_strategies",
     "tune",
+    "tune_bm25",
     "validate",
 ]
 

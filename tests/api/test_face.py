@@ -32,10 +32,11 @@ THEMES = {
         "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
     ),
     "evaluation": (
-        "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned Verdict check_policy "
+        "METRICS PRESETS AlphaFit Comparison Dataset Evaluation Labelled Preset Tuned TunedBM25 Verdict "
+        "check_policy "
         "cluster_bootstrap compare evaluate find_preset fit_alpha labelled_questions load_beir load_locomo "
         "load_longmemeval means paired_bootstrap per_query rank render run study study_conversations study_strategies "
-        "tune validate"
+        "tune tune_bm25 validate"
     ),
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
