@@ -80,9 +80,9 @@ class Engine(Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
-    BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what `FANRANK_PROFILE` names); what is given beside it wins. They
-    are fixed numbers, whatever is added later. ``delta``, ``query_tf`` and ``fields`` are further BM25 parameters (see
-    `fanrank.BM25`). ``columns`` declares metadata columns beside the built-in ones, as in ``{"project": "category",
+    BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what the environment variable
+    FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
+    ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the built-in ones, as in ``{"project": "category",
     "priority": "number"}``; their values come from `Record.extra`.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,

@@ -18,9 +18,9 @@ from . import fanout as report_fanout
 from . import growth as report_growth
 from . import published as report_published
 from . import quality as report_quality
-from . import strategies as report_strategies
 from . import roofline as report_roofline
 from . import store as report_store
+from . import strategies as report_strategies
 from . import systems as report_systems
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks

@@ -44,8 +44,8 @@ def strategies(recorded: Recorded) -> list[str]:
     if not rows:
         return [f"{NONE}: `make quality`."]
     parts = [
-        f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. Differences are points to `bm25` on all questions, "
-        "with the wider of two paired bootstraps at 95 %, over questions and over conversations. Half: on the half of "
+        f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. Differences are points to `bm25` on all "
+        "questions, with the wider of two paired bootstraps at 95 %, over questions and over conversations. Half: on the half of "
         "the conversations that tuned nothing."
     ]
     for dataset, row in rows.items():
@@ -58,12 +58,18 @@ def strategies(recorded: Recorded) -> list[str]:
             skip = percent(values["skip"], 0) if "skip" in values else ""
             means = [f"{values[metric]:.4f}" for metric in METRICS]
             body.append([name, *means, *told, f"{values['report']['hit@5']:.4f}", skip])
-        head = ["strategy", *METRICS.values(), *(f"{name} to bm25" for name in METRICS.values()), "Hit@5, half", "skips"]
+        head = [
+            "strategy",
+            *METRICS.values(),
+            *(f"{name} to bm25" for name in METRICS.values()),
+            "Hit@5, half",
+            "skips",
+        ]
         profile = row["profile"]
         left = row["left_out"]
         parts.append(
-            f"**{dataset}**: {row['n']:,} questions, {row['documents']:,} records, profile `{profile['name']}`, analyzer "
-            f"`{row['analyzer']}`.{' Left out: ' + ', '.join(left) + '.' if left else ''}\n\n{table(head, body)}"
+            f"**{dataset}**: {row['n']:,} questions, {row['documents']:,} records, profile `{profile['name']}`, "
+            f"analyzer `{row['analyzer']}`.{' Left out: ' + ', '.join(left) + '.' if left else ''}\n\n{table(head, body)}"
         )
     return parts
 

@@ -201,7 +201,9 @@ def tune(
         if given:
             raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
     if bm25:
-        given = [name for name in ("labels", "plot", "check", "system", "confidence", "margin") if _named(context, name)]
+        given = [
+            name for name in ("labels", "plot", "check", "system", "confidence", "margin") if _named(context, name)
+        ]
         if given:
             raise click.UsageError(f"--bm25 fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
     source = source_options.source(path, models, backend)

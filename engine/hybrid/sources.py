@@ -70,7 +70,8 @@ def has_vector(prepared: PreparedQuery, sources: Sources) -> bool:
 def check_vectors(batch: Batch, sources: Sources, *, needed: bool = True) -> int:
     """The dimension of the vectors. Checks first that every row that is searched can have a vector.
 
-    Unless `needed`, a row may have none, and the dimension is 0 where there are no vectors at all. Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    Unless `needed`, a row may have none, and the dimension is 0 where there are no vectors at all. Raises `QueryError`,
+    `ModelMismatchError`, `EncoderError`.
     """
     pin = sources.pin
     if pin is None and not needed:
@@ -92,7 +93,11 @@ def check_vectors(batch: Batch, sources: Sources, *, needed: bool = True) -> int
                 f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
                 f"{dimension} ({model})"
             )
-    if needed and sources.encoder is None and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None]):
+    if (
+        needed
+        and sources.encoder is None
+        and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None])
+    ):
         raise EncoderError(
             f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
             "or give each query its vector"

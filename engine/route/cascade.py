@@ -199,4 +199,4 @@ def _json_threshold(threshold: float) -> float | str:
 
 
 AUTO = Cascade(AUTO_TAU, escalate=STRATEGIES["fused-words"], needs_vectors=False, name="auto")
-"""The strategy for who does not want to choose one: BM25 where it is far ahead or alone, words and vectors elsewhere."""
+"""The strategy for who does not want to choose one: BM25 where it is far ahead or alone, else words and vectors."""

@@ -120,7 +120,9 @@ def tune_bm25(
         raise ParameterError(f"{len(questions)} questions cannot be split into {count} folds; label more")
     for question in questions:
         if not any(grade > 0 for grade in question.relevant.values()):
-            raise ParameterError(f"question {question.query.text[:60]!r} has no relevant record to learn from; label it")
+            raise ParameterError(
+                f"question {question.query.text[:60]!r} has no relevant record to learn from; label it"
+            )
     own = engine.bm25
     grid = [own]
     for method in methods:
@@ -207,9 +209,7 @@ def render_bm25(result: dict[str, Any]) -> str:
     test, options = result["difference"], result["chosen"]
     told = " ".join(f"--{name} {value if name == 'method' else format(value, 'g')}" for name, value in options.items())
     verdict = (
-        f"take {told}"
-        if result["changed"]
-        else "keep the parameters: the gain on unseen questions is not above chance"
+        f"take {told}" if result["changed"] else "keep the parameters: the gain on unseen questions is not above chance"
     )
     return "\n\n".join(
         [

@@ -31,12 +31,15 @@ def test_a_search_is_auto_where_a_query_brings_a_vector(tmp_path: Path) -> None:
     assert [row["decision"]["strategy"] for row in found["queries"]] == ["fused-words", "bm25"]
     assert found["queries"][0]["hits"][0]["id"] == "1"
     plain = json.loads(run("search", str(tmp_path / "memory"), "tea", "--json"))
-    assert plain["strategy"]["name"] == "bm25" and "decision" not in plain["queries"][0]
+    assert plain["strategy"]["name"] == "bm25"
+    assert "decision" not in plain["queries"][0]
 
 
 def test_the_list_of_strategies_shows_their_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     measured = {
-        "rrf": {"chats": {"hit@1": [-0.05, -0.07, -0.03], "hit@5": [-0.031, -0.05, -0.011], "ndcg@10": [0.0, -0.1, 0.1]}},
+        "rrf": {
+            "chats": {"hit@1": [-0.05, -0.07, -0.03], "hit@5": [-0.031, -0.05, -0.011], "ndcg@10": [0.0, -0.1, 0.1]}
+        },
         "auto": {"chats": {"hit@1": [0.01, -0.01, 0.03], "hit@5": [0.02, 0.01, 0.03], "ndcg@10": [0.0, -0.1, 0.1]}},
     }
     monkeypatch.setattr(prices_of, "prices", lambda: measured)
@@ -48,8 +51,10 @@ def test_the_list_of_strategies_shows_their_prices(monkeypatch: pytest.MonkeyPat
     for order in (["--list-strategies", "--json"], ["--json", "--list-strategies"]):
         listed = json.loads(run("eval", *order))
         assert list(listed) == [*STRATEGIES, *POLICIES]
-        assert listed["rrf"]["beware"] and listed["rrf"]["to_bm25"] == measured["rrf"]
-        assert not listed["auto"]["beware"] and listed["dense"]["to_bm25"] == {}
+        assert listed["rrf"]["beware"]
+        assert listed["rrf"]["to_bm25"] == measured["rrf"]
+        assert not listed["auto"]["beware"]
+        assert listed["dense"]["to_bm25"] == {}
         kinds = {name: {k: v for k, v in one.items() if k not in ("to_bm25", "beware")} for name, one in listed.items()}
         assert all(strategy_of(one) == strategy_of(name) for name, one in kinds.items())
 

@@ -91,9 +91,7 @@ def test_a_memory_keeps_its_profile(tmp_path: Path) -> None:
 def test_a_memory_from_before_profiles_keeps_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = fr.Engine._settings
     with monkeypatch.context() as before:
-        before.setattr(
-            fr.Engine, "_settings", lambda self: {k: v for k, v in settings(self).items() if k != "profile"}
-        )
+        before.setattr(fr.Engine, "_settings", lambda self: {k: v for k, v in settings(self).items() if k != "profile"})
         with fr.Engine.open(tmp_path, method="lucene", k1=1.2, b=0.75) as engine:
             engine.add(records())
             engine.save(tmp_path.with_name("saved"))
@@ -116,4 +114,5 @@ def test_the_command_line_takes_a_profile(tmp_path: Path) -> None:
     index = fr.Engine.load(tmp_path / "index")
     assert (index.profile, *numbers(index)) == ("chat", "bm25l", 1.5, 0.25)
     found = CliRunner().invoke(main, ["add", str(tmp_path / "memory"), str(source), "--profile", "code"])
-    assert found.exit_code != 0 and "was made with profile = 'chat'" in found.output
+    assert found.exit_code != 0
+    assert "was made with profile = 'chat'" in found.output

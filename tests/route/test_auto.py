@@ -66,10 +66,13 @@ def memory(seed: int, backend: str | None = None) -> tuple[fr.Engine, list[fr.Qu
     with_vectors.namespace("gone").delete([i.id for i in with_vectors.namespace("gone").records()])
     with_vectors.namespace("gone").add([fr.Record("late", "w1 w2 w2"), fr.Record("later", "w1 w3")])
     with_vectors.searcher.models.encoder = encoder  # type: ignore[assignment]
-    queries = [
-        fr.Query(text(), namespace=str(rng.choice(SPACES)), k=int(rng.integers(1, 40))) for _ in range(20)
+    queries = [fr.Query(text(), namespace=str(rng.choice(SPACES)), k=int(rng.integers(1, 40))) for _ in range(20)]
+    queries += [
+        fr.Query("rare", namespace="both"),
+        fr.Query("w1 w2", namespaces=["both", "words"]),
+        fr.Query("", namespace="both"),
+        fr.Query("nope"),
     ]
-    queries += [fr.Query("rare", namespace="both"), fr.Query("w1 w2", namespaces=["both", "words"]), fr.Query("", namespace="both"), fr.Query("nope")]
     return with_vectors, queries
 
 
@@ -91,7 +94,7 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
     decisions = hits.decisions or ()
     seen = set()
     for row, (query, decision) in enumerate(zip(queries, decisions, strict=True)):
-        lacks = query.namespaces is None and query.namespace != "both" or not query.text.strip()
+        lacks = (query.namespaces is None and query.namespace != "both") or not query.text.strip()
         expected = "bm25" if lacks or sure[row] else "fused-words"
         assert decision.strategy == expected
         assert decision.escalated == (expected == "fused-words")
@@ -136,8 +139,10 @@ def test_own_vectors_are_asked_of_no_text() -> None:
 
 def test_it_is_a_policy_like_the_others() -> None:
     engine, _ = memory(2)
-    assert strategy_of("auto") is AUTO and AUTO.tau == 0.5
-    assert AUTO.escalate == STRATEGIES["fused-words"] and AUTO.escalate.fusion == ZScore(alpha=0.6)
+    assert strategy_of("auto") is AUTO
+    assert AUTO.tau == 0.5
+    assert AUTO.escalate == STRATEGIES["fused-words"]
+    assert AUTO.escalate.fusion == ZScore(alpha=0.6)
     again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))
     assert again == AUTO
     query = fr.Query("w1 w2 w3", namespace="both", strategy="auto")

@@ -27,7 +27,9 @@ def memory(**options: object) -> tuple[fr.Engine, list[Labelled]]:
         for number in range(4):
             word = f"x{number}"
             long = " ".join([word] * 3 + [f"{name}y{number}n{i}" for i in range(40)])
-            engine.add([fr.Record(f"right{number}", long, namespace=name), fr.Record(f"w{number}", word, namespace=name)])
+            engine.add(
+                [fr.Record(f"right{number}", long, namespace=name), fr.Record(f"w{number}", word, namespace=name)]
+            )
             questions.append(Labelled(fr.Query(word, namespace=name), {f"right{number}": 1}))
     engine.namespace("s0").delete(["w3"])
     return engine, questions
@@ -53,9 +55,11 @@ def test_it_takes_what_unseen_questions_gain_by() -> None:
         ("lucene", 1.2, 0.75), ("lucene", 1.2, 0.0), ("lucene", 1.2, 0.9),
     ]  # fmt: skip
     assert tuned.chosen is tuned.best is tuned.points[1]
-    assert tuned.current.value == pytest.approx(33 / 64) and tuned.best.value == 1.0
+    assert tuned.current.value == pytest.approx(33 / 64)
+    assert tuned.best.value == 1.0
     assert tuned.folds_chose == (tuned.points[1],) * 5
-    assert tuned.cross_validated == 1.0 and tuned.unseen.low > 0.0
+    assert tuned.cross_validated == 1.0
+    assert tuned.unseen.low > 0.0
     assert fr.Engine(**tuned.chosen.options()).bm25 == fr.BM25("lucene", 1.2, 0.0)
     assert engine.search([question.query for question in questions]).scores.tobytes() == before
 
@@ -63,7 +67,8 @@ def test_it_takes_what_unseen_questions_gain_by() -> None:
 def test_it_keeps_what_it_cannot_better(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, questions = memory(b=0.0)
     tuned = tune_bm25(engine, questions, methods=["lucene"], k1=[1.2], b=[0.0, 0.9])
-    assert len(tuned.points) == 2 and tuned.chosen is tuned.current
+    assert len(tuned.points) == 2
+    assert tuned.chosen is tuned.current
     assert tuned.to_dict()["changed"] is False
     # Where each fold's others choose badly, the best over all questions is luck.
     engine, questions = memory()
@@ -93,9 +98,7 @@ def test_the_command_writes_options_of_an_engine(tmp_path: Path) -> None:
     made, questions = memory()
     with fr.Engine.open(tmp_path / "memory", analyzer="minimal", profile="literature") as engine:
         for name in made.namespaces:
-            engine.add(
-                fr.Record(record.id, record.text, namespace=name) for record in made.namespace(name).records()
-            )
+            engine.add(fr.Record(record.id, record.text, namespace=name) for record in made.namespace(name).records())
     lines = [
         json.dumps({"text": one.query.text, "namespace": one.query.namespace, "relevant": list(one.relevant)})
         for one in questions
@@ -107,7 +110,10 @@ def test_the_command_writes_options_of_an_engine(tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     result = json.loads(found.stdout)
     options = json.loads(out.read_text())
-    assert result["chosen"] == options and result["changed"] and result["n"] == 32 and result["metric"] == "map"
+    assert result["chosen"] == options
+    assert result["changed"]
+    assert result["n"] == 32
+    assert result["metric"] == "map"
     assert len(result["points"]) == 3 * 5 * 6  # the engine's own is one of them
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.copy_to(tmp_path / "copy", **options)
@@ -116,4 +122,5 @@ def test_the_command_writes_options_of_an_engine(tmp_path: Path) -> None:
     text = CliRunner().invoke(main, arguments).stdout
     assert f"take --method {options['method']} --k1 {options['k1']:g} --b {options['b']:g}" in text
     refused = CliRunner().invoke(main, [*arguments, "--system", "bm25"])
-    assert refused.exit_code == 2 and "--bm25 fits no policy: leave out --system" in refused.output
+    assert refused.exit_code == 2
+    assert "--bm25 fits no policy: leave out --system" in refused.output
