@@ -82,8 +82,9 @@ class Engine(Reading, Writing, Carrying):
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
     BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what the environment variable
     FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
-    ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the built-in ones, as in ``{"project": "category",
-    "priority": "number"}``; their values come from `Record.extra`.
+    ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns
+    beside the built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from
+    `Record.extra`.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with

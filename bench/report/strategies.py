@@ -45,8 +45,8 @@ def strategies(recorded: Recorded) -> list[str]:
         return [f"{NONE}: `make quality`."]
     parts = [
         f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. Differences are points to `bm25` on all "
-        "questions, with the wider of two paired bootstraps at 95 %, over questions and over conversations. Half: on the half of "
-        "the conversations that tuned nothing."
+        "questions, with the wider of two paired bootstraps at 95 %, over questions and over conversations. Half: on "
+        "the half of the conversations that tuned nothing."
     ]
     for dataset, row in rows.items():
         body = []
@@ -66,10 +66,10 @@ def strategies(recorded: Recorded) -> list[str]:
             "skips",
         ]
         profile = row["profile"]
-        left = row["left_out"]
+        left = f" Left out: {', '.join(row['left_out'])}." if row["left_out"] else ""
         parts.append(
             f"**{dataset}**: {row['n']:,} questions, {row['documents']:,} records, profile `{profile['name']}`, "
-            f"analyzer `{row['analyzer']}`.{' Left out: ' + ', '.join(left) + '.' if left else ''}\n\n{table(head, body)}"
+            f"analyzer `{row['analyzer']}`.{left}\n\n{table(head, body)}"
         )
     return parts
 
