@@ -207,9 +207,9 @@ def render_bm25(result: dict[str, Any]) -> str:
         for place, point in ((place, result["points"][place]) for place in sorted({0, *order}, key=[*order, 0].index))
     ]
     test, options = result["difference"], result["chosen"]
-    told = " ".join(f"--{name} {value if name == 'method' else format(value, 'g')}" for name, value in options.items())
+    flags = " ".join(f"--{name} {value if name == 'method' else format(value, 'g')}" for name, value in options.items())
     verdict = (
-        f"take {told}" if result["changed"] else "keep the parameters: the gain on unseen questions is not above chance"
+        f"take {flags}" if result["changed"] else "keep the parameters: the gain on unseen questions is not above chance"
     )
     return "\n\n".join(
         [
