@@ -34,7 +34,7 @@ but the skip shares that the table prints beside it are lower (X09). The thresho
 your own for others."""
 DEPTH = 100
 """How many hits a confidence reads."""
-AUTO_TAU = 0.50
+AUTO_TAU = 0.60
 """The threshold of ``auto``: the least at which no set loses to the better of BM25 and ``fused`` on the half of its
 questions that chose it (`bench/quality.py`)."""
 

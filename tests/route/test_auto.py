@@ -90,7 +90,7 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
     hits = engine.search(queries, strategy="auto")
     plain = engine.search(queries)
     deeper = engine.search([fr.Query(q.text, namespace=q.namespace, namespaces=q.namespaces, k=50) for q in queries])
-    sure = np.nan_to_num(margin(deeper.scores, deeper.counts.astype(np.int64)), nan=-1.0) >= 0.5
+    sure = np.nan_to_num(margin(deeper.scores, deeper.counts.astype(np.int64)), nan=-1.0) >= 0.6
     decisions = hits.decisions or ()
     seen = set()
     for row, (query, decision) in enumerate(zip(queries, decisions, strict=True)):
@@ -140,7 +140,7 @@ def test_own_vectors_are_asked_of_no_text() -> None:
 def test_it_is_a_policy_like_the_others() -> None:
     engine, _ = memory(2)
     assert strategy_of("auto") is AUTO
-    assert AUTO.tau == 0.5
+    assert AUTO.tau == 0.6
     assert AUTO.escalate == STRATEGIES["fused-words"]
     assert AUTO.escalate.fusion == ZScore(alpha=0.6)
     again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))
