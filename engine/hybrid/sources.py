@@ -13,6 +13,7 @@ from ..encoders.embed import checked_terms
 from ..encoders.encoder import Encoder, check_rows
 from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
+from ..index.snapshot import Snapshot
 from ..recall.graphs import Graphs
 from ..search.batch import Batch, PreparedQuery
 from ..search.shaping import RecordsOf
@@ -56,9 +57,24 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     return vectors, has
 
 
+def has_live_vector(snapshot: Snapshot) -> bool:
+    """Whether a live document of the snapshot has a vector. It is worked out once for a snapshot."""
+    known: bool | None = snapshot.derived.get("live vector")
+    if known is None:
+        known = snapshot.derived["live vector"] = any(
+            bool((held if gone is None else held & gone.alive).any())
+            for held, gone in (
+                (segment.vectors.held, snapshot.tombstones.get(number))
+                for number, segment in enumerate(snapshot.segments)
+                if segment.vectors is not None
+            )
+        )
+    return known
+
+
 def has_vector(prepared: PreparedQuery, sources: Sources) -> bool:
     """Whether the query can be compared by vectors: live records that it searches have some, and it has or gets one."""
-    if sources.pin is None or not prepared.snapshot.embedded:
+    if sources.pin is None or not has_live_vector(prepared.snapshot):
         return False
     query = prepared.query
     if query.vector is not None:

@@ -187,16 +187,6 @@ class Snapshot:
         return any(segment.vectors is not None for segment in self.segments)
 
     @once
-    def embedded(self) -> bool:
-        """Whether a live document has a vector."""
-        for number, segment in enumerate(self.segments):
-            if segment.vectors is not None:
-                held, gone = segment.vectors.held, self.tombstones.get(number)
-                if bool((held if gone is None else held & gone.alive).any()):
-                    return True
-        return False
-
-    @once
     def largest_frequency(self) -> int:
         """No document has a term more often, in any field. Deleted documents count."""
         return max((int(segment.class_frequencies.max(initial=0)) for segment in self.segments), default=0)

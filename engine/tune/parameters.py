@@ -209,7 +209,9 @@ def render_bm25(result: dict[str, Any]) -> str:
     test, options = result["difference"], result["chosen"]
     flags = " ".join(f"--{name} {value if name == 'method' else format(value, 'g')}" for name, value in options.items())
     verdict = (
-        f"take {flags}" if result["changed"] else "keep the parameters: the gain on unseen questions is not above chance"
+        f"take {flags}"
+        if result["changed"]
+        else "keep the parameters: the gain on unseen questions is not above chance"
     )
     return "\n\n".join(
         [

@@ -154,3 +154,16 @@ def test_it_is_a_policy_like_the_others() -> None:
     assert rows(by_space)[0] == rows(hits)[0]
     with pytest.raises(fr.errors.ParameterError, match="needs_vectors must be true or false"):
         fr.Cascade(needs_vectors=1)  # type: ignore[arg-type]
+
+
+def test_vectors_of_deleted_records_change_nothing() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2), analyzer="minimal")
+    plain = [fr.Record(str(number), f"w1 w{number}") for number in range(12)]
+    engine.add([*plain, fr.Record("gone", "w1", embedding=[1, 0])])
+    before = engine.search([fr.Query("w1", vector=[1, 0])], strategy="auto")
+    engine.delete(["gone"])
+    # Few of the segment's documents are deleted, so it stays as it is, with the vector.
+    assert any(snapshot.has_vectors for snapshot in engine.index.memory.state.snapshots.values())
+    after = engine.search([fr.Query("w1", vector=[1, 0])], strategy="auto")
+    assert [(hits.decisions or ())[0].strategy for hits in (before, after)] == ["fused-words", "bm25"]
+    assert rows(after) == rows(engine.search(["w1"]))
