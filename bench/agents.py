@@ -218,7 +218,9 @@ class Case:
         self.terms = self.corpus.query_terms()
         self.queries = [fr.Query(terms=terms) for terms in self.terms]
         records = (fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(self.corpus.document_terms()))
-        self.engine = fr.Engine.from_records(records, analyzer="minimal", k1=cases.K1, b=cases.B, keep_texts=False)
+        self.engine = fr.Engine.from_records(
+            records, analyzer="minimal", method="lucene", k1=cases.K1, b=cases.B, keep_texts=False
+        )
         self.engine.search(self.queries, K)
         self.lock = threading.Lock()
         self.methods = [

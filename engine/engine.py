@@ -30,8 +30,8 @@ from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
-from .index.bm25 import BM25
 from .index.columns import Schema
+from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
 from .moments import Moment, Span
 from .monitor.health import DriftReport, HealthReport
@@ -79,9 +79,12 @@ SERVING = ("cuda", "triton", "cuda-host")
 class Engine(Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
-    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``method``, ``k1``, ``b``, ``delta``, ``query_tf``
-    and ``fields`` are the BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns beside the
-    built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from `Record.extra`.
+    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
+    BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what the environment variable
+    FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
+    ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns
+    beside the built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from
+    `Record.extra`.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
@@ -106,9 +109,10 @@ class Engine(Reading, Writing, Carrying):
         self,
         *,
         analyzer: str | Analyzer = DEFAULT_ANALYZER,
-        method: str = "lucene",
-        k1: float = 1.2,
-        b: float = 0.75,
+        profile: str | None = None,
+        method: str | None = None,
+        k1: float | None = None,
+        b: float | None = None,
         delta: float | None = None,
         query_tf: str = "count",
         fields: Mapping[str, float] | None = None,
@@ -123,7 +127,8 @@ class Engine(Reading, Writing, Carrying):
         log_texts: bool = False,
         backend: str | None = None,
     ) -> None:
-        self.bm25 = BM25(method, k1, b, delta, query_tf, {"text": 1.0} if fields is None else fields)
+        self.profile = default_profile() if profile is None else profile
+        self.bm25 = bm25_of(self.profile, method, k1, b, delta, query_tf, fields)
         self.analyzer = get_analyzer(analyzer)
         self.schema = Schema.of(columns)
         serving = backends.choose(backend)
@@ -208,7 +213,10 @@ class Engine(Reading, Writing, Carrying):
                 store.set_config(config)
             else:
                 known = {name: value for name, value in config.items() if name not in ("store", *PINNED)}
-                engine = cls(backend=backend, **{**known, **options})
+                # The numbers that are kept win over those of the profile. None stands for what is kept, too.
+                known.setdefault("profile", LITERATURE)
+                given = {name: value for name, value in options.items() if value is not None or name not in CHOSEN}
+                engine = cls(backend=backend, **{**known, **given})
                 for name, value in engine._config().items():
                     if known.get(name, value) != value:
                         raise ParameterError(
@@ -245,6 +253,7 @@ class Engine(Reading, Writing, Carrying):
 
     def _settings(self) -> dict[str, Any]:
         return {
+            "profile": self.profile,
             "window": self.window,
             "epsilon": self.monitor.epsilon,
             "max_windows": self.monitor.max_windows,
@@ -323,6 +332,7 @@ class Engine(Reading, Writing, Carrying):
         """
         saved = index_files.load(path, verify=verify)
         settings = {name: value for name, value in saved.settings.items() if name not in PINNED}
+        settings.setdefault("profile", LITERATURE)
         engine = cls(
             analyzer=saved.analyzer,
             columns=saved.columns,

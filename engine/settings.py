@@ -9,6 +9,8 @@ from .. import native
 
 ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
 """The variable that names the backend to use."""
+PROFILE_VARIABLE = "FANRANK_PROFILE"
+"""The variable that names the profile of new engines that name none."""
 
 
 def compiled_loops() -> ModuleType | None:

@@ -22,9 +22,10 @@ class EngineOptions(TypedDict, total=False):
     """The keywords of `Engine`, all but ``backend``; its docstring says what each means."""
 
     analyzer: str | Analyzer
-    method: str
-    k1: float
-    b: float
+    profile: str | None
+    method: str | None
+    k1: float | None
+    b: float | None
     delta: float | None
     query_tf: str
     fields: Mapping[str, float] | None

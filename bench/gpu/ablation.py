@@ -354,7 +354,7 @@ class AblationRun:
 
 def engine_of(problem: Problem) -> fr.Engine:
     """An engine over the problem's documents, as bags of words ``w<term>`` in the order of their numbers."""
-    engine = fr.Engine(analyzer="minimal", k1=K1, b=B, keep_texts=False, backend="numpy")
+    engine = fr.Engine(analyzer="minimal", method="lucene", k1=K1, b=B, keep_texts=False, backend="numpy")
     for first, segment in zip(problem.snapshot.firsts, problem.snapshot.segments, strict=True):
         terms = np.repeat(segment.terms, np.diff(segment.offsets))
         order = np.argsort(segment.documents, kind="stable")

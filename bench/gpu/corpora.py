@@ -197,7 +197,7 @@ def _problem(name: str, segments: Sequence[Segment], terms: Integers, offsets: I
     frequencies = np.zeros(vocabulary, dtype=np.int64)
     for segment in segments:
         frequencies[segment.terms] += np.diff(segment.offsets)
-    return Problem(name, Snapshot(tuple(segments), BM25(k1=K1, b=B)), terms, offsets, frequencies)
+    return Problem(name, Snapshot(tuple(segments), BM25("lucene", k1=K1, b=B)), terms, offsets, frequencies)
 
 
 def _zipf(shape: Shape, uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

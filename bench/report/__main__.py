@@ -22,6 +22,7 @@ from . import published as report_published
 from . import quality as report_quality
 from . import roofline as report_roofline
 from . import store as report_store
+from . import strategies as report_strategies
 from . import systems as report_systems
 from . import typed as report_typed
 from .plots import svgs, version
@@ -45,6 +46,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Several kinds of evidence", report_quality.hybrid),
     ("Deciding per query", report_quality.cascade),
     ("Quality", lambda recorded: [*report_quality.quality(recorded), report_evaluation.published_ndcg(recorded)]),
+    ("Named strategies", report_strategies.strategies),
     ("Typed memories", report_typed.typed),
     ("Recency", report_evaluation.recency),
     ("The parts of a search", report_evaluation.ablation),
@@ -77,6 +79,7 @@ def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
     pages = [root / name for name in PAGES if (root / name).is_file()]
     files = {
         bench / "REPORT.md": markdown(recorded).encode(),
+        root / "engine" / "evaluate" / "prices.json": report_strategies.prices(recorded),
         **{page: fill_blocks(page.read_text(encoding="utf-8"), recorded).encode() for page in pages},
     }
     if version() is not None:

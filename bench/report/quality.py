@@ -12,7 +12,7 @@ from .rows import Fields, Recorded, choose_newest, machine, stamp
 
 def quality_rows(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
     """The newest row of each (data set, preset, analyzer)."""
-    return choose_newest(recorded.of("quality"), "dataset", "preset", "analyzer")
+    return choose_newest([row for row in recorded.of("quality") if "part" not in row], "dataset", "preset", "analyzer")
 
 
 def score(value: float | None) -> str:

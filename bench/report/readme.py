@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..harness.systems import BASELINE
-from . import fanout, sources
+from . import fanout, sources, strategies
 from .format import number, percent, sentence, table
 from .growth import corpora, curves, growth_of
 from .quality import batches, cascades, quality_rows, studies, study_score
@@ -195,6 +195,7 @@ BLOCKS: dict[str, Callable[[Recorded], str]] = {
     "crash": crash,
     "quality": quality,
     "deciding": deciding,
+    "strategies": strategies.block,
 }
 
 

@@ -78,7 +78,10 @@ def copy(
     if memory.store is not None:
         check_apart(memory.store.path.parent, target)
     known = {name: value for name, value in config.items() if name not in PINNED}
-    if "method" in options:
+    if options.get("profile") is not None:
+        # The new profile's numbers go for all that is not given beside it.
+        known = {name: value for name, value in known.items() if name not in ("method", "k1", "b", "delta")}
+    elif options.get("method") is not None:
         del known["delta"]  # each method has a default of its own
     change = _Change.of(models, options, "the engine" if memory.store is None else str(memory.store.path.parent))
     partial = target.with_name(f".{target.name}.partial")

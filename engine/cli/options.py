@@ -19,6 +19,7 @@ from ..errors import ParameterError
 from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
+from ..index.profiles import DEFAULT_PROFILE, PROFILES
 from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
 from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import Policy, strategy_of
@@ -30,7 +31,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Answered = TypeVar("Answered")
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+# Eager, so that options that print and exit know of it, wherever it stands.
+json_option = click.option(
+    "--json", "as_json", is_flag=True, is_eager=True, help="Print one JSON object instead of text."
+)
 accept_loss_option = click.option(
     "--accept-loss",
     is_flag=True,
@@ -86,9 +90,10 @@ class EngineParameters:
     """How an engine analyses texts and scores terms."""
 
     analyzer: str
-    method: str
-    k1: float
-    b: float
+    profile: str | None
+    method: str | None
+    k1: float | None
+    b: float | None
     delta: float | None
     query_tf: str
     fields: tuple[str, ...]
@@ -144,25 +149,26 @@ engine_options = bundle(
         help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}.",
     ),
     click.option(
+        "--profile",
+        type=click.Choice(list(PROFILES)),
+        help="What the records are like. It gives --method, --k1 and --b where they are not given. Default: "
+        f"{DEFAULT_PROFILE}.",
+    ),
+    click.option(
         "--method",
         type=click.Choice(METHODS),
-        default="lucene",
-        show_default=True,
-        help="Variant of BM25. lucene's scores are k1 + 1 times those of Lucene itself, in the same order.",
+        help="Variant of BM25. Default: the profile's. lucene's scores are k1 + 1 times those of Lucene itself, in the "
+        "same order.",
     ),
     click.option(
         "--k1",
         type=float,
-        default=1.2,
-        show_default=True,
-        help="BM25's k1, 0 or more: how much a repeated term still adds.",
+        help="BM25's k1, 0 or more: how much a repeated term still adds. Default: the profile's.",
     ),
     click.option(
         "--b",
         type=float,
-        default=0.75,
-        show_default=True,
-        help="BM25's b, 0 to 1: how much a record's length counts.",
+        help="BM25's b, 0 to 1: how much a record's length counts. Default: the profile's.",
     ),
     click.option(
         "--delta",

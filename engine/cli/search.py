@@ -21,6 +21,7 @@ from ..records.query import Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
 from ..records.record import CATEGORIES
 from ..route import policy as policies
+from ..route.by_namespace import AnyAnswerer
 from ..route.parts import divide
 from .options import (
     Models,
@@ -128,10 +129,9 @@ query_options = bundle(
 @click.option("--explain", is_flag=True, help="Show what each term adds to the best hit of each query.")
 @click.option(
     "--strategy",
-    default="bm25",
-    show_default=True,
     help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON, also of a strategy for each "
-    'namespace: {"tenant": "recall", "": "bm25"}. A query of a --queries file may bring its own.',
+    'namespace: {"tenant": "recall", "": "bm25"}. A query of a --queries file may bring its own. Default: bm25, or '
+    "auto with --encoder or where a query brings its vector.",
 )
 @click.option(
     "--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query, not --strategy."
@@ -158,7 +158,7 @@ def search(
     query_options: QueryOptions,
     trec: str | None,
     explain: bool,
-    strategy: str,
+    strategy: str | None,
     policy: str | None,
     execution: str,
     models: Models,
@@ -182,7 +182,13 @@ def search(
         raise click.UsageError("nothing to search: give queries, or --queries FILE")
     if policy is not None and is_given(context, "strategy"):
         raise click.UsageError("--policy says which strategies answer; give --strategy or --policy, not both")
-    chosen = parse_answerer(strategy) if policy is None else policies.load(policy)[0]
+    if policy is not None:
+        chosen: AnyAnswerer = policies.load(policy)[0]
+    elif strategy is not None:
+        chosen = parse_answerer(strategy)
+    else:
+        vectors = models.encoder is not None or any(asked.vector is not None for asked in batch)
+        chosen = policies.strategy_of("auto" if vectors else "bm25")
     answerers = [part.answerer for part in divide(batch, chosen)]
     dense = any(answerer is not None and answerer.dense for answerer in answerers)
     learned = any(answerer is not None and answerer.learned for answerer in answerers)

@@ -12,6 +12,7 @@ from ..errors import ParameterError
 from ..evaluate.presets import LOADERS
 from ..route.confidence import CONFIDENCES
 from ..tune import command as tuning
+from ..tune.parameters import METRIC, render_bm25
 from ..tune.thresholds import MARGIN
 from ..tune.tuner import SYSTEMS
 from .evaluate import preset_option, split_option
@@ -165,6 +166,12 @@ fit_options = bundle(
     multiple=True,
     help=f"Strategy to choose from; repeatable. Default: {', '.join(SYSTEMS)}.",
 )
+@click.option(
+    "--bm25",
+    is_flag=True,
+    help="Fit BM25's method, k1 and b instead of a policy, by cross-validation over all questions; --out writes them "
+    "as JSON, whose items are options of an engine. --metric is map then, unless it is given.",
+)
 @fit_options
 @bundle("models", Models, encoder_option, embeddings_option)
 @backend_option
@@ -181,6 +188,7 @@ def tune(
     picture: str | None,
     policy: str | None,
     systems: tuple[str, ...],
+    bm25: bool,
     fit: FitOptions,
     models: Models,
     backend: str | None,
@@ -199,7 +207,18 @@ def tune(
         given = [f"--{option}" for name, option in wishes.items() if is_given(context, name)]
         if given:
             raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
+    if bm25:
+        given = [
+            name for name in ("labels", "plot", "check", "system", "confidence", "margin") if _named(context, name)
+        ]
+        if given:
+            raise click.UsageError(f"--bm25 fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
     source = source_options.source(path, models, backend)
+    if bm25:
+        metric = fit.metric if is_given(context, "metric") else METRIC
+        fitted = tuning.tune_parameters(source, metric=metric, count=fit.folds, seed=seed, out=out)
+        print_result(fitted, as_json, render_bm25(fitted))
+        return
     if policy is not None:
         report = tuning.check_policy(source, policy, labels=labels, seed=seed, progress=True)
         print_result(report, as_json, tuning.render_drift(report))
@@ -217,3 +236,9 @@ def tune(
         **vars(fit),
     )
     print_result(result, as_json, tuning.render_tuned(result))
+
+
+def _named(context: click.Context, option: str) -> bool:
+    """Whether the command line names the option."""
+    parameters = {"plot": "picture", "check": "policy", "system": "systems"}
+    return is_given(context, parameters.get(option, option))

@@ -8,11 +8,15 @@ from inspect import signature
 from typing import Any
 
 from ..errors import ParameterError
+from ..index.profiles import PROFILES, default_profile
 from ..text.analyzers import DEFAULT_ANALYZER
 from .beir import load_beir
 from .dataset import Dataset
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
+
+_DEFAULT = PROFILES[default_profile()]
+"""What an engine that names no profile has."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,9 @@ class Preset:
     """The parameters of one protocol on one kind of dataset. `reading` holds the options of the dataset's loader."""
 
     analyzer: str = DEFAULT_ANALYZER
-    method: str = "lucene"
-    k1: float = 1.2
-    b: float = 0.75
+    method: str = _DEFAULT.method
+    k1: float = _DEFAULT.k1
+    b: float = _DEFAULT.b
     query_tf: str = "count"
     complete: bool = False
     reading: dict[str, Any] = field(default_factory=dict)

@@ -13,8 +13,9 @@ from ..encoders.embed import checked_terms
 from ..encoders.encoder import Encoder, check_rows
 from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
+from ..index.snapshot import Snapshot
 from ..recall.graphs import Graphs
-from ..search.batch import Batch
+from ..search.batch import Batch, PreparedQuery
 from ..search.shaping import RecordsOf
 from ..vectors.vectors import Halves, unit_rows
 
@@ -58,12 +59,41 @@ def query_vectors(batch: Batch, sources: Sources) -> tuple[Halves, Flags]:
     return vectors, has
 
 
-def check_vectors(batch: Batch, sources: Sources) -> int:
+def has_live_vector(snapshot: Snapshot) -> bool:
+    """Whether a live document of the snapshot has a vector. It is worked out once for a snapshot."""
+    known: bool | None = snapshot.derived.get("live vector")
+    if known is None:
+        known = snapshot.derived["live vector"] = any(
+            bool((held if gone is None else held & gone.alive).any())
+            for held, gone in (
+                (segment.vectors.held, snapshot.tombstones.get(number))
+                for number, segment in enumerate(snapshot.segments)
+                if segment.vectors is not None
+            )
+        )
+    return known
+
+
+def has_vector(prepared: PreparedQuery, sources: Sources) -> bool:
+    """Whether the query can be compared by vectors: live records that it searches have some, and it has or gets one."""
+    if sources.pin is None or not has_live_vector(prepared.snapshot):
+        return False
+    query = prepared.query
+    if query.vector is not None:
+        return True
+    encodes = sources.encoder is not None and getattr(sources.encoder, "encodes", True)
+    return encodes and query.terms is None and bool(query.text.strip())
+
+
+def check_vectors(batch: Batch, sources: Sources, *, needed: bool = True) -> int:
     """The dimension of the vectors. Checks first that every row that is searched can have a vector.
 
-    Raises `QueryError`, `ModelMismatchError`, `EncoderError`.
+    Unless `needed`, a row may have none, and the dimension is 0 where there are no vectors at all. Raises `QueryError`,
+    `ModelMismatchError`, `EncoderError`.
     """
     pin = sources.pin
+    if pin is None and not needed:
+        return 0
     if pin is None:
         raise QueryError(
             "the engine holds no vectors, and the strategy needs them; make it with encoder='model name', or with "
@@ -81,7 +111,11 @@ def check_vectors(batch: Batch, sources: Sources) -> int:
                 f"query {row}: its vector has {query.vector.shape[1]} dimensions, and the records' have "
                 f"{dimension} ({model})"
             )
-    if sources.encoder is None and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None]):
+    if (
+        needed
+        and sources.encoder is None
+        and _texts_of(batch, [row for row in batch.rows if batch.queries[row].vector is None])
+    ):
         raise EncoderError(
             f"queries need the encoder of the records, {model}: open the engine with encoder=..., "
             "or give each query its vector"

@@ -127,6 +127,10 @@ class BM25:
     def fielded(self) -> bool:
         return len(self.fields) > 1 or self.fields["text"] != 1.0
 
+    def delta_for(self, method: str) -> float | None:
+        """This delta for its own method; None, which stands for the default, for another one."""
+        return self.delta if method == self.method else None
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "method": self.method,

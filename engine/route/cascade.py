@@ -34,6 +34,9 @@ but the skip shares that the table prints beside it are lower (X09). The thresho
 your own for others."""
 DEPTH = 100
 """How many hits a confidence reads."""
+AUTO_TAU = 0.60
+"""The threshold of ``auto``: the least at which no set loses to the better of BM25 and ``fused`` on the half of its
+questions that chose it (`bench/quality.py`)."""
 
 
 # Sources: A075, X04, A092, A078, A081, A083.
@@ -54,6 +57,8 @@ class Cascade:
                     the threshold
     depth           how many hits ``fraction`` and ``entropy`` read, at least 2
     classifier      predicts the type of a query that has none; without a classifier such a query has threshold `tau`
+    needs_vectors   whether a query that cannot be compared by vectors is refused, as `escalate` would. Otherwise BM25
+                    answers it: where the searched records have no vectors, or the query has none and nothing makes one
 
     Raises `ParameterError`.
     """
@@ -65,6 +70,7 @@ class Cascade:
     confidence: str = "margin"
     depth: int = DEPTH
     classifier: Classifier | None = None
+    needs_vectors: bool = True
     name: str = "cascade"
 
     def __post_init__(self) -> None:
@@ -89,6 +95,10 @@ class Cascade:
             raise ParameterError(f"a cascade's depth must be 2 or more, not {self.depth!r}")
         if self.classifier is not None:
             object.__setattr__(self, "classifier", Classifier.of(self.classifier))
+        if not isinstance(self.needs_vectors, bool):
+            raise ParameterError(f"a cascade's needs_vectors must be true or false, not {self.needs_vectors!r}")
+        if not self.needs_vectors and self.classifier is not None and self.classifier.dimension:
+            raise ParameterError("a cascade whose classifier reads vectors needs vectors: leave needs_vectors true")
 
     def decide(self, scores: Floats, counts: Integers, types: Sequence[str | None]) -> tuple[Floats, Floats, Flags]:
         """Decide for each query: ([B] confidence or NaN, [B] threshold, [B] whether the query skips).
@@ -159,6 +169,7 @@ class Cascade:
             "confidence": self.confidence,
             "depth": self.depth,
             "classifier": None if self.classifier is None else self.classifier.to_dict(),
+            "needs_vectors": self.needs_vectors,
         }
 
     def __str__(self) -> str:
@@ -166,7 +177,8 @@ class Cascade:
         by_type = "".join(f", {type} {value:g}" for type, value in thresholds.items())
         prediction = "" if self.classifier is None else f" (types predicted: {self.classifier})"
         bound = f"{self.confidence} of {self.tau:g}{by_type}{prediction}"
-        return f"{self.name}: bm25 from a {bound} on, else {self.escalate}"
+        without = "" if self.needs_vectors else ", and bm25 where there are no vectors"
+        return f"{self.name}: bm25 from a {bound} on, else {self.escalate}{without}"
 
 
 def _parse_escalation(value: Any) -> Strategy | Router:
@@ -184,3 +196,7 @@ def _check_threshold(what: str, value: object) -> float:
 
 def _json_threshold(threshold: float) -> float | str:
     return threshold if threshold < math.inf else "inf"
+
+
+AUTO = Cascade(AUTO_TAU, escalate=STRATEGIES["fused-words"], needs_vectors=False, name="auto")
+"""The strategy for who does not want to choose one: BM25 where it is far ahead or alone, else words and vectors."""

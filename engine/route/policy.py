@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ..errors import ParameterError, PolicyFileError
 from ..hybrid.strategy import STRATEGIES, AnyStrategy, Strategy
-from .cascade import Cascade
+from .cascade import AUTO, Cascade
 from .router import Router
 
 FORMAT = "fanrank-policy"
@@ -30,7 +30,7 @@ AnyPolicy = str | Policy | Mapping[str, Any]
 Answerer = Strategy | Policy
 """What answers a batch: one strategy for all queries, or a policy that decides for each query."""
 
-POLICIES: dict[str, Policy] = {"cascade": Cascade()}
+POLICIES: dict[str, Policy] = {"auto": AUTO, "cascade": Cascade()}
 """The named policies."""
 
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats, Integers
+from ..arrays import Flags, Floats, Integers
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
 from ..hybrid.rerank import rerank_hits
-from ..hybrid.sources import Sources, check_vectors, query_vectors
+from ..hybrid.sources import Sources, check_vectors, has_vector, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
@@ -46,6 +46,8 @@ SOFT_DEPTH = 100
 """How many hits of each strategy a soft router fuses; RRF's lists have the same length (A060, B050)."""
 
 _PLAIN = Strategy("bm25")
+NO_VECTORS = {"dense": "no vectors to compare"}
+"""What a decision says of a query that BM25 answered for want of vectors."""
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, options: SearchOptions) -> Hits:
@@ -67,7 +69,7 @@ def _check(batch: Batch, sources: Sources, policy: Policy) -> None:
     So the contents of the memory never decide whether a batch fails.
     """
     if policy.dense:
-        dimension = check_vectors(batch, sources)
+        dimension = check_vectors(batch, sources, needed=not isinstance(policy, Cascade) or policy.needs_vectors)
         for classifier in _classifiers(policy):
             _check_classifier(classifier, dimension, sources)
     for row, query in enumerate(batch.queries):
@@ -182,6 +184,9 @@ class _Run:
         each = spent.lap()
         prepared, typed, types, _ = self._predict_types(policy.classifier, prepared, batch)
         confidence, threshold, skipped = policy.decide(first.scores, first.counts.astype(np.int64), types)
+        without = None if policy.needs_vectors else self._without_vectors(prepared)
+        if without is not None:
+            skipped = skipped | without
         each += spent.lap("decide")
         sure = skipped.tolist()
         known = [None if math.isnan(value) else value for value in confidence.tolist()]
@@ -189,6 +194,9 @@ class _Run:
             Decision(_PLAIN.name, each, kind, value, limit, not skip)
             for kind, value, limit, skip in zip(types, known, threshold.tolist(), sure, strict=True)
         ]
+        if without is not None:
+            for index in np.flatnonzero(without).tolist():
+                decided[index] = replace(decided[index], skipped=NO_VECTORS)
         escalated = [index for index, skip in enumerate(sure) if not skip]
         if escalated:
             chosen = policy.escalate
@@ -215,6 +223,10 @@ class _Run:
             for index, row in zip(others.tolist(), part, strict=True):
                 decided[index] = _join_decisions(answers.decisions[row], decided[index])
         answers.decisions |= zip(rows, decided, strict=True)
+
+    def _without_vectors(self, prepared: Sequence[PreparedQuery]) -> Flags:
+        """[queries] whether nothing can be compared by vectors for the query."""
+        return np.array([not has_vector(query, self.sources) for query in prepared], dtype=np.bool_)
 
     def _route(
         self, router: Router, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers

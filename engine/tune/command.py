@@ -23,6 +23,7 @@ from ..route import policy as policies
 from .drift import check
 from .front import check_plot, plot
 from .measure import Labelled, labelled_questions
+from .parameters import tune_bm25, write_parameters
 from .tuner import SLACK, SYSTEMS, tune
 
 if TYPE_CHECKING:
@@ -166,6 +167,29 @@ def tune_policy(
         **about,
         **tuned.to_dict(),
         **({"policy": policies.answerer_to_dict(tuned.policy)} if out is None else {"out": os.fspath(out)}),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def tune_parameters(
+    source: Source, *, metric: str, count: int, seed: int = 0, out: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """Fit BM25's method, k1 and b, and write them to `out`.
+
+    Returns the object that ``fanrank tune --bm25 --json`` prints. Raises what `tune_bm25` raises, and `StorageError` if
+    `out` cannot be written, before anything runs.
+    """
+    started = time.perf_counter()
+    if out is not None:
+        _check_writable(out)
+    with source.opened(False, False) as (engine, questions, about):
+        tuned = tune_bm25(engine, questions, metric=metric, count=count, seed=seed)
+    if out is not None:
+        write_parameters(out, tuned)
+    return {
+        **about,
+        **tuned.to_dict(),
+        **({} if out is None else {"out": os.fspath(out)}),
         "seconds": time.perf_counter() - started,
     }
 

@@ -46,6 +46,7 @@ from .engine.metrics.ranking import METRICS, means, per_query
 from .engine.rerank.reranker import Verdict, validate
 from .engine.tune.drift import check as check_policy
 from .engine.tune.measure import Labelled, labelled_questions
+from .engine.tune.parameters import TunedBM25, tune_bm25
 from .engine.tune.tuned import Tuned
 from .engine.tune.tuner import tune
 
@@ -70,6 +71,7 @@ __all__ = [
     "SyntheticMemory",
     "SyntheticQuestion",
     "Tuned",
+    "TunedBM25",
     "Verdict",
     "answer_metrics",
     "answer_substring",
@@ -101,6 +103,7 @@ __all__ = [
     "synthetic_records",
     "token_recall",
     "tune",
+    "tune_bm25",
     "validate",
 ]
 

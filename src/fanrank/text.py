@@ -2,12 +2,16 @@
 
 from . import _public
 from .engine.index.bm25 import METHODS
+from .engine.index.profiles import DEFAULT_PROFILE, PROFILES, Profile
 from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
 
 __all__ = [
     "ANALYZERS",
+    "DEFAULT_PROFILE",
     "METHODS",
+    "PROFILES",
     "Analyzer",
+    "Profile",
     "get_analyzer",
 ]
 

@@ -34,11 +34,11 @@ THEMES = {
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "
         "Evaluation JudgedAnswer JudgedAnswers Labelled Latency Preset QuestionAnswerer SyntheticMemory "
-        "SyntheticQuestion Tuned Verdict answer_metrics answer_substring answers_in_context check_policy "
+        "SyntheticQuestion Tuned TunedBM25 Verdict answer_metrics answer_substring answers_in_context check_policy "
         "cluster_bootstrap compare compare_strategies draw_per_category evaluate find_preset fit_alpha "
         "gold_recency judge_answers labelled_questions load_beir load_locomo load_longmemeval means "
         "measure_latency paired_bootstrap per_query rank render run study study_conversations study_strategies "
-        "synthetic_records token_recall tune validate"
+        "synthetic_records token_recall tune tune_bm25 validate"
     ),
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
@@ -54,7 +54,7 @@ THEMES = {
         "Dense Feedback Fused Fusion Graph Hinted Interaction Learned Lexical MinMax Optimizer PageRank RM3 RRF "
         "Reranker ScoreRRF Temporal ZScore feedback_of"
     ),
-    "text": "ANALYZERS METHODS Analyzer get_analyzer",
+    "text": "ANALYZERS DEFAULT_PROFILE METHODS PROFILES Analyzer Profile get_analyzer",
 }
 PUBLIC = {"fanrank": FACE.split(), **{f"fanrank.{theme}": names.split() for theme, names in THEMES.items()}}
 HOMES = [(module, name) for module, names in PUBLIC.items() for name in names]
@@ -135,7 +135,8 @@ def test_every_class_and_function_names_the_module_that_users_import_it_from() -
     assert described == wanted
     others = [name for _, name, value in kinds if not isinstance(value, (type, FunctionType))]
     assert sorted(others) == [
-        *("ANALYZERS", "LONGMEMEVAL_SYSTEMS", "LONGMEMEVAL_THRESHOLDS", "METHODS", "METRICS", "PRESETS", "STRATEGIES")
+        *("ANALYZERS", "DEFAULT_PROFILE", "LONGMEMEVAL_SYSTEMS", "LONGMEMEVAL_THRESHOLDS", "METHODS", "METRICS"),
+        *("PRESETS", "PROFILES", "STRATEGIES"),
     ]
 
 

@@ -55,6 +55,12 @@ class Block:
     """The block right below it, if that has no language."""
 
 
+@pytest.fixture(autouse=True)
+def shipped_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a page shows is what its reader gets."""
+    monkeypatch.delenv("FANRANK_PROFILE", raising=False)
+
+
 def blocks_of(page: str) -> list[Block]:
     fenced: list[tuple[int, str, str, str]] = []
     """(line, language, text, what stands between it and the block above)"""

@@ -236,7 +236,7 @@ def test_defaults() -> None:
     ("options", "message"),
     [
         ({"method": "tfidf"}, "unknown BM25 method 'tfidf'; there are: lucene"),
-        ({"method": None}, "unknown BM25 method"),
+        ({"method": 1}, "unknown BM25 method"),
         ({"query_tf": "set"}, "query_tf must be 'count' or 'unique'"),
         ({"k1": -0.1}, r"k1 must lie in \[0, 1000\]"),
         ({"k1": 1000.1}, "k1 must lie in"),
@@ -245,7 +245,7 @@ def test_defaults() -> None:
         ({"k1": "1.2"}, "k1 must be a number"),
         ({"k1": True}, "k1 must be a number"),
         ({"b": 1.01}, r"b must lie in \[0, 1\]"),
-        ({"b": None}, "b must be a number"),
+        ({"b": "0"}, "b must be a number"),
         ({"delta": -1}, "delta must lie in"),
         ({"fields": {}}, "hold 'text'"),
         ({"fields": {"title": 1.0}}, "hold 'text'"),

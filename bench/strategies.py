@@ -1,0 +1,291 @@
+"""Every named strategy beside BM25 and ``fused``, on each set that is there: ``python -m bench.strategies``.
+
+Appends to ``bench/results/quality.jsonl`` one row a set, with part ``strategies``. It holds the means of `METRICS` for
+every named strategy and policy, over all questions, over the half that reports, and by category; the differences to
+`BASELINES` with paired bootstraps, over questions and over conversations; and for ``auto`` the thresholds that lose
+nothing on the half that tunes.
+
+Conversations are parted into halves in turn, by their names in order; questions of a set without conversations too. A
+set is a function of `SETS`, from the data folder to a `Dataset`. Those whose data is not there are left out, by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fanrank.engine.engine import Engine
+from fanrank.engine.errors import FanrankError
+from fanrank.engine.evaluate import cluster_bootstrap, load_beir, load_locomo, load_longmemeval, paired_bootstrap
+from fanrank.engine.evaluate.dataset import Dataset
+from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
+from fanrank.engine.evaluate.protocol import Evaluation, prepare_dataset, rank
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.index.profiles import PROFILES, default_profile
+from fanrank.engine.records.record import Record
+from fanrank.engine.route.cascade import AUTO
+from fanrank.engine.route.policy import POLICIES, strategy_of
+
+from .harness.code import code_of
+from .harness.machine import commit, machine, now
+from .harness.paths import RESULTS, data_folder
+from .hybrid import ENCODER, versions
+
+METRICS = ("hit@1", "hit@5", "ndcg@10")
+BASELINES = ("bm25", "fused")
+PART = "strategies"
+TAUS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.01)
+DEPTH = 20
+"""Hits of a list: the metrics read 10, and a question's own record may be among them."""
+RESAMPLES = 4_000
+SYSTEMS = (*STRATEGIES, *POLICIES)
+
+Floats = npt.NDArray[np.float64]
+
+
+def locomo_turns(folder: Path) -> Dataset:
+    """LoCoMo with a record a turn. A question's gold are the turns that its evidence names."""
+    path = folder / "locomo" / "locomo10.json"
+    sessions = load_locomo(path)
+    told = {space: name for name, space in sessions.clusters.items()}
+    records: list[Record] = []
+    relevant: dict[str, dict[str, int]] = {}
+    queries = {str(query.id): query for query in sessions.queries}
+    kept = []
+    for conversation in json.loads(path.read_text(encoding="utf-8")):
+        space = conversation["sample_id"]
+        if space not in told:
+            continue
+        names = set()
+        for record in (record for record in sessions.records if record.namespace == space):
+            number = record.id[1:]
+            for turn in conversation["conversation"][f"session_{number}"]:
+                if (turn.get("text") or "").strip():
+                    names.add(turn["dia_id"])
+                    text = f"{turn['speaker']}: {turn['text']}"
+                    own = {"id": turn["dia_id"], "text": text, "namespace": space}
+                    records.append(Record(**own, session=record.id, time=record.time))
+        for number, question in enumerate(conversation["qa"]):
+            gold = [name for name in question.get("evidence") or [] if name in names]
+            query = f"{space}:{number}"
+            if gold and query in queries:
+                kept.append(queries[query])
+                relevant[query] = dict.fromkeys(gold, 1)
+    ids = {str(query.id) for query in kept}
+    categories = {name: kind for name, kind in sessions.categories.items() if name in ids}
+    clusters = {name: space for name, space in sessions.clusters.items() if name in ids}
+    return Dataset("locomo-turns", records, kept, relevant, categories, clusters)
+
+
+def locomo_sessions(folder: Path) -> Dataset:
+    """LoCoMo with a record a session, whose turns are its passages."""
+    return replace(load_locomo(folder / "locomo" / "locomo10.json"), name="locomo-sessions")
+
+
+def longmemeval(folder: Path) -> Dataset:
+    """Three haystacks of LongMemEval with a record a session: 26 questions, too few to tell systems apart."""
+    return load_longmemeval(folder / "longmemeval_subset" / "longmemeval_s_3haystacks.json")
+
+
+SETS: dict[str, Callable[[Path], Dataset]] = {
+    "locomo-turns": locomo_turns,
+    "locomo-sessions": locomo_sessions,
+    "longmemeval": longmemeval,
+    "scifact": lambda folder: load_beir(folder / "scifact"),
+    "cranfield": lambda folder: load_beir(folder / "cranfield"),
+}
+"""The sets by name. Another one is a function of the same form, such as a memory of typed records."""
+
+
+def halves(dataset: Dataset) -> npt.NDArray[np.bool_]:
+    """[questions] whether each is of the half that tunes; the others report."""
+    names = [str(query.id) for query in dataset.queries]
+    units = [dataset.clusters.get(name, name) for name in names]
+    # A few large clusters would leave halves of different kinds, so three haystacks are parted by question.
+    if len(set(units)) < 4:
+        units = names
+    place = {unit: number for number, unit in enumerate(sorted(set(units)))}
+    return np.array([place[unit] % 2 == 0 for unit in units], dtype=np.bool_)
+
+
+def safe_taus(found: Mapping[str, Evaluation], tuning: npt.NDArray[np.bool_]) -> list[dict[str, float]]:
+    """For each threshold of ``auto``: the share of skipped questions, and how far each metric is above the baselines.
+
+    ``least`` is the smallest of these differences to the better baseline, over the metrics, on the half that tunes.
+    """
+    full, plain, confidence = found[AUTO.escalate.name], found["bm25"], found["bm25"].confidence
+    rows = []
+    for tau in TAUS:
+        skipped = np.nan_to_num(confidence, nan=-1.0) >= tau
+        gains = {}
+        for metric in METRICS:
+            mixed = np.where(skipped, plain.values[metric], full.values[metric])[tuning].mean()
+            gains[metric] = float(mixed - max(found[name].values[metric][tuning].mean() for name in BASELINES))
+        rows.append({"tau": tau, "skip": float(skipped[tuning].mean()), "least": min(gains.values()), **gains})
+    return rows
+
+
+def compare(dataset: Dataset, system: Evaluation, other: Evaluation, among: Iterable[int]) -> dict[str, Any]:
+    """Differences of two systems over these questions, by metric: bootstraps over questions and over conversations."""
+    places = list(among)
+    names = [str(dataset.queries[place].id) for place in places]
+    clusters = [dataset.clusters.get(name) for name in names]
+    result: dict[str, Any] = {}
+    for metric in METRICS:
+        mine, theirs = system.values[metric][places], other.values[metric][places]
+        each = paired_bootstrap(mine, theirs, resamples=RESAMPLES)
+        result[metric] = {"difference": each.difference, "low": each.low, "high": each.high}
+        if None not in clusters and len(set(clusters)) > 3:
+            groups = cluster_bootstrap(mine, theirs, clusters, resamples=RESAMPLES)
+            result[metric] |= {"cluster_low": groups.low, "cluster_high": groups.high}
+    return result
+
+
+def measure(
+    dataset: Dataset, profile: str, model: Any, systems: Sequence[str], progress: Callable[[str], None]
+) -> dict[str, Any]:
+    """The row of a set: every system's means, halves, categories and differences."""
+    row = PROFILES[profile]
+    # Feedback on sentences reads the texts of hits.
+    engine = Engine.from_records(dataset.records, profile=profile, encoder=model)
+    found: dict[str, Evaluation] = {}
+    errors: dict[str, str] = {}
+    for name in dict.fromkeys((*BASELINES, AUTO.escalate.name, *systems)):
+        started = time.perf_counter()
+        answerer = strategy_of(name)
+        try:
+            asked = prepare_dataset(dataset, answerer, "none", encoder=model)
+            found[name] = rank(engine, asked, k=DEPTH, complete=False, strategy=answerer)
+        except FanrankError as error:
+            errors[name] = str(error)
+        progress(f"{dataset.name}: {name}, {time.perf_counter() - started:.1f} s{' (left out)' * (name in errors)}")
+    tuning = halves(dataset)
+    report = np.flatnonzero(~tuning).tolist()
+    table: dict[str, Any] = {}
+    for name, one in found.items():
+        means = {metric: float(one.values[metric].mean()) for metric in METRICS}
+        categories = {
+            kind: {"n": values["n"], **{metric: values[metric] for metric in METRICS}}
+            for kind, values in one.per_category().items()
+        }
+        table[name] = {
+            **means,
+            **({} if one.skip is None else {"skip": one.skip}),
+            "report": {metric: float(one.values[metric][report].mean()) for metric in METRICS},
+            "categories": categories,
+            "to": {
+                other: {
+                    "all": compare(dataset, one, found[other], range(len(tuning))),
+                    "report": compare(dataset, one, found[other], report),
+                }
+                for other in BASELINES
+                if other != name
+            },
+        }
+    return {
+        "part": PART,
+        "dataset": dataset.name,
+        "n": len(dataset.queries),
+        "n_report": len(report),
+        "conversations": len(set(dataset.clusters.values())),
+        "documents": len(dataset.records),
+        "profile": {"name": profile, "method": row.method, "k1": row.k1, "b": row.b},
+        "analyzer": engine.analyzer.name,
+        "encoder": describe_encoder(model),
+        "systems": table,
+        "left_out": errors,
+        "taus": safe_taus(found, tuning),
+        "tau": AUTO.tau,
+    }
+
+
+def losses(row: Mapping[str, Any], name: str = "auto") -> list[str]:
+    """Where a system is below a baseline by more than chance: the interval of a metric lies below 0, all questions."""
+    found = []
+    for other, parts in row["systems"][name]["to"].items():
+        for metric, test in parts["all"].items():
+            high = max(test["high"], test.get("cluster_high", test["high"]))
+            if high < 0.0:
+                found.append(f"{metric} {100 * test['difference']:+.1f} to {other}")
+    return found
+
+
+def show(row: Mapping[str, Any]) -> str:
+    """A row as lines, the best nDCG first."""
+    lines = [f"{row['dataset']}: {row['n']:,} questions, {row['documents']:,} records, {row['profile']['name']}"]
+    order = sorted(row["systems"].items(), key=lambda item: -item[1]["ndcg@10"])
+    for name, values in order:
+        cells = " ".join(f"{values[metric]:.4f}" for metric in METRICS)
+        tests = values["to"].get("bm25", {}).get("all", {})
+        told = " ".join(
+            f"{100 * test['difference']:+.1f} [{100 * test['low']:+.1f}, {100 * test['high']:+.1f}]"
+            for test in tests.values()
+        )
+        skip = f"  skips {values['skip']:.0%}" if "skip" in values else ""
+        lines.append(f"  {name:26} {cells}  {told}{skip}")
+    if "auto" in row["systems"]:
+        lines.append("  auto loses: " + ("; ".join(losses(row)) or "nothing"))
+    safe = [entry for entry in row["taus"] if entry["least"] >= 0.0]
+    if safe:
+        lines.append(f"  least threshold without a loss on the half that tunes: {safe[0]['tau']:g}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run every set whose data is present."""
+    parser = argparse.ArgumentParser(prog="python -m bench.strategies", description=__doc__)
+    parser.add_argument("--sets", default=",".join(SETS), help=f"some of {', '.join(SETS)}")
+    parser.add_argument("--systems", default=",".join(SYSTEMS), help="names of strategies and policies")
+    parser.add_argument("--profile", choices=list(PROFILES), default=default_profile())
+    parser.add_argument("--encoder", default=ENCODER)
+    parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
+    parser.add_argument("--json", action="store_true", help="print the rows instead of tables")
+    parser.add_argument("--no-record", action="store_true", help="print alone; append nothing to bench/results")
+    options = parser.parse_args(arguments)
+    if options.encoder == ENCODER:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    names, systems = options.sets.split(","), options.systems.split(",")
+    for name in names:
+        if name not in SETS:
+            parser.error(f"no set {name!r}; there are: {', '.join(SETS)}")
+    for name in systems:
+        if name not in SYSTEMS:
+            parser.error(f"no strategy {name!r}; there are: {', '.join(SYSTEMS)}")
+    shared = {"machine": machine(), "versions": versions(), "commit": commit(), "code": code_of("quality")}
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
+            started = time.perf_counter()
+            try:
+                model = open_encoder(options.encoder, options.embeddings or Path(folder) / "vectors.db")
+                dataset = SETS[name](data_folder())
+                found = measure(dataset, options.profile, model, systems, lambda line: print(line, file=sys.stderr))
+            except (FanrankError, OSError) as error:
+                found = {"part": PART, "dataset": name, "error": str(error)}
+                print(f"{name}: {error}", file=sys.stderr)
+            row = {"bench": "quality", **found, **shared, "seconds": time.perf_counter() - started, "date": now()}
+            rows.append(row)
+            if not options.no_record and "error" not in row:
+                # Each set is kept as soon as it is done: a run that is stopped loses only the set it was at.
+                RESULTS.mkdir(parents=True, exist_ok=True)
+                with (RESULTS / "quality.jsonl").open("a", encoding="utf-8") as handle:
+                    handle.write(json.dumps(row) + "\n")
+            if "error" not in row and not options.json:
+                print(show(row), end="\n\n", flush=True)
+    if options.json:
+        print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

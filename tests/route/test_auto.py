@@ -1,0 +1,169 @@
+"""The strategy ``auto``: BM25 where it is far ahead or alone, words and vectors elsewhere, each with its own bits."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.fuse import ZScore
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.route.cascade import AUTO
+from fanrank.engine.route.confidence import margin
+from fanrank.engine.route.policy import answerer_to_dict, strategy_of
+
+WORDS = [f"w{number}" for number in range(9)]
+SPACES = ("both", "words", "gone")
+DIMENSION = 4
+
+
+class Counted:
+    """An encoder that hashes words, and counts the texts of queries that it encoded."""
+
+    name, version, dimension = "counted", "1", DIMENSION
+
+    def __init__(self) -> None:
+        self.encoded: list[str] = []
+
+    def documents(self, texts: list[str], *, progress: bool = False) -> np.ndarray:
+        rows = np.full((len(texts), DIMENSION), 0.125, dtype=np.float32)
+        for row, text in enumerate(texts):
+            for word in text.split():
+                rows[row, sum(map(ord, word)) % DIMENSION] += 1.0
+        return rows
+
+    def queries(self, texts: list[str]) -> np.ndarray:
+        self.encoded += texts
+        return self.documents(texts)
+
+
+def memory(seed: int, backend: str | None = None) -> tuple[fr.Engine, list[fr.Query]]:
+    """Three namespaces: with vectors, without any, and with vectors of deleted records alone; several segments."""
+    rng = np.random.default_rng(seed)
+    encoder = Counted()
+    with_vectors = fr.Engine(encoder=encoder, analyzer="minimal", backend=backend)
+
+    def text() -> str:
+        return " ".join(rng.choice(WORDS, rng.integers(0, 7)))
+
+    count = 0
+    for _ in range(4):
+        records = []
+        for _ in range(rng.integers(1, 9)):
+            count += 1
+            space = SPACES[count % 3]
+            body = text()
+            given = {"embedding": encoder.documents([body])[0]} if space != "words" else {}
+            records.append(fr.Record(str(count), body, namespace=space, **given))
+        # An encoder that encodes nothing, so that some records have no vector.
+        with_vectors.searcher.models.encoder = fr.OwnVectors(DIMENSION, "counted", "1")
+        with_vectors.add(records)
+    # BM25 is sure of the first of these two: it holds the word more often, and is shorter.
+    for name, body in (("sure", "rare rare rare rare"), ("unsure", "rare w1 w2 w3 w4 w5 w6 w7 w8 w1 w2 w3 w4")):
+        with_vectors.add([fr.Record(name, body, namespace="both", embedding=[1, 0, 0, 0])])
+    with_vectors.namespace("gone").delete([i.id for i in with_vectors.namespace("gone").records()])
+    with_vectors.namespace("gone").add([fr.Record("late", "w1 w2 w2"), fr.Record("later", "w1 w3")])
+    with_vectors.searcher.models.encoder = encoder  # type: ignore[assignment]
+    queries = [fr.Query(text(), namespace=str(rng.choice(SPACES)), k=int(rng.integers(1, 40))) for _ in range(20)]
+    queries += [
+        fr.Query("rare", namespace="both"),
+        fr.Query("w1 w2", namespaces=["both", "words"]),
+        fr.Query("", namespace="both"),
+        fr.Query("nope"),
+    ]
+    return with_vectors, queries
+
+
+def rows(hits: fr.Hits) -> list[list[tuple[str, float]]]:
+    return [[tuple(hit) for hit in row] for row in hits]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_choose(seed: int, backend: str) -> None:
+    try:
+        engine, queries = memory(seed, backend)
+    except fr.errors.BackendUnavailableError as error:
+        pytest.skip(str(error))
+    hits = engine.search(queries, strategy="auto")
+    plain = engine.search(queries)
+    deeper = engine.search([fr.Query(q.text, namespace=q.namespace, namespaces=q.namespaces, k=50) for q in queries])
+    sure = np.nan_to_num(margin(deeper.scores, deeper.counts.astype(np.int64)), nan=-1.0) >= 0.6
+    decisions = hits.decisions or ()
+    seen = set()
+    for row, (query, decision) in enumerate(zip(queries, decisions, strict=True)):
+        lacks = (query.namespaces is None and query.namespace != "both") or not query.text.strip()
+        expected = "bm25" if lacks or sure[row] else "fused-words"
+        assert decision.strategy == expected
+        assert decision.escalated == (expected == "fused-words")
+        assert bool(decision.skipped) == lacks
+        alone = plain if expected == "bm25" else None
+        found = rows(alone)[row] if alone is not None else rows(engine.search([query], strategy="fused-words"))[0]
+        assert rows(hits)[row] == found == rows(engine.search([query], strategy="auto"))[0]
+        seen.add((expected, bool(lacks)))
+    assert seen == {("bm25", True), ("bm25", False), ("fused-words", False)}
+
+
+def test_only_escalated_queries_are_encoded() -> None:
+    engine, queries = memory(1)
+    encoder = engine.encoder
+    assert isinstance(encoder, Counted)
+    encoder.encoded.clear()
+    hits = engine.search(queries, strategy="auto")
+    escalated = {query.text for query, one in zip(queries, hits.decisions or (), strict=True) if one.escalated}
+    assert sorted(encoder.encoded) == sorted(escalated)
+    assert 0 < len(escalated) < len({query.text for query in queries})
+
+
+def test_without_vectors_it_is_bm25() -> None:
+    engine = fr.Engine.from_records([fr.Record("1", "w1 w2"), fr.Record("2", "w2 w2"), fr.Record("3", "")])
+    queries = ["w2", "w1 w2", "", "w7"]
+    hits, plain = engine.search(queries, strategy="auto"), engine.search(queries)
+    assert rows(hits) == rows(plain)
+    assert hits.scores.tobytes() == plain.scores.tobytes()
+    assert [decision.skipped for decision in hits.decisions or ()] == [{"dense": "no vectors to compare"}] * 4
+    with pytest.raises(fr.errors.QueryError, match="holds no vectors"):
+        engine.search(queries, strategy=fr.Cascade(0.5, escalate="fused-words"))
+
+
+def test_own_vectors_are_asked_of_no_text() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    engine.add([fr.Record("1", "w1", embedding=[1, 0]), fr.Record("2", "w2 w1", embedding=[0, 1])])
+    hits = engine.search(["w1", fr.Query("w1", vector=[0, 1])], strategy="auto")
+    assert [decision.strategy for decision in hits.decisions or ()] == ["bm25", "fused-words"]
+    with pytest.raises(fr.errors.QueryError, match="3 dimensions"):
+        engine.search([fr.Query("w1", vector=[0, 1, 2])], strategy="auto")
+
+
+def test_it_is_a_policy_like_the_others() -> None:
+    engine, _ = memory(2)
+    assert strategy_of("auto") is AUTO
+    assert AUTO.tau == 0.6
+    assert AUTO.escalate == STRATEGIES["fused-words"]
+    assert AUTO.escalate.fusion == ZScore(alpha=0.6)
+    again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))
+    assert again == AUTO
+    query = fr.Query("w1 w2 w3", namespace="both", strategy="auto")
+    hits = engine.search([query, fr.Query("w1", namespace="both")])
+    assert rows(hits)[0] == rows(engine.search([query], strategy=again))[0]
+    explained = engine.explain(query, rows(hits)[0][0][0], strategy="auto")
+    assert explained.score == rows(hits)[0][0][1]
+    by_space = engine.search([fr.Query("w1 w2 w3", namespace="both")], strategy={"both": "auto", "": "bm25"})
+    assert rows(by_space)[0] == rows(hits)[0]
+    with pytest.raises(fr.errors.ParameterError, match="needs_vectors must be true or false"):
+        fr.Cascade(needs_vectors=1)  # type: ignore[arg-type]
+
+
+def test_vectors_of_deleted_records_change_nothing() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2), analyzer="minimal")
+    plain = [fr.Record(str(number), f"w1 w{number}") for number in range(12)]
+    engine.add([*plain, fr.Record("gone", "w1", embedding=[1, 0])])
+    before = engine.search([fr.Query("w1", vector=[1, 0])], strategy="auto")
+    engine.delete(["gone"])
+    # Few of the segment's documents are deleted, so it stays as it is, with the vector.
+    assert any(snapshot.has_vectors for snapshot in engine.index.memory.state.snapshots.values())
+    after = engine.search([fr.Query("w1", vector=[1, 0])], strategy="auto")
+    assert [(hits.decisions or ())[0].strategy for hits in (before, after)] == ["fused-words", "bm25"]
+    assert rows(after) == rows(engine.search(["w1"]))
