@@ -42,12 +42,13 @@ import numpy.typing as npt
 from ..errors import ParameterError
 from ..settings import compiled_loops
 from . import porter
+from .agent import JOINTS, agent_tokens
 from .stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 
 Tokenizer = Callable[[str], "list[str]"]
 Normalizer = Callable[[str], "str | None"]
 
-ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem")
+ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem", "agent")
 """Names that `get_analyzer` takes."""
 
 DEFAULT_ANALYZER = "nltk"
@@ -270,6 +271,11 @@ def _nltk_term(token: str) -> str | None:
     return None if word in NLTK_ENGLISH else _stem(word, "nltk") or None
 
 
+def _agent_term(token: str) -> str | None:
+    token = token[:MAX_LENGTH]
+    return token if any(joint in token for joint in JOINTS) else _nltk_term(token)
+
+
 def _stem(word: str, kind: str) -> str:
     """The stem of a word in lower case: by the extension, or in plain Python."""
     loops = compiled_loops()
@@ -370,6 +376,7 @@ _RECIPES: dict[str, tuple[Tokenizer, Normalizer]] = {
     "nltk": (_words, _nltk_term),
     "lucene": (_lucene_tokens, _lucene_term),
     "opsem": (_opsem_tokens, _opsem_term),
+    "agent": (agent_tokens, _agent_term),
 }
 _STOP_WORDS: dict[str, frozenset[str]] = {
     "minimal": frozenset(),
