@@ -1,4 +1,4 @@
-"""Cuts what agents write into tokens: prose, code, logs and paths (the analyzer `agent`).
+r"""Cuts what agents write into tokens: prose, code, logs and paths (the analyzer `agent`).
 
 ANSI escapes are removed first, and what is beyond ASCII is folded (`folding.py`). A *chunk* is then a run of letters,
 digits and underscores, with single joints between such runs: ``- . / \ @ + ::``, a doubled slash, or a slash before a
@@ -9,6 +9,8 @@ dot or @, as in ``src/.env``. A chunk gives its whole and its parts, from large 
     a dotted name   dots                            user_test.py           user_test.py user_test user test py
     a name          hyphens, +, underscores         E-47821                e47821 e 47821
     camel case      a capital after a small letter  getHTTPHeader          gethttpheader get http header
+
+    letters and digits   where the digits begin    E47821             e47821 e 47821
 
 Each piece that has smaller parts is a token itself, in lower case and before its parts. Its hyphens are left out, so
 that e-mail meets email; its slashes all lean one way; and v1.2 is 1.2. Where a version follows or begins a name, the
@@ -30,6 +32,8 @@ LONGEST_CHUNK = 255
 """Characters. A longer chunk is no name but data: its words are tokens, and nothing is kept whole."""
 LONGEST_NAME = 64
 """Characters of a name that is cut by its case. A longer one is a key or a hash."""
+SHORTEST_KEY = 8
+"""Characters of a word that is a key or a hash if it mixes letters and digits."""
 
 JOINTS = "_./\\@+:"
 """A token with one of these is a whole. It is neither stemmed nor a stop word."""
@@ -38,7 +42,9 @@ JOINTS = "_./\\@+:"
 _ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[ -/]*[0-Z\\\\^-~])")
 _JOINT = r"(?:::|//|\\\\|/[.@]|[-./\\@+])"
 _ASCII_CHUNKS = re.compile(rf"\w+(?:{_JOINT}\w+)*", re.ASCII).findall
-_PLAIN = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+").fullmatch
+_NUMBERED = re.compile(r"([A-Za-z]+)([0-9]+)").fullmatch
+_MIXED = re.compile(r"[a-z]*[0-9].*[a-z]|[a-z]+[0-9]", re.IGNORECASE).match
+_PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+").fullmatch
 _PATH = re.compile(r"[/\\]{1,2}[.@]?|@|::")
 _HYPHENS = re.compile(r"[-+]")
 _NAMES = re.compile(r"[-+_]+")
@@ -97,13 +103,15 @@ def _add_name(name: str, tokens: list[str]) -> None:
 
 
 def _add_words(word: str, tokens: list[str]) -> None:
-    if word.isascii():
-        parts = _ASCII_CASE.split(word) if len(word) <= LONGEST_NAME else [word]
-        if len(parts) > 1:
-            tokens.append(word.lower())
-        tokens += [part.lower() for part in parts if part]
-    else:
+    if not word.isascii():
         _unicode().add_words(word, tokens)
+        return
+    parts = _ASCII_CASE.split(word) if len(word) <= LONGEST_NAME else [word]
+    if len(parts) == 1 and (numbered := _NUMBERED(word)):
+        parts = [numbered[1], numbered[2]]
+    if len(parts) > 1 or (len(word) >= SHORTEST_KEY and _MIXED(word)):
+        tokens.append(word.lower())
+    tokens += [part.lower() for part in parts if part]
 
 
 def _add_whole(piece: str, tokens: list[str]) -> None:
@@ -142,11 +150,13 @@ class _Unicode:
             if run["signs"]:
                 signs = self._signs.findall(run[0])
                 tokens += [one + other for one, other in zip(signs, signs[1:], strict=False)] or signs
-                continue
-            parts = self._case.split(run[0]) if len(run[0]) <= LONGEST_NAME else [run[0]]
-            if len(parts) > 1:
-                tokens.append(folding.lower(run[0]))
-            tokens += [folding.lower(part) for part in parts if part]
+            elif run[0].isascii():
+                _add_words(run[0], tokens)
+            else:
+                parts = self._case.split(run[0]) if len(run[0]) <= LONGEST_NAME else [run[0]]
+                if len(parts) > 1:
+                    tokens.append(folding.lower(run[0]))
+                tokens += [folding.lower(part) for part in parts if part]
 
 
 _unicode = cache(_Unicode)

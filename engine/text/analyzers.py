@@ -157,13 +157,13 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
             f"numbers, the first four with an optional '+compounds' to add joined compounds"
         )
     compounds = compounds or "+compounds" in parts[2]
-    if compounds and parts[1] in ("lucene", "opsem"):
+    if compounds and parts[1] in ("lucene", "opsem", "agent"):
         raise ParameterError(f"analyzer {parts[1]!r} has its own rule for compounds and takes no '+compounds'")
     return _build(parts[1], compounds, drop_numeric or "-numbers" in parts[2])
 
 
 class WordRecipe(NamedTuple):
-    """The rules of an analyzer whose tokens are runs of letters and digits: what it does with each run."""
+    """The rules of an analyzer that the compiled loops know: what it does with each token."""
 
     base: str
     """The name without switches. It says how words are stemmed."""
@@ -172,7 +172,7 @@ class WordRecipe(NamedTuple):
 
 
 def word_recipe(analyzer: Analyzer) -> WordRecipe | None:
-    """The recipe of an analyzer of this module. None if it has compounds or other tokens, or is made by a caller."""
+    """The recipe of an analyzer of this module. None if the compiled loops lack its tokens, or if a caller made it."""
     base, *switches = re.split(r"(?=[+-])", analyzer.name)
     drop_numeric = "-numbers" in switches
     if base not in _STOP_WORDS or _build(base, False, drop_numeric) is not analyzer:
@@ -383,4 +383,5 @@ _STOP_WORDS: dict[str, frozenset[str]] = {
     "stopword": LUCENE_ENGLISH,
     "full": LUCENE_ENGLISH,
     "nltk": NLTK_ENGLISH,
+    "agent": NLTK_ENGLISH,
 }
