@@ -103,14 +103,25 @@ std::string remove_escapes(std::string_view text) {
 }
 
 void Parts::cut(std::string_view chunk) {
-    bytes_.clear();
+    used_ = 0;
     ends_.clear();
     if (chunk.size() <= longest_chunk) {
         add_path(chunk);
     } else {
         split(chunk, is_joint, [&](std::string_view word) { add_words(word); });
     }
-    bytes_.resize(bytes_.size() + 8);
+}
+
+std::uint8_t* Parts::open(std::size_t size) {
+    if (used_ + size + 1 + padding > bytes_.size()) bytes_.resize(2 * (used_ + size + 1 + padding));
+    return bytes_.data() + used_;
+}
+
+void Parts::close(std::uint8_t* end) {
+    auto size = static_cast<std::size_t>(end - bytes_.data());
+    ends_.push_back(size);
+    bytes_[size] = 0;
+    used_ = size + 1;
 }
 
 void Parts::add_path(std::string_view path) {
@@ -175,9 +186,9 @@ void Parts::add_words(std::string_view word) {
 }
 
 void Parts::add_lower(std::string_view word) {
-    for (char byte : word) bytes_.push_back(static_cast<std::uint8_t>(is_capital(byte) ? byte | 0x20 : byte));
-    ends_.push_back(bytes_.size());
-    bytes_.push_back(0);
+    std::uint8_t* out = open(word.size());
+    for (char byte : word) *out++ = static_cast<std::uint8_t>(is_capital(byte) ? byte | 0x20 : byte);
+    close(out);
 }
 
 void Parts::add_whole(std::string_view piece) {
@@ -187,42 +198,52 @@ void Parts::add_whole(std::string_view piece) {
         if (end > 1 && end < piece.size() && piece[end] == '.') piece.remove_prefix(1);
     }
     char before = 0;
+    std::uint8_t* out = open(piece.size());
     for (char byte : piece) {
         if (byte != '-' && !(is_slash(byte) && is_slash(before))) {
-            bytes_.push_back(static_cast<std::uint8_t>(is_capital(byte) ? byte | 0x20 : byte == '\\' ? '/' : byte));
+            *out++ = static_cast<std::uint8_t>(is_capital(byte) ? byte | 0x20 : byte == '\\' ? '/' : byte);
         }
         before = byte;
     }
-    ends_.push_back(bytes_.size());
-    bytes_.push_back(0);
+    close(out);
 }
 
 namespace {
 
-enum Kind : std::uint8_t { capital = 1, small = 2, digit = 4, other = 8, wide = 16, joint = 32 };
-constexpr std::uint8_t letter = capital | small, word = letter | digit | other | wide;
+// The kind of a byte: bits that vector instructions can shift to where they are compared.
+enum Kind : std::uint8_t { capital = 1, small = 2, digit = 4, other = 8, wide = 16, joint = 32, word = 64 };
 
-// Whether two bytes are a joint of two: :: // \\\\ /. /@
-bool is_double(std::uint8_t one, std::uint8_t other) {
-    return (one == other && (one == ':' || one == '/' || one == '\\')) || (one == '/' && (other == '.' || other == '@'));
+// All bytes joined by or. Compilers make vector instructions of this loop and of the next two.
+std::uint8_t joined(const std::uint8_t* bytes, std::size_t size) {
+    std::uint8_t all = 0;
+    for (std::size_t i = 0; i < size; ++i) all |= bytes[i];
+    return all;
 }
 
-// Writes the kind of each byte, and returns whether there may be a joint of two. Compilers make vector instructions of
-// this loop and of the next.
+// Whether two bytes are a joint of two: :: // \\ /. /@
+bool is_double(std::uint8_t one, std::uint8_t next) {
+    return (one == next && (one == ':' || one == '/' || one == '\\')) || (one == '/' && (next == '.' || next == '@'));
+}
+
+constexpr std::uint8_t when(bool condition, std::uint8_t value) {
+    return static_cast<std::uint8_t>(-static_cast<std::uint8_t>(condition) & value);
+}
+
+// Writes the kind of each byte, and returns whether there may be a joint of two.
 bool classify(const std::uint8_t* bytes, std::uint8_t* kinds, std::size_t size) {
     std::uint8_t doubles = 0;
     for (std::size_t i = 0; i < size; ++i) {
         std::uint8_t byte = bytes[i], next = bytes[i + 1];
-        auto low = static_cast<std::uint8_t>(byte | 0x20);
-        std::uint8_t alpha = static_cast<std::uint8_t>(low - 'a') < 26 ? (byte == low ? small : capital) : 0;
-        std::uint8_t number = static_cast<std::uint8_t>(byte - '0') < 10 ? digit : 0;
-        std::uint8_t rest = byte >= 0x80 ? wide : byte == '_' ? other : 0;
-        // Of + , - . / all but the comma.
-        bool single = (static_cast<std::uint8_t>(byte - '+') < 5) & (byte != ',');
-        std::uint8_t joins = single | (byte == '\\') | (byte == '@') ? joint : 0;
-        kinds[i] = alpha | number | rest | joins;
-        bool slash = (byte == '/') & ((next == '/') | (next == '.') | (next == '@'));
-        doubles |= slash | ((byte == next) & ((byte == ':') | (byte == '\\')));
+        std::uint8_t back = when(byte == '\\', 0xFF), colon = when(byte == ':', 0xFF), slash = when(byte == '/', 0xFF);
+        std::uint8_t same = when(byte == next, 0xFF), follows = when(next == '.', 0xFF) | when(next == '@', 0xFF);
+        std::uint8_t from_plus = when(static_cast<std::uint8_t>(byte - '+') < 5, joint);
+        kinds[i] = static_cast<std::uint8_t>(
+            when(static_cast<std::uint8_t>(byte - 'A') < 26, capital | word) |
+            when(static_cast<std::uint8_t>(byte - 'a') < 26, small | word) |
+            when(static_cast<std::uint8_t>(byte - '0') < 10, digit | word) | when(byte == '_', other | word) |
+            when(byte >= 0x80, wide | word) | (back & joint) | when(byte == '@', joint) |
+            (from_plus & ~when(byte == ',', joint)));
+        doubles |= (slash & (same | follows)) | (same & (back | colon));
     }
     return doubles != 0;
 }
@@ -231,14 +252,13 @@ void mark(const std::uint8_t* bytes, const std::uint8_t* kinds, std::uint8_t* lo
           std::size_t size) {
     for (std::size_t i = 0; i < size; ++i) {
         std::uint8_t kind = kinds[i], last = kinds[i - 1], next = kinds[i + 1];
-        std::uint8_t in_word = kind & word;
-        std::uint8_t joins = (kind & joint) != 0 && (last & word) != 0 && (next & word) != 0;
-        std::uint8_t camel = (kind & capital) != 0 && (last & letter) != 0 && ((last & small) != 0 || (next & small) != 0);
-        std::uint8_t mixed = ((kind & letter) != 0 && (last & digit) != 0) || ((kind & digit) != 0 && (last & letter) != 0);
-        std::uint8_t marked = (kind & (other | wide)) != 0;
-        marks[i] = (joins | camel | mixed | marked) != 0 ? 0x80 : 0;
-        std::uint8_t low = (kind & capital) != 0 ? bytes[i] | 0x20 : bytes[i];
-        lowered[i] = (in_word != 0) | joins ? low : 0;
+        std::uint8_t joins = kind >> 5 & last >> 6 & next >> 6;
+        std::uint8_t camel = kind & (last >> 1 | (last & next >> 1));
+        std::uint8_t mixed = ((kind | kind >> 1) & last >> 2) | (kind >> 2 & (last | last >> 1));
+        std::uint8_t beyond = kind >> 3 | kind >> 4;
+        marks[i] = static_cast<std::uint8_t>((joins | camel | mixed | beyond) << 7);
+        std::uint8_t keeps = (joins | kind >> 6) & 1;
+        lowered[i] = static_cast<std::uint8_t>((bytes[i] | (kind & capital) << 5) & -keeps);
     }
 }
 
@@ -262,7 +282,7 @@ std::size_t NameBlock::fill(std::span<const std::string_view> given) {
     std::size_t whole = lines_ * line, rest = whole - size;
     std::memset(out, 0, rest + padding);
     // Dashes and quotation marks U+2012 to U+2027; the hyphens before them join.
-    if (is_wide({reinterpret_cast<char*>(out) - size, size})) cut_marks(texts(), size, 0x92);
+    if (joined(texts(), size) & 0x80) cut_marks(texts(), size, 0x92);
     bool doubles = classify(texts(), kinds(), whole + padding - 4);
     std::memset(kinds() - 1, 0, 1);
     mark(texts(), kinds(), lowered(), marks(), whole);

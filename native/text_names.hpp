@@ -48,7 +48,13 @@ private:
     void add_whole(std::string_view piece);
     void add_lower(std::string_view word);
 
+    // Room for one more token of at most so many bytes, and its end.
+    std::uint8_t* open(std::size_t size);
+    void close(std::uint8_t* end);
+
+    static constexpr std::size_t padding = 8;
     std::vector<std::uint8_t> bytes_;
+    std::size_t used_ = 0;
     std::vector<std::size_t> ends_;
 };
 
@@ -79,7 +85,7 @@ public:
         };
         for (std::size_t number = 0; number < lines_; ++number) {
             std::uint64_t letters = nonzeros_of(lowered() + number * line);
-            std::uint64_t marking = nonzeros_of(marks() + number * line);
+            std::uint64_t marking = marks_of(marks() + number * line);
             std::uint64_t edges = letters ^ (letters << 1 | inside);
             bool open = inside != 0;
             inside = letters >> 63;
@@ -103,6 +109,13 @@ public:
 
 private:
     static constexpr std::size_t line = 64, lead = 8, padding = 8;
+
+    // A bit for each of 64 marks. Most lines have none.
+    static std::uint64_t marks_of(const std::uint8_t* marks) {
+        std::uint64_t any = 0;
+        for (std::size_t i = 0; i < line; i += 8) any |= load(marks + i);
+        return any == 0 ? 0 : nonzeros_of(marks);
+    }
 
     std::size_t capacity() const { return lead + lines_ * line + padding; }
     std::uint8_t* texts() const { return bytes_.get() + lead; }

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from . import folding
 
@@ -44,10 +44,14 @@ _JOINT = r"(?:::|//|\\\\|/[.@]|[-./\\@+])"
 _ASCII_CHUNKS = re.compile(rf"\w+(?:{_JOINT}\w+)*", re.ASCII).findall
 _NUMBERED = re.compile(r"([A-Za-z]+)([0-9]+)").fullmatch
 _MIXED = re.compile(r"[a-z]*[0-9].*[a-z]|[a-z]+[0-9]", re.IGNORECASE).match
+# Before a text is folded, all beyond ASCII counts as letters, but for the dashes and quotation marks U+2012 to U+2027.
+_RAW = r"[A-Za-z0-9_\x80-\u2011\u2028-\U0010ffff]+"
+_RAW_CHUNKS = re.compile(rf"{_RAW}(?:{_JOINT}{_RAW})*").findall
 _PLAIN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+").fullmatch
 _PATH = re.compile(r"[/\\]{1,2}[.@]?|@|::")
 _HYPHENS = re.compile(r"[-+]")
 _NAMES = re.compile(r"[-+_]+")
+_JOINTS = re.compile(r"[-./\\@+:_]+")
 _SLASHES = re.compile(r"[/\\]+")
 _VERSION = re.compile(r"(?:^|[-+])[vV]?[0-9]+\.[0-9]")
 _VERSION_HEAD = re.compile(r"[vV](?=[0-9]+\.)")
@@ -57,10 +61,25 @@ _ASCII_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[0-9])(?=[A-Z][a-z])|(?<=[A-Z
 def agent_tokens(text: str) -> list[str]:
     """The tokens of a text in order; see the head of this file."""
     if text.isascii():
-        chunks = _ASCII_CHUNKS(_remove_escapes(text))
-    else:
-        text = _remove_escapes(text.encode("utf-8", "replace").decode())
-        chunks = _unicode().chunks(folding.fold(text))
+        return _cut(_ASCII_CHUNKS(_remove_escapes(text)))
+    tokens: list[str] = []
+    for chunk in _RAW_CHUNKS(_remove_escapes(text.encode("utf-8", "replace").decode())):
+        if chunk.isascii():
+            tokens += _cut([chunk])
+        else:
+            tokens += _remembered(chunk) if len(chunk) <= LONGEST_NAME else _cut_folded(chunk)
+    return tokens
+
+
+def _cut_folded(text: str) -> list[str]:
+    return _cut(_unicode().chunks(folding.fold(text)))
+
+
+# To fold and cut a chunk takes 10 us. So many take some 20 MB.
+_remembered = lru_cache(1 << 15)(_cut_folded)
+
+
+def _cut(chunks: list[str]) -> list[str]:
     tokens: list[str] = []
     for chunk in chunks:
         if _PLAIN(chunk):
@@ -68,7 +87,7 @@ def agent_tokens(text: str) -> list[str]:
         elif len(chunk) <= LONGEST_CHUNK:
             _add_path(chunk, tokens)
         else:
-            for word in re.findall(r"[^-./\\@+:_]+", chunk):
+            for word in _JOINTS.split(chunk):
                 _add_words(word, tokens)
     return tokens
 
