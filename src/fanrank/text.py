@@ -2,13 +2,15 @@
 
 from . import _public
 from .engine.index.bm25 import METHODS
-from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
+from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer, make_analyzer, register_analyzer
 
 __all__ = [
     "ANALYZERS",
     "METHODS",
     "Analyzer",
     "get_analyzer",
+    "make_analyzer",
+    "register_analyzer",
 ]
 
 _public.publish(__name__)

@@ -48,7 +48,7 @@ THEMES = {
         "Feedback Fused Fusion Graph Interaction Learned Lexical MinMax Optimizer PageRank RRF Reranker ScoreRRF "
         "Temporal ZScore feedback_of"
     ),
-    "text": "ANALYZERS METHODS Analyzer get_analyzer",
+    "text": "ANALYZERS METHODS Analyzer get_analyzer make_analyzer register_analyzer",
 }
 PUBLIC = {"fanrank": FACE.split(), **{f"fanrank.{theme}": names.split() for theme, names in THEMES.items()}}
 HOMES = [(module, name) for module, names in PUBLIC.items() for name in names]
