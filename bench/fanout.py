@@ -96,6 +96,7 @@ class FanOutRow:
     code: str = ""
     date: str = ""
 
+
 ANALYZER = "nltk"
 """Its stop words and stemmer are those that all systems are given."""
 

@@ -9,7 +9,7 @@ line in ten is coloured. An identifier that is asked for stands in one to three 
 
 What is asked, of each kind `--asked` identifiers:
 
-    exact      the identifier alone, as it is written: snake, camel, file, path, version, dotted, code, mail, hex, ticket
+    exact      the identifier alone, as it is written
     question   the same in a sentence
     parts      the words of a camelCase name in small letters, with spaces
     base       the last component of a path
@@ -53,12 +53,24 @@ NOUNS = """
     response timeout limit batch record entry state context node message item value key page driver worker pool chunk
     report policy schema field segment report buffer stream lock agent
 """
-SUFFIXES = "py ts go rs java json yaml toml md log sql sh tsx cpp lock csv".split()
-PACKAGES = "numpy requests fastapi react lodash tokio serde torch pandas redis celery boto3 grpc zlib openssl".split()
-FOLDERS = "src lib app api core tests utils services models handlers internal pkg cmd docs web packages infra".split()
-SYSTEMS = "ERR ORA TS E HTTP SQL NET AUTH IO CFG DB K8S".split()
-PEOPLE = "ana bo chen dara eli fay gus hana ivo june kai lena milo nora omar pia quin rosa sam tess uma vik wen".split()
-PROJECTS = "E JIRA OPS BILL PLAT WEB DATA SEC".split()
+SUFFIXES = """
+    py ts go rs java json yaml toml md log sql sh tsx cpp lock csv
+"""
+PACKAGES = """
+    numpy requests fastapi react lodash tokio serde torch pandas redis celery boto3 grpc zlib openssl
+"""
+FOLDERS = """
+    src lib app api core tests utils services models handlers internal pkg cmd docs web packages infra
+"""
+SYSTEMS = """
+    ERR ORA TS E HTTP SQL NET AUTH IO CFG DB K8S
+"""
+PEOPLE = """
+    ana bo chen dara eli fay gus hana ivo june kai lena milo nora omar pia quin rosa sam tess uma vik wen
+"""
+PROJECTS = """
+    E JIRA OPS BILL PLAT WEB DATA SEC
+"""
 PROSE = """
     The call failed after the retry and was fixed by a rollback of the last deploy. Please check whether the tests pass,
     the build was slow on main again. Looks like we forgot to close it, the logs show a timeout while reading. It works
@@ -67,10 +79,10 @@ PROSE = """
 TEMPLATES = (
     "Tool result: {} is defined in {} near line {number}",
     "ERROR [{}] {}: {prose}",
-    "Traceback (most recent call last): File \"{}\", line {number}, in {} {prose}",
+    'Traceback (most recent call last): File "{}", line {number}, in {} {prose}',
     "$ grep -rn {} {}\n{prose}",
     "Decision: keep {} until {} is released. {prose}",
-    "{{\"tool\": \"run\", \"args\": [\"{}\", \"{}\"], \"status\": {number}}}",
+    '{{"tool": "run", "args": ["{}", "{}"], "status": {number}}}',
     "WARN {} -> {} ({number} ms) {prose}",
     "user: {prose} what about {}? assistant: see {}.",
     "commit: {} replaced by {} ({number} files changed)",
@@ -102,33 +114,34 @@ class Names:
         words = self.words()[1:]
         kind = self.random.randrange(3)
         stem = "_".join(words) if kind == 0 else "-".join(words) if kind == 1 else "".join(map(str.title, words))
-        return f"{stem}{self.random.randrange(100)}.{self.random.choice(SUFFIXES)}"
+        return f"{stem}{self.random.randrange(100)}.{self.random.choice(SUFFIXES.split())}"
 
     def path(self) -> str:
-        folders = [self.random.choice(FOLDERS) for _ in range(self.random.randrange(2, 5))]
+        folders = [self.random.choice(FOLDERS.split()) for _ in range(self.random.randrange(2, 5))]
         parts = [*folders, self.random.choice(self.nouns) + str(self.random.randrange(30)), self.file()]
         return self.random.choice(["", "/", "./", "/home/agent/"]) + "/".join(parts)
 
     def version(self) -> str:
         number = ".".join(str(self.random.randrange(limit)) for limit in (12, 60, 200))
         tail = self.random.choice(["", "", "", "-rc.1", "-beta", "+cpu"])
-        return self.random.choice(["", "v", self.random.choice(PACKAGES) + "=="]) + number + tail
+        return self.random.choice(["", "v", self.random.choice(PACKAGES.split()) + "=="]) + number + tail
 
     def dotted(self) -> str:
-        return ".".join([self.random.choice(PACKAGES), self.random.choice(self.nouns), self.snake()])
+        return ".".join([self.random.choice(PACKAGES.split()), self.random.choice(self.nouns), self.snake()])
 
     def code(self) -> str:
         kind, number = self.random.randrange(3), self.random.randrange(100_000)
         if kind == 0:
-            return f"{self.random.choice(SYSTEMS)}-{number:05}"
+            return f"{self.random.choice(SYSTEMS.split())}-{number:05}"
         if kind == 1:
-            return f"{self.random.choice(SYSTEMS)}{number:05}"
+            return f"{self.random.choice(SYSTEMS.split())}{number:05}"
         return "ERR_" + "_".join(map(str.upper, self.words()[1:])) + f"_{number % 100}"
 
     def mail(self) -> str:
         pick = self.random.choice
-        host = f"{pick(['mail', 'corp', 'dev'])}.{pick(self.nouns)}{self.random.randrange(40)}.{pick(['com', 'org', 'io'])}"
-        return f"{pick(PEOPLE)}.{pick(PEOPLE)}{pick(['', '+ci', '+ops'])}@{host}"
+        first, last, number = pick(["mail", "corp", "dev"]), pick(["com", "org", "io"]), self.random.randrange(40)
+        host = f"{first}.{pick(self.nouns)}{number}.{last}"
+        return f"{pick(PEOPLE.split())}.{pick(PEOPLE.split())}{pick(['', '+ci', '+ops'])}@{host}"
 
     def hex(self) -> str:
         text = f"{self.random.getrandbits(128):032x}"
@@ -136,7 +149,7 @@ class Names:
         return self.random.choice([whole, text[:12], "0x" + text[:8], text])
 
     def ticket(self) -> str:
-        return f"{self.random.choice(PROJECTS)}-{self.random.randrange(1, 100_000)}"
+        return f"{self.random.choice(PROJECTS.split())}-{self.random.randrange(1, 100_000)}"
 
 
 def utterances() -> Iterator[str]:
@@ -223,8 +236,7 @@ def measure(analyzer: str, records: int, asked: int) -> list[dict[str, object]]:
     for (form, kind), pairs in questions.items():
         hits = engine.search([question for question, _ in pairs], k=10)
         found = [
-            bool({int(name) for name, _ in row} & set(wanted))
-            for row, (_, wanted) in zip(hits, pairs, strict=True)
+            bool({int(name) for name, _ in row} & set(wanted)) for row, (_, wanted) in zip(hits, pairs, strict=True)
         ]
         share = sum(found) / len(found)
         low, high = interval(share, len(found))

@@ -25,6 +25,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import cache, lru_cache
+from itertools import pairwise
 
 from . import folding
 
@@ -162,13 +163,13 @@ class _Unicode:
 
     def add_words(self, word: str, tokens: list[str]) -> None:
         """Adds the runs of a word, which has no joint. Scripts that are not cut by spaces give pairs."""
-        if self._picture.match(word) or len(word) == 2 and "\U0001f1e6" <= word[0] <= "\U0001f1ff":
+        if self._picture.match(word) or (len(word) == 2 and "\U0001f1e6" <= word[0] <= "\U0001f1ff"):
             tokens.append(word)
             return
         for run in self._runs.finditer(word):
             if run["signs"]:
                 signs = self._signs.findall(run[0])
-                tokens += [one + other for one, other in zip(signs, signs[1:], strict=False)] or signs
+                tokens += [one + other for one, other in pairwise(signs)] or signs
             elif run[0].isascii():
                 _add_words(run[0], tokens)
             else:

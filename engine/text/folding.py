@@ -18,13 +18,9 @@ import unicodedata
 # Dashes and quotation marks U+2012 to U+2027 but not the hyphens U+2010 and U+2011; zero-width space; (C), (R), (SM),
 # TM. The compatibility forms of the last two are letters, and would grow onto the word before.
 _SPACES = dict.fromkeys((*range(0x2012, 0x2028), 0x200B, 0xA9, 0xAE, 0x2120, 0x2122), " ")
-_INSTEAD = str.maketrans({**_SPACES, **dict.fromkeys("\u2010\u2011\u2212", "-")})
-_LETTERS = str.maketrans(
-    {
-        **{"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"},
-        **{"ð": "d", "Ð": "D", "þ": "th", "Þ": "TH", "ħ": "h", "Ħ": "H", "ı": "i", "ẞ": "SS"},
-    }
-)
+_INSTEAD = {**_SPACES, **dict.fromkeys(map(ord, "\u2010\u2011\u2212"), "-")}
+_LETTERS = "æae ÆAE œoe ŒOE øo ØO łl ŁL đd ĐD ðd ÐD þth ÞTH ħh ĦH ıi ẞSS"
+_AFTER = {**_INSTEAD, **{ord(pair[0]): pair[1:] for pair in _LETTERS.split()}}
 
 # General accents, which mark letters of any script, and characters that show nothing. The joiner U+200D stays between
 # pictures, where it makes one of several.
@@ -39,7 +35,7 @@ _DROPPED = re.compile(
 def fold(text: str) -> str:
     """The text without what does not tell words apart, in the case that it has."""
     text = unicodedata.normalize("NFKD", text.translate(_INSTEAD))
-    return unicodedata.normalize("NFC", _DROPPED.sub("", text.translate(_LETTERS)))
+    return unicodedata.normalize("NFC", _DROPPED.sub("", text.translate(_AFTER)))
 
 
 def lower(text: str) -> str:

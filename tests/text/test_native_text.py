@@ -39,7 +39,8 @@ PIECES = (
     "\u2010 \u2027\u2028 aaaaaaa bbbbbbbb ccccccccc dddddddddddddddd eeeeeeeeeeeeeeeee 47821 naïvely ββed \x00 a\x00b "
     "\ud800 c\udfffd \x1c \x85 \xa0 Kelvin Å the’s "
     "getHTTPHeader IDs 3PM snake_case __init__ E-47821 E‑47821 v1.2.3-rc.1 numpy-1.26.4 src/.env C:\\Users\\me a//b::c "
-    "ana+x@mail.example.com 0x840784d1 \x1b[1;31mred\x1b[0m \x1b[Kx\x1b]0;t\x07y \x1b[ \x1b]u naïve_Café.py ＧｅｔＸ ﬁx ㎏"
+    "ana+x@mail.example.com 0x840784d1 \x1b[1;31mred\x1b[0m \x1b[Kx\x1b]0;t\x07y "
+    "\x1b[ \x1b]u naïve_Café.py ＧｅｔＸ ﬁx ㎏"
 )
 WORDS = st.sampled_from(PIECES.split(" "))
 LONG = st.builds(
