@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from fanrank.engine.text.analyzers import DEFAULT_ANALYZER, get_analyzer
+from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.stopwords import NLTK_ENGLISH
 
 from .harness.cases import CORPORA, Corpus
@@ -97,6 +97,10 @@ class FanOutRow:
     date: str = ""
 
 
+ANALYZER = "nltk"
+"""Its stop words and stemmer are those that all systems are given."""
+
+
 def draw_calls(queries: int, batch: str, calls: int, seed: int) -> list[list[int]]:
     """The queries of each call, without repeats within a call as far as there are queries."""
     if batch == "all":
@@ -106,11 +110,11 @@ def draw_calls(queries: int, batch: str, calls: int, seed: int) -> list[list[int
 
 
 def stemmed_tokens(corpus: Corpus) -> Tokens:
-    """The corpus and its queries as tokens of fanrank's default analyzer; prepared once."""
+    """The corpus and its queries as tokens of `ANALYZER`; prepared once."""
     plain = load(prepare(corpus))
     if corpus.source == "synthetic":
         return plain  # its words have no stems, and none is a stop word
-    folder = CACHE / "corpora" / f"{corpus.name}-{DEFAULT_ANALYZER}"
+    folder = CACHE / "corpora" / f"{corpus.name}-{ANALYZER}"
     stamp = json.dumps([corpus.stamp, code_of("text")])
     if not (folder / "stamp.json").is_file() or (folder / "stamp.json").read_text() != stamp:
         save(_analysed(corpus, plain.query_texts), folder, stamp)
@@ -118,7 +122,7 @@ def stemmed_tokens(corpus: Corpus) -> Tokens:
 
 
 def _analysed(corpus: Corpus, queries: Sequence[str]) -> Tokens:
-    analyzer = get_analyzer(DEFAULT_ANALYZER)
+    analyzer = get_analyzer(ANALYZER)
     vocabulary: dict[str, int] = {}
     tokens: list[int] = []
     offsets = [0]

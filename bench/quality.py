@@ -29,7 +29,7 @@ def runs() -> list[tuple[str, str, dict[str, Any]]]:
     return [
         *(("beir", name, {"analyzer": analyzer}) for name in BEIR for analyzer in plain),
         *(("locomo", "locomo/locomo10.json", {"preset": preset}) for preset in PROTOCOLS),
-        *(("locomo", "locomo/locomo10.json", {"analyzer": analyzer}) for analyzer in plain if analyzer != "nltk"),
+        *(("locomo", "locomo/locomo10.json", {"analyzer": analyzer}) for analyzer in plain),
     ]
 
 

@@ -740,5 +740,12 @@ class Engine(Reading, Writing, Carrying):
 
 
 def _check_name(analyzer: Analyzer) -> None:
-    if get_analyzer(analyzer.name) is not analyzer:
+    try:
+        known = get_analyzer(analyzer.name)
+    except ParameterError:
+        raise ParameterError(
+            f"a saved index and a directory keep the name of their analyzer, and nothing is known by the name "
+            f"{analyzer.name!r}: pass the analyzer to fanrank.text.register_analyzer first"
+        ) from None
+    if known is not analyzer:
         raise ParameterError(f"the analyzer's name {analyzer.name!r} stands for another one; it cannot be saved")

@@ -88,7 +88,7 @@ class Analysis:
     """Everything that one analyzer knows of one vocabulary. One writer at a time; `encode_queries` may run at any time.
 
     `stem` is one of ``none``, ``step_one``, ``nltk`` and ``martin``. `native/text.hpp` describes the sizes, which only
-    tests set.
+    tests set. `names` keeps names whole and in their parts, as the analyzer `agent` does.
     """
 
     def __new__(
@@ -104,6 +104,7 @@ class Analysis:
         share: int = ...,
         spellings: int = ...,
         multiplier: int = ...,
+        names: bool = ...,
     ) -> Analysis: ...
     def __len__(self) -> int: ...
     def find(self, term: str, /) -> int: ...

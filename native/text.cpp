@@ -6,14 +6,18 @@
 #include <stdexcept>
 #include <utility>
 
-#include "text_scan.hpp"
+#include "text_names.hpp"
 
 namespace fanrank::text {
 
 std::size_t Recipe::term(std::string_view spelling, std::uint8_t* word) const {
-    if (!numbers && std::all_of(spelling.begin(), spelling.end(), [](char byte) { return byte <= '9'; })) return 0;
+    auto is_letter = [](char byte) { return byte >= 'a' && byte <= 'z'; };
+    if (!numbers && std::none_of(spelling.begin(), spelling.end(), is_letter)) return 0;
     std::size_t size = std::min(spelling.size(), longest);
     std::memcpy(word, spelling.data(), size);
+    // A whole stays as it is. Only the names have tokens with joints.
+    auto is_plain = [&](char byte) { return is_letter(byte) || (byte >= '0' && byte <= '9'); };
+    if (names && !std::all_of(spelling.begin(), spelling.end(), is_plain)) return size;
     return text::stem(stem, word, size);
 }
 
@@ -81,9 +85,14 @@ std::int32_t Analysis::find(std::string_view term) const {
 }
 
 Queries Analysis::encode(std::span<const std::string_view> texts) {
+    return recipe_.names ? encode_by<NameBlock>(texts) : encode_by<Block>(texts);
+}
+
+template <class Blocks>
+Queries Analysis::encode_by(std::span<const std::string_view> texts) {
     Tables tables = this->tables();
     const Table& spellings = *tables.spellings;
-    Block block;
+    Blocks block;
     block.fill(texts);
     Queries queries;
     std::size_t bytes = 0;
@@ -97,9 +106,8 @@ Queries Analysis::encode(std::span<const std::string_view> texts) {
         queries.offsets.push_back(static_cast<std::int64_t>(queries.terms.size()));
         if (++text < texts.size()) end += 1 + texts[text].size();
     };
-    block.scan([&](std::size_t start, std::size_t size) {
+    block.scan(multiplier_, [&](std::size_t start, const Key& key) {
         while (start > end) finish();
-        Key key = padded_key(block.bytes() + start, size, multiplier_);
         std::int32_t code = spellings.find(key);
         if (code == unknown) {
             std::string_view chunk = key.view();
@@ -112,7 +120,7 @@ Queries Analysis::encode(std::span<const std::string_view> texts) {
             if (length == 0) return;
             code = tables.terms->find(key_of({reinterpret_cast<const char*>(word), length}, multiplier_));
             if (code == unknown) return;
-            if (size <= longest) found.push_back({std::string(chunk), code});
+            if (chunk.size() <= longest) found.push_back({std::string(chunk), code});
         }
         if (code != dropped) queries.terms.push_back(code);
     });

@@ -26,6 +26,8 @@ struct Recipe {
     Stem stem = Stem::none;
     // Whether digits alone are a term.
     bool numbers = true;
+    // Whether names are kept whole and in their parts (text_names.hpp). Else a chunk is a token.
+    bool names = false;
     std::vector<std::string> stop_words;
 
     // Writes the term of a spelling to `word`, which has room for `longest` bytes, and returns its length. A length of 0
@@ -84,6 +86,8 @@ public:
     std::int32_t find(std::string_view term) const;
     // The ids of the terms of texts in UTF-8.
     Queries encode(std::span<const std::string_view> texts);
+    // Whether the analyzer removes escapes of a terminal from texts before it cuts them.
+    bool removes_escapes() const { return recipe_.names; }
 
     // For the writer: numbers new terms in order, from `size()` on.
     void add(std::span<const std::string_view> terms);
@@ -104,6 +108,8 @@ private:
         std::int32_t id;
     };
 
+    template <class Blocks>
+    Queries encode_by(std::span<const std::string_view> texts);
     Tables tables() const;
     void become(const Tables& tables);
     std::unique_ptr<Table> fresh_spellings() const;

@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include "text.hpp"
+#include "text_names.hpp"
 
 namespace fanrank::python {
 
@@ -32,10 +34,11 @@ bool is_ascii(PyObject* string) {
 #endif
 }
 
-// The items of a list or tuple of str, in UTF-8. A lone surrogate is a question mark.
+// The items of a list or tuple of str, in UTF-8. A lone surrogate is a question mark. Escapes of a terminal may be removed.
 class Texts {
 public:
-    explicit Texts(PyObject* sequence) : items_(checked(PySequence_Tuple(sequence))) {
+    explicit Texts(PyObject* sequence, bool removes_escapes = false)
+        : removes_escapes_(removes_escapes), items_(checked(PySequence_Tuple(sequence))) {
         Py_ssize_t count = PyTuple_Size(items_.get());
         views_.reserve(static_cast<std::size_t>(count));
         for (Py_ssize_t i = 0; i < count; ++i) add(PyTuple_GetItem(items_.get(), i), i);
@@ -63,12 +66,19 @@ private:
             if (PyBytes_AsStringAndSize(encoded_.back().get(), &start, &size) != 0) throw PythonError();
             bytes = start;
         }
-        views_.emplace_back(bytes, static_cast<std::size_t>(size));
-        bytes_ += static_cast<std::size_t>(size);
+        std::string_view text(bytes, static_cast<std::size_t>(size));
+        if (removes_escapes_ && text.find('\x1b') != std::string_view::npos) {
+            cleaned_.push_back(text::remove_escapes(text));
+            text = cleaned_.back();
+        }
+        views_.push_back(text);
+        bytes_ += text.size();
     }
 
+    bool removes_escapes_;
     Ref items_;
     std::vector<Ref> encoded_;
+    std::deque<std::string> cleaned_;
     std::vector<std::string_view> views_;
     std::size_t bytes_ = 0;
 };
@@ -123,17 +133,18 @@ Ref bytes_of(const std::vector<Number>& numbers) {
 PyObject* make(PyTypeObject* type, PyObject* positional, PyObject* named) {
     return guarded([&]() -> PyObject* {
         const char* names[] = {"analyzer", "stem",  "numbers",   "stop_words", "slots",
-                               "room",     "block", "share",     "spellings",  "multiplier", nullptr};
+                               "room",     "block", "share",     "spellings",  "multiplier",
+                               "names",    nullptr};
         PyObject *analyzer, *stem, *stop_words;
-        int numbers;
+        int numbers, keeps_names = 0;
         text::Sizes sizes;
         auto slots = static_cast<Py_ssize_t>(sizes.slots), room = static_cast<Py_ssize_t>(sizes.room);
         auto block = static_cast<Py_ssize_t>(sizes.block), share = static_cast<Py_ssize_t>(sizes.share);
         auto spellings = static_cast<Py_ssize_t>(sizes.spellings);
         unsigned long long multiplier = 0;
-        if (!PyArg_ParseTupleAndKeywords(positional, named, "OOpO|$nnnnnK", const_cast<char**>(names), &analyzer, &stem,
+        if (!PyArg_ParseTupleAndKeywords(positional, named, "OOpO|$nnnnnKp", const_cast<char**>(names), &analyzer, &stem,
                                          &numbers, &stop_words, &slots, &room, &block, &share, &spellings,
-                                         &multiplier)) {
+                                         &multiplier, &keeps_names)) {
             throw PythonError();
         }
         if (slots < 2 || (slots & (slots - 1)) != 0 || room < 1 || block < 1 || share < 1 || spellings < 0) {
@@ -141,7 +152,7 @@ PyObject* make(PyTypeObject* type, PyObject* positional, PyObject* named) {
         }
         sizes = {static_cast<std::size_t>(slots), static_cast<std::size_t>(room),      static_cast<std::size_t>(block),
                  static_cast<std::size_t>(share), static_cast<std::size_t>(spellings), multiplier};
-        text::Recipe recipe{kind_of(stem), numbers != 0, {}};
+        text::Recipe recipe{kind_of(stem), numbers != 0, keeps_names != 0, {}};
         Texts words(stop_words);
         for (std::string_view word : words.views()) recipe.stop_words.emplace_back(word);
         return wrap<Analyser>(type, [&] { return new Analyser(analyzer, std::move(recipe), sizes); });
@@ -196,7 +207,7 @@ PyObject* encode_documents(PyObject* self, PyObject* const* values, Py_ssize_t g
     return guarded([&] {
         Arguments arguments(values, given, 2, "encode_documents");
         Analyser& analyser = held<Analyser>(self);
-        Texts texts(arguments[0]);
+        Texts texts(arguments[0], analyser.analysis.removes_escapes());
         std::int64_t threads = to_int(arguments[1]);
         bool release = texts.bytes() > much_text;
         std::optional<text::Encoding> encoding;
@@ -288,7 +299,7 @@ PyMethodDef functions[] = {
 
 Encoded encode_queries(PyObject* analysis, PyObject* texts) {
     Analyser& analyser = analyser_of(analysis);
-    Texts given(texts);
+    Texts given(texts, analyser.analysis.removes_escapes());
     text::Queries queries;
     {
         WithoutLock unlocked(given.bytes() > much_text);

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "text.hpp"
-#include "text_scan.hpp"
+#include "text_names.hpp"
 
 namespace fanrank::text {
 
@@ -63,20 +63,24 @@ public:
           chunks(slots(analysis.sizes_, bytes), multiplier_), terms_(slots(analysis.sizes_, bytes), multiplier_) {}
 
     void read(std::span<const std::string_view> texts, std::vector<std::uint32_t>& counts, Part& part) {
-        std::size_t bytes = block_.fill(texts.subspan(part.first, part.last - part.first));
-        if (room_ < bytes / 2 + 1) {
-            room_ = bytes / 2 + 1;
+        recipe_.names ? read_by(names_, texts, counts, part) : read_by(block_, texts, counts, part);
+    }
+
+    template <class Blocks>
+    void read_by(Blocks& block, std::span<const std::string_view> texts, std::vector<std::uint32_t>& counts, Part& part) {
+        std::size_t most = Blocks::most(block.fill(texts.subspan(part.first, part.last - part.first)));
+        if (room_ < most) {
+            room_ = most;
             codes_.reset(new std::int32_t[room_]);
         }
         const Table& spellings = *tables_.spellings;
         std::size_t text = part.first, end = texts[text].size(), size = 0, begin = 0;
-        block_.scan([&](std::size_t at, std::size_t length) {
+        block.scan(multiplier_, [&](std::size_t at, const Key& key) {
             while (at > end) {
                 counts[text] = static_cast<std::uint32_t>(size - begin);
                 begin = size;
                 end += 1 + texts[++text].size();
             }
-            Key key = padded_key(block_.bytes() + at, length, multiplier_);
             std::int32_t code = spellings.find(key);
             if (code == unknown) {
                 code = first_new - chunks.number(key);
@@ -136,6 +140,7 @@ private:
     Analysis::Tables tables_;
     std::uint64_t multiplier_;
     Block block_;
+    NameBlock names_;
     // The codes of one block, and room for so many.
     std::unique_ptr<std::int32_t[]> codes_;
     std::size_t room_ = 0;

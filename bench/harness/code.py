@@ -52,6 +52,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "recency": _HYBRID,
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
     "text": ("setup.py", "native/**/*", "engine/text/*.py"),
+    "traces": (*_SEARCH, "bench/traces.py"),
     "gpu": (*_SEARCH, "kernels/**/*"),
     # The constants that it counts by lie in these two files of the kernels.
     "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),
@@ -80,6 +81,7 @@ COMMANDS: Mapping[str, str] = {
     "recency": "python -m bench.recency",
     "cascade": "make cascade",
     "text": "python -m bench.text --json bench/results/text.jsonl",
+    "traces": "python -m bench.traces --json bench/results/traces.jsonl",
     "gpu": "python -m bench.gpu.run",
     "skipped": "python -m bench.gpu.skipped",
     "gpu_counted": "python -m bench.gpu.counted",

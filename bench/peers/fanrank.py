@@ -82,7 +82,7 @@ class Peer:
 
 
 class TextPeer:
-    """The default analyzer, which holds the same stop words and stemmer that the others are given."""
+    """The analyzer `nltk`, which holds the same stop words and stemmer that the others are given."""
 
     def __init__(self, stop: list[str]) -> None:
         self.stop = stop
@@ -91,7 +91,7 @@ class TextPeer:
         return version("fanrank")
 
     def build(self, texts: Iterable[str], folder: Path) -> None:
-        engine = fr.Engine.from_records(_records(texts), method="lucene", k1=K1, b=B, keep_texts=False)
+        engine = fr.Engine.from_records(_records(texts), analyzer="nltk", method="lucene", k1=K1, b=B, keep_texts=False)
         engine.flush()  # or due merges are not in what is saved
         engine.save(folder)
 

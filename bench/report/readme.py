@@ -131,10 +131,10 @@ def quality(recorded: Recorded) -> str:
 
     agentir, opsem = ("locomo", "agentir", "minimal"), ("locomo", "opsem", "opsem")
     told = (
-        f"`quality.jsonl`: SciFact nDCG@10 {score('ndcg@10', 'scifact', 'default', 'nltk')} and Recall@100 "
-        f"{score('recall@100', 'scifact', 'default', 'nltk')} with the default analyzer; LoCoMo Hit@1 "
+        f"`quality.jsonl`: SciFact nDCG@10 {score('ndcg@10', 'scifact', 'default', 'agent')} and Recall@100 "
+        f"{score('recall@100', 'scifact', 'default', 'agent')} with the default analyzer; LoCoMo Hit@1 "
         f"{score('hit@1', *agentir)} under `--preset agentir` ({asked(*agentir)}), {score('hit@1', *opsem)} under "
-        f"`--preset opsem` ({asked(*opsem)}), {score('hit@1', 'locomo', 'default', 'nltk')} with the defaults."
+        f"`--preset opsem` ({asked(*opsem)}), {score('hit@1', 'locomo', 'default', 'agent')} with the defaults."
     )
     found = studies(recorded)
     if "locomo" in found:

@@ -11,8 +11,10 @@ remembers the term of each raw token. Analysing a text then takes one dictionary
     nltk       the same                                                 NLTK's 179     Porter, NLTK's extensions
     lucene     UAX #29 words, ideographs and kana one by one, emoji     Lucene's 33    Porter, after possessive 's
     opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       50 (R10)       none
+    agent      words; names whole and in parts; pairs of ideographs     NLTK's 179     as nltk, wholes not
 
-Every analyzer keeps digits: E-47821 gives ``e`` and ``47821`` (the first four and `lucene`) or ``e-47821`` (`opsem`).
+Every analyzer keeps digits: E-47821 gives ``e`` and ``47821`` (the first four and `lucene`), ``e-47821`` (`opsem`), or
+both (`agent`, see `agent.py`).
 Two switches change the tokens. They are part of the name that an index stores:
 
 - ``nltk-numbers`` (`drop_numeric`) drops tokens that hold digits and no letter.
@@ -42,21 +44,26 @@ import numpy.typing as npt
 from ..errors import ParameterError
 from ..settings import compiled_loops
 from . import porter
+from .agent import JOINTS, agent_tokens
 from .stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 
 Tokenizer = Callable[[str], "list[str]"]
 Normalizer = Callable[[str], "str | None"]
 
-ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem")
+ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem", "agent")
 """Names that `get_analyzer` takes."""
 
-DEFAULT_ANALYZER = "nltk"
+DEFAULT_ANALYZER = "agent"
+"""The analyzer of a new engine. A directory and a saved index keep the one that they were made with."""
 
 MAX_LENGTH = 255
 """Characters of a token that count. `lucene` cuts a longer token into pieces, the other analyzers truncate it."""
 
 CACHE_LIMIT = 1 << 18
 """Raw tokens that an analyzer remembers (some 40 MB). At the next new token it forgets all of them."""
+
+_NAME = re.compile(r"([a-z]+)((?:\+compounds|-numbers)*)").fullmatch
+_REGISTERED: dict[str, Analyzer] = {}
 
 _BLOCK = 1 << 13  # ids collected in a list, which is faster to extend than an array while it fits into the cache
 
@@ -68,7 +75,7 @@ class Analyzer:
     """Turns text into terms. `get_analyzer` returns one. `engine/text/analyzers.py` describes them.
 
     Safe to share between threads. An analyzer is pickled as its name. One that `get_analyzer` does not know by name
-    cannot be unpickled.
+    cannot be unpickled; `register_analyzer` makes it known.
     """
 
     __slots__ = ("_terms", "name", "normalize", "tokenize")
@@ -143,26 +150,73 @@ class _TermCache(dict[str, str]):
 def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compounds: bool = False) -> Analyzer:
     """The analyzer of this name, always the same object. An `Analyzer` is returned as it is.
 
-    The name may also hold the switches, as ``+compounds`` and ``-numbers``. Raises `ParameterError`.
+    The name may also hold the switches, as ``+compounds`` and ``-numbers``, or be one that `register_analyzer` took.
+    Raises `ParameterError`.
     """
     if isinstance(analyzer, Analyzer):
         if not (drop_numeric or compounds):
             return analyzer
         analyzer = analyzer.name
-    parts = re.fullmatch(r"([a-z]+)((?:\+compounds|-numbers)*)", analyzer) if isinstance(analyzer, str) else None
+    parts = _NAME(analyzer) if isinstance(analyzer, str) else None
     if parts is None or parts[1] not in ANALYZERS:
+        if isinstance(analyzer, str) and analyzer in _REGISTERED and not (drop_numeric or compounds):
+            return _REGISTERED[analyzer]
         raise ParameterError(
-            f"no analyzer {analyzer!r}; there are: {', '.join(ANALYZERS)}, each with an optional '-numbers' to drop "
-            f"numbers, the first four with an optional '+compounds' to add joined compounds"
+            f"no analyzer {analyzer!r}; there are: {', '.join((*ANALYZERS, *_REGISTERED))}. The first seven take "
+            f"'-numbers' after the name, to drop numbers, and the first four '+compounds', to add joined compounds. "
+            f"Pass one of your own to fanrank.text.register_analyzer before you name it or open its records"
         )
     compounds = compounds or "+compounds" in parts[2]
-    if compounds and parts[1] in ("lucene", "opsem"):
+    if compounds and parts[1] in ("lucene", "opsem", "agent"):
         raise ParameterError(f"analyzer {parts[1]!r} has its own rule for compounds and takes no '+compounds'")
     return _build(parts[1], compounds, drop_numeric or "-numbers" in parts[2])
 
 
+def make_analyzer(
+    name: str,
+    *,
+    base: str = DEFAULT_ANALYZER,
+    stop_words: Iterable[str] = (),
+    stem: Callable[[str], str] | None = None,
+) -> Analyzer:
+    """An analyzer with the tokens of `base`, and the stop words and stemmer of another language.
+
+    `stem` takes a token, as `base` makes it, and gives its stem; None keeps the token. A stop word is given as it is
+    written, and counts where `base` makes one token of it. Wholes of `agent`, such as ``src/app.py``, are neither
+    stemmed nor stop words. The tokens are looked up one by one, in Python. Raises `ParameterError` for a `base` that
+    is no name of `ANALYZERS`.
+    """
+    if base not in ANALYZERS:
+        raise ParameterError(f"no analyzer {base!r} to build on; there are: {', '.join(ANALYZERS)}")
+    tokenize = _RECIPES[base][0]
+    stops = {tokens[0] for tokens in map(tokenize, stop_words) if len(tokens) == 1}
+
+    def normalize(token: str) -> str | None:
+        word = _word(token)
+        if base == "agent" and _is_whole(word):
+            return word
+        return None if word in stops else (word if stem is None else _word(stem(word))) or None
+
+    return Analyzer(name, tokenize, normalize)
+
+
+def register_analyzer(analyzer: Analyzer) -> Analyzer:
+    """Lets an analyzer of your own be found by its name, for this process. Returns it.
+
+    Directories and saved indexes keep the name alone, so register the same analyzer before they are opened again, and
+    give it another name whenever it changes. Raises `ParameterError` for a name that is taken.
+    """
+    name = analyzer.name
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
+        raise ParameterError(f"an analyzer's name is a letter, then letters, digits, '_', '.' and '-', not {name!r}")
+    parts = _NAME(name)
+    if (parts and parts[1] in ANALYZERS) or _REGISTERED.setdefault(name, analyzer) is not analyzer:
+        raise ParameterError(f"the name {name!r} is that of another analyzer; give yours another name")
+    return analyzer
+
+
 class WordRecipe(NamedTuple):
-    """The rules of an analyzer whose tokens are runs of letters and digits: what it does with each run."""
+    """The rules of an analyzer that the compiled loops know: what it does with each token."""
 
     base: str
     """The name without switches. It says how words are stemmed."""
@@ -171,7 +225,7 @@ class WordRecipe(NamedTuple):
 
 
 def word_recipe(analyzer: Analyzer) -> WordRecipe | None:
-    """The recipe of an analyzer of this module. None if it has compounds or other tokens, or is made by a caller."""
+    """The recipe of an analyzer of this module. None if the compiled loops lack its tokens, or if a caller made it."""
     base, *switches = re.split(r"(?=[+-])", analyzer.name)
     drop_numeric = "-numbers" in switches
     if base not in _STOP_WORDS or _build(base, False, drop_numeric) is not analyzer:
@@ -268,6 +322,14 @@ def _full_term(token: str) -> str | None:
 def _nltk_term(token: str) -> str | None:
     word = _word(token)
     return None if word in NLTK_ENGLISH else _stem(word, "nltk") or None
+
+
+def _agent_term(token: str) -> str | None:
+    return token[:MAX_LENGTH] if _is_whole(token) else _nltk_term(token)
+
+
+def _is_whole(token: str) -> bool:
+    return not token.isalnum() and any(joint in token for joint in JOINTS)
 
 
 def _stem(word: str, kind: str) -> str:
@@ -370,10 +432,12 @@ _RECIPES: dict[str, tuple[Tokenizer, Normalizer]] = {
     "nltk": (_words, _nltk_term),
     "lucene": (_lucene_tokens, _lucene_term),
     "opsem": (_opsem_tokens, _opsem_term),
+    "agent": (agent_tokens, _agent_term),
 }
 _STOP_WORDS: dict[str, frozenset[str]] = {
     "minimal": frozenset(),
     "stopword": LUCENE_ENGLISH,
     "full": LUCENE_ENGLISH,
     "nltk": NLTK_ENGLISH,
+    "agent": NLTK_ENGLISH,
 }

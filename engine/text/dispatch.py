@@ -12,7 +12,7 @@ from .analyzers import Analyzer, WordRecipe, word_recipe
 if TYPE_CHECKING:
     from ...native._compiled import Analysis
 
-_STEMS = {"minimal": "none", "stopword": "none", "full": "step_one", "nltk": "nltk"}
+_STEMS = {"minimal": "none", "stopword": "none", "full": "step_one", "nltk": "nltk", "agent": "nltk"}
 """By the base name of an analyzer, how the compiled loops stem for it."""
 
 
@@ -31,7 +31,7 @@ class TokenPath:
 def choose_token_path(analyzer: Analyzer) -> TokenPath:
     """The path for the texts of an analyzer on this machine."""
     if word_recipe(analyzer) is None:
-        return TokenPath("plain", f"{analyzer.name!r} does not take runs of letters and digits one by one")
+        return TokenPath("plain", f"the compiled loops do not know the tokens of {analyzer.name!r}")
     if compiled_loops() is not None:
         return TokenPath("compiled", native.reason)
     return TokenPath("plain", native.reason if native.compiled is None else f"{ENVIRONMENT_VARIABLE} is numpy")
@@ -46,7 +46,12 @@ def make_native(analyzer: Analyzer, **sizes: int) -> Analysis | None:
     if recipe is None or loops is None:
         return None
     analysis: Analysis = loops.Analysis(
-        analyzer, _STEMS[recipe.base], not recipe.drop_numeric, _lone_stop_words(analyzer, recipe), **sizes
+        analyzer,
+        _STEMS[recipe.base],
+        not recipe.drop_numeric,
+        _lone_stop_words(analyzer, recipe),
+        names=recipe.base == "agent",
+        **sizes,
     )
     return analysis
 

@@ -3,7 +3,7 @@
 from . import _public
 from .engine.index.bm25 import METHODS
 from .engine.index.profiles import DEFAULT_PROFILE, PROFILES, Profile
-from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer
+from .engine.text.analyzers import ANALYZERS, Analyzer, get_analyzer, make_analyzer, register_analyzer
 
 __all__ = [
     "ANALYZERS",
@@ -13,6 +13,8 @@ __all__ = [
     "Analyzer",
     "Profile",
     "get_analyzer",
+    "make_analyzer",
+    "register_analyzer",
 ]
 
 _public.publish(__name__)

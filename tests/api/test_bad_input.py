@@ -273,8 +273,8 @@ def test_a_million_identical_documents() -> None:
 
 
 def test_empty_documents_and_strange_texts() -> None:
-    nothing = ["", " \t\n", "!!!", "\0", "\u200b", "🙂"]
-    words = ["\x1b[31mred", "naïve", "Ωmega", "4711", "日本"]
+    nothing = ["", " \t\n", "!!!", "\0", "\u200b", "—"]
+    words = ["\x1b[31mred", "🙂", "naïve", "Ωmega", "4711", "日本"]
     made = fr.Engine.from_records([fr.Record(str(n), text) for n, text in enumerate([*nothing, *words])])
     hits = made.search([*nothing, *words], 20)
     assert hits.counts.tolist() == [0] * len(nothing) + [1] * len(words)

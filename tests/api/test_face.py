@@ -54,7 +54,7 @@ THEMES = {
         "Dense Feedback Fused Fusion Graph Hinted Interaction Learned Lexical MinMax Optimizer PageRank RM3 RRF "
         "Reranker ScoreRRF Temporal ZScore feedback_of"
     ),
-    "text": "ANALYZERS DEFAULT_PROFILE METHODS PROFILES Analyzer Profile get_analyzer",
+    "text": "ANALYZERS DEFAULT_PROFILE METHODS PROFILES Analyzer Profile get_analyzer make_analyzer register_analyzer",
 }
 PUBLIC = {"fanrank": FACE.split(), **{f"fanrank.{theme}": names.split() for theme, names in THEMES.items()}}
 HOMES = [(module, name) for module, names in PUBLIC.items() for name in names]

@@ -94,7 +94,7 @@ def test_round_trip(saved: Path, verify: bool) -> None:
     assert stored(after) == stored(before)
     assert (len(after), after.namespaces) == (7, ("", "bob"))
     assert after.bm25 == before.bm25
-    assert after.analyzer.name == before.analyzer.name == "nltk"
+    assert after.analyzer.name == before.analyzer.name == "agent"
     for name in before.namespaces:
         held, loaded = before.index.memory.snapshots[name], after.index.memory.snapshots[name]
         assert held.statistics == loaded.statistics

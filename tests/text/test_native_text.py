@@ -30,20 +30,25 @@ if native.compiled is None:
     pytest.skip(native.reason, allow_module_level=True)
 
 DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
-COMPILED = ("minimal", "stopword", "full", "nltk", "nltk-numbers", "full-numbers")
+COMPILED = ("minimal", "stopword", "full", "nltk", "nltk-numbers", "full-numbers", "agent", "agent-numbers")
 # So small that a few words make every table grow, and a few texts take several blocks and threads.
 SMALL = {"slots": 2, "room": 1, "block": 9, "share": 1}
 
 PIECES = (
     "the The running Ponies İstanbul ΟΔΟΣ ς cafe\u0301 café 東京タワー ไทย 👍🏽 3.14 ٣٤ m² don’t a–b 0·05 ±3 x\u2028y "
     "\u2010 \u2027\u2028 aaaaaaa bbbbbbbb ccccccccc dddddddddddddddd eeeeeeeeeeeeeeeee 47821 naïvely ββed \x00 a\x00b "
-    "\ud800 c\udfffd \x1c \x85 \xa0 Kelvin Å the’s"
+    "\ud800 c\udfffd \x1c \x85 \xa0 Kelvin Å the’s "
+    "getHTTPHeader IDs 3PM snake_case __init__ E-47821 E‑47821 v1.2.3-rc.1 numpy-1.26.4 src/.env C:\\Users\\me a//b::c "
+    "ana+x@mail.example.com 0x840784d1 \x1b[1;31mred\x1b[0m \x1b[Kx\x1b]0;t\x07y "
+    "\x1b[ \x1b]u naïve_Café.py ＧｅｔＸ ﬁx ㎏"
 )
 WORDS = st.sampled_from(PIECES.split(" "))
 LONG = st.builds(
     lambda letter, size: letter * size, st.sampled_from("a1éZ東"), st.sampled_from([7, 8, 9, 16, 255, 256])
 )
-TEXTS = st.lists(WORDS | LONG | st.text(max_size=8), max_size=8).map(" ".join) | st.text(
+# What the rules on names tell apart.
+NAMES = st.text("aBs1_-+./\\@:\x1b[mKv é", max_size=24)
+TEXTS = st.lists(NAMES | WORDS | LONG | st.text(max_size=8), max_size=8).map(" ".join) | st.text(
     st.characters(codec=None, exclude_categories=()), max_size=40
 )
 CALLS = st.lists(st.lists(TEXTS, max_size=5), min_size=1, max_size=4)

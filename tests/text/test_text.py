@@ -63,9 +63,9 @@ def test_names_are_canonical_and_unknown_ones_are_named() -> None:
     mine = Analyzer("mine", str.split, lambda token: token or None)
     assert get_analyzer(mine) is mine
     for wrong in ("porter", "", "nltk ", "NLTK", "nltk+numbers", None, 3):
-        with pytest.raises(ParameterError, match="minimal, stopword, full, nltk, lucene, opsem"):
+        with pytest.raises(ParameterError, match="minimal, stopword, full, nltk, lucene, opsem, agent"):
             get_analyzer(wrong)  # type: ignore[arg-type]
-    for base in ("lucene", "opsem"):
+    for base in ("lucene", "opsem", "agent"):
         with pytest.raises(ParameterError, match="compounds"):
             get_analyzer(base, compounds=True)
 

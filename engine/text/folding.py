@@ -1,0 +1,43 @@
+"""Folds texts beyond ASCII, so that forms of a character that look alike or mean the same meet in one.
+
+In order: dashes and quotation marks, and signs such as (TM), become spaces; the compatibility forms of Unicode are
+replaced (NFKD: full width, ligatures, circled digits); accents, variation selectors and invisible format characters
+go; what is left is composed (NFC). Marks that are part of a script's letters stay: Indic vowels, kana voicing, Hangul.
+A few Latin letters have no decomposition and are replaced from a table. Case stays, because the parts of an identifier
+are found by it; `lower` folds it.
+
+The data is that of the running Python's `unicodedata`. Unicode never changes the normal form of a character once it
+is assigned, so two versions differ only in characters that the older one does not know.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Dashes and quotation marks U+2012 to U+2027 but not the hyphens U+2010 and U+2011; zero-width space; (C), (R), (SM),
+# TM. The compatibility forms of the last two are letters, and would grow onto the word before.
+_SPACES = dict.fromkeys((*range(0x2012, 0x2028), 0x200B, 0xA9, 0xAE, 0x2120, 0x2122), " ")
+_INSTEAD = {**_SPACES, **dict.fromkeys(map(ord, "\u2010\u2011\u2212"), "-")}
+_LETTERS = "æae ÆAE œoe ŒOE øo ØO łl ŁL đd ĐD ðd ÐD þth ÞTH ħh ĦH ıi ẞSS"
+_AFTER = {**_INSTEAD, **{ord(pair[0]): pair[1:] for pair in _LETTERS.split()}}
+
+# General accents, which mark letters of any script, and characters that show nothing. The joiner U+200D stays between
+# pictures, where it makes one of several.
+_DROPPED = re.compile(
+    "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f"
+    "\u00ad\u061c\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U0001f3fb-\U0001f3ff"
+    "\U000e0000-\U000e0fff]+"
+    "|(?<![\u2190-\u2bff\U0001f000-\U0001faff])\u200d+|\u200d+(?![\u2190-\u2bff\U0001f000-\U0001faff])"
+)
+
+
+def fold(text: str) -> str:
+    """The text without what does not tell words apart, in the case that it has."""
+    text = unicodedata.normalize("NFKD", text.translate(_INSTEAD))
+    return unicodedata.normalize("NFC", _DROPPED.sub("", text.translate(_AFTER)))
+
+
+def lower(text: str) -> str:
+    """A folded text in lower case. Every form of a letter has one: ς becomes σ, and ß becomes ss."""
+    return text.lower() if text.isascii() else unicodedata.normalize("NFC", text.casefold())

@@ -1,0 +1,201 @@
+"""The analyzer `agent`: names whole and in their parts, escapes, folding, pairs of ideographs; analyzers by name."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import fanrank as fr
+from fanrank.engine.text import agent, analyzers, folding
+from fanrank.engine.text.analyzers import get_analyzer
+from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
+
+NAMES = st.text("aBs1_-+./\\@:\x1b[mKv é東\xad", max_size=24)
+TEXTS = NAMES | st.text(st.characters(codec=None, exclude_categories=()), max_size=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        # Names of programs, in each way to join words.
+        ("load_user_order", "load_user_order load user order"),
+        ("__init__ _private ___", "__init__ init _private private"),
+        ("getHTTPHeader HTTPServer", "gethttpheader get http header httpserver http server"),
+        ("IDs getIDsFor URLs", "ids getidsfor get ids for urls"),
+        ("iPhone 3PM 4K E2E UTF8Decoder", "iphone i phone 3pm 4k e2e utf8decoder utf8 decoder"),
+        ("well-known e-mail", "wellknown well known email e mail"),
+        ("os.path.join tokio::sync", "os.path.join os path join tokio::sync tokio sync"),
+        # Paths and files: whole, each component, the base name, its stem and ending.
+        ("src/api/user_test.py", "src/api/user_test.py src api user_test.py user_test user test py"),
+        ("./a/b.c ../d /e/f", "a/b.c a b.c b c d e/f e f"),
+        ("C:\\Users\\me C:\\\\Users\\\\me", "c users/me users me c users/me users me"),
+        ("src/.env node_modules/@types/x", "src/.env src env node_modules/@types/x node_modules node modules types x"),
+        # Versions.
+        ("v1.2.3", "1.2.3 v1 v 1 2 3"),
+        ("1.2.3-rc.1", "1.2.3rc.1 1.2.3 1 2 3 rc.1 rc 1"),
+        ("numpy-1.26.4", "numpy1.26.4 numpy 1.26.4 1 26 4"),
+        # Codes, tickets, keys and addresses.
+        ("E-47821 E47821", "e47821 e 47821 e47821 e 47821"),
+        ("ERR_NO_KEY: [E0308]", "err_no_key err no key e0308 e 0308"),
+        ("0x840784d1 9e44bd2a", "0x840784d1 0x840784d1 9e44bd2a 9e44bd2a"),
+        (
+            "3f2504e0-4f89-11d3-9a0c-0305e82c3301",
+            "3f2504e04f8911d39a0c0305e82c3301 3f2504e0 3f2504e0 4f89 11d3 9a0c 0305e82c3301 0305e82c3301",
+        ),
+        (
+            "Ana.Lopez+x@mail.example.com.",
+            "ana.lopez+x@mail.example.com ana.lopez+x ana lopez+x lopez x mail.example.com mail example com",
+        ),
+        # What joins nothing.
+        ("end. Next, a - b a--b a... (c): d_ word.", "end next a b a b a c d_ d word"),
+        ("a:b 10:30 x=1 don't", "a b 10 30 x 1 don t"),
+        # Escapes of a terminal.
+        ("\x1b[1;31mred\x1b[0m get_\x1b[01;31m\x1b[Kuser\x1b[m\x1b[K_id", "red get_user_id get user id"),
+        ("a\x1b[5Cb \x1b]0;title\x07c \x1b(Bd \x1b[", "a b c d"),
+        ("a\x00b\x08c\x7fd", "a b c d"),
+        # Folding.
+        ("café CAFÉ cafe\u0301 naïve Straße ß", "cafe cafe cafe naive strasse ss"),
+        ("ＧｅｔＵｓｅｒ ﬁne ① ½ x² foo™bar®", "getuser get user fine 1 1 2 x2 x 2 foo bar"),
+        ("Ørsted Łódź İstanbul ΟΔΟΣ", "orsted lodz istanbul οδοσ"),
+        ("E‑47821 co\xadop a—b ‘c’", "e47821 e 47821 coop a b c"),
+        # Scripts that write no spaces, or particles; a sign that is alone; signs beside other letters.
+        ("日本語テスト 東 한국어", "日本 本語 語テ テス スト 東 한국 국어"),
+        ("か\u3099くせい ﾃﾞｰﾀ.csv", "がく くせ せい データ.csv デー ータ csv"),
+        ("東京Tower E47821番", "東京 tower e47821 e 47821 番"),
+        ("हिन्दी ไทย", "हिन्दी ไทย"),
+        # Pictures.
+        ("ok 👍🏽 👍 ❤️ ❤ 👩‍💻 🇩🇪🇫🇷 ⚠️!", "ok 👍 👍 ❤ ❤ 👩‍💻 🇩🇪 🇫🇷 ⚠"),
+    ],
+)
+def test_tokens(text: str, tokens: str) -> None:
+    assert agent.agent_tokens(text) == tokens.split(" ")
+
+
+def test_words_are_stemmed_and_stopped_and_wholes_are_not() -> None:
+    terms = get_analyzer("agent")("The deploys failed in get_users and to_do.notes, generally")
+    assert terms == ["deploy", "fail", "get_users", "get", "user", "to_do.notes", "to_do", "note", "gener"]
+    assert get_analyzer("agent-numbers")("3.14 4711 v2 E-47821") == ["v2", "v", "e47821", "e"]
+    plain = "Ana prefers tea, and meetings after ten; the 3 deploys weren't finished!"
+    assert get_analyzer("agent")(plain) == get_analyzer("nltk")(plain)
+
+
+@given(TEXTS, TEXTS)
+@example("a:\xad", ":b")
+def test_what_stands_apart_is_cut_apart(left: str, right: str) -> None:
+    for separator in (" ", "\n", ", ", "\u2014"):
+        assert agent.agent_tokens(left + separator + right) == agent.agent_tokens(left) + agent.agent_tokens(right) or (
+            "\x1b" in left  # the right side may end an escape
+        )
+
+
+@given(st.text(max_size=30))
+def test_forms_of_one_text_give_one_list(text: str) -> None:
+    tokens = agent.agent_tokens(text)
+    assert agent.agent_tokens(unicodedata.normalize("NFD", text)) == agent.agent_tokens(
+        unicodedata.normalize("NFC", text)
+    )
+    assert all(token == folding.lower(token) for token in tokens)
+    assert all(len(token) >= 1 for token in tokens)
+
+
+def test_every_character_has_one_fold() -> None:
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        if 0xD800 <= code < 0xE000:
+            continue
+        folded = folding.fold(character)
+        assert folding.fold(folded) == folded, hex(code)
+        assert not re.search("[\u0300-\u036f\ufe00-\ufe0f]", folded), hex(code)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=60))
+@example("aB-1.2 x/.y")
+def test_a_letter_beyond_ascii_changes_nothing_for_its_neighbours(text: str) -> None:
+    assert agent.agent_tokens(text + " é") == [*agent.agent_tokens(text), "e"] or "\x1b" in text
+
+
+def test_long_chunks_are_words_alone() -> None:
+    assert agent.agent_tokens("ab_cd." * 60) == ["ab", "cd"] * 60
+    assert agent.agent_tokens("aB" * 33) == ["ab" * 33]
+    assert len(agent.agent_tokens("aB" * 32)) == 1 + 33
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("_ASCII_CASE", re.compile(r"(?<=[a-z])(?=[A-Z])")),
+        ("_VERSION", re.compile(r"(?!)")),
+        ("_NUMBERED", lambda word: None),
+        ("SHORTEST_KEY", 9),
+        ("LONGEST_NAME", 63),
+        ("_SLASHES", re.compile("/")),
+        ("_ESCAPES", re.compile("\x1b\\[[0-9;]*m")),
+        ("_RAW_CHUNKS", lambda text: [text]),  # folds before it cuts, and brings two joints together
+    ],
+)
+def test_a_fault_in_a_rule_parts_the_two_paths(name: str, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled loops state the rules a second time, so a change of one alone is seen."""
+    texts = ["getHTTPHeader numpy-1.26.4 E47821 9e44bd2a c\\\\d", "aB" * 32, "\x1b[5Ca\x1b[Kb é a:\xad:b"]
+    analyzer = get_analyzer("agent")
+    indexer = TermIndexer(analyzer, Vocabulary())
+    if indexer.native is None:
+        pytest.skip("the compiled loops are not here")
+
+    def agree() -> bool:
+        agent._remembered.cache_clear()
+        terms, _ = indexer.encode_documents(texts)
+        return [indexer.vocabulary.strings[term] for term in terms] == [
+            term for text in texts for term in analyzer(text)
+        ]
+
+    assert agree()
+    with monkeypatch.context() as patch:
+        patch.setattr(agent, name, fault)
+        assert not agree()
+    assert agree()
+
+
+def german(word: str) -> str:
+    return re.sub("(en|e)$", "", word)
+
+
+def test_a_language_has_its_stop_words_and_stemmer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+    made = fr.text.make_analyzer("german", stop_words=["die", "für"], stem=german)
+    assert made("Die Katzen für src/katzen.py") == ["katz", "src/katzen.py", "src", "katzen.py", "katz", "py"]
+    with pytest.raises(fr.errors.ParameterError, match=r"nothing is known by the name 'german'.*register_analyzer"):
+        fr.Engine.open(tmp_path / "refused", analyzer=made)
+    assert fr.text.register_analyzer(made) is fr.text.register_analyzer(made) is get_analyzer("german") is made
+    with fr.Engine.open(tmp_path / "memory", analyzer="german") as memory:
+        memory.add([fr.Record("m", "Die Katzen")])
+    with fr.Engine.open(tmp_path / "memory") as memory:
+        assert memory.analyzer is made
+        assert [record for record, _ in memory.search(["Katze"])[0]] == ["m"]
+    # Another process, which registered nothing, is told what to do.
+    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+    with pytest.raises(fr.errors.ParameterError, match=r"no analyzer 'german'.*register_analyzer before"):
+        fr.Engine.open(tmp_path / "memory")
+
+
+def test_names_that_are_taken_or_unfit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+    fr.text.register_analyzer(fr.text.Analyzer("mine", str.split, str))
+    for name in ("mine", "nltk", "agent-numbers", "minimal+compounds", "", "a b", "é"):
+        with pytest.raises(fr.errors.ParameterError, match=r"another name|name is a letter"):
+            fr.text.register_analyzer(fr.text.Analyzer(name, str.split, str))
+    with pytest.raises(fr.errors.ParameterError, match="no analyzer 'mine' to build on"):
+        fr.text.make_analyzer("other", base="mine")
+
+
+def test_a_directory_keeps_the_analyzer_that_it_was_made_with(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path, analyzer="nltk") as memory:
+        memory.add([fr.Record("m", "a café")])
+    with fr.Engine.open(tmp_path) as memory:
+        assert (memory.analyzer.name, fr.Engine().analyzer.name) == ("nltk", "agent")
+        assert memory.search(["cafe", "café"], k=1).counts.tolist() == [0, 1]
