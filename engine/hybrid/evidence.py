@@ -180,6 +180,7 @@ class EvidenceCollector:
                     self.options,
                     Phases(timed=False),
                     learned=self.weights if isinstance(channel, Learned) else None,
+                    neighbours=channel.neighbours if isinstance(channel, Lexical) else None,
                 )
             self.lists[channel.name] = results
         return self.lists[channel.name]

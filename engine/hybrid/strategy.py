@@ -20,6 +20,7 @@ from ..locks import once
 from ..recall.conversation import PageRank
 from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
+from ..records.neighbours import Neighbours
 from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
 from ..vectors.index_options import Approximate
 from ..vectors.interaction import Interaction
@@ -40,9 +41,17 @@ CONVERSATION = "conversation"
 
 @dataclass(frozen=True)
 class Lexical:
-    """BM25 over the record's text fields."""
+    """BM25 over the record's text fields.
+
+    `neighbours` says what a record borrows from those before and after it in its session, for queries that do not say
+    so themselves; None: nothing.
+    """
 
     name: str = BM25
+    neighbours: Neighbours | None = None
+
+    def __post_init__(self) -> None:
+        _check_neighbours(self)
 
 
 @dataclass(frozen=True)
@@ -57,15 +66,20 @@ class Dense:
     """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``.
 
     `approximate` holds the options of mode ``hnsw``; None: the defaults. The mode is named after the graph on the CPU.
-    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`).
+    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`). `neighbours` is as in `Lexical`, for the modes
+    that are exact.
     """
 
     interaction: Interaction = field(default_factory=Interaction)
     mode: Mode = "exact"
     name: str = DENSE
     approximate: Approximate | None = None
+    neighbours: Neighbours | None = None
 
     def __post_init__(self) -> None:
+        _check_neighbours(self)
+        if self.neighbours is not None and self.mode == "hnsw":
+            raise ParameterError("a dense channel of mode 'hnsw' lists what its graph finds; neighbours need 'exact'")
         if not isinstance(self.interaction, Interaction):
             raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
         if self.mode not in MODES:
@@ -74,6 +88,11 @@ class Dense:
             raise ParameterError(f"a dense channel's approximate must be an Approximate, not {self.approximate!r}")
         if self.approximate is not None and self.mode != "hnsw":
             raise ParameterError(f"a dense channel of mode {self.mode!r} takes no approximate; use mode 'hnsw'")
+
+
+def _check_neighbours(channel: Lexical | Dense) -> None:
+    if channel.neighbours is not None and not isinstance(channel.neighbours, Neighbours):
+        raise ParameterError(f"a channel's neighbours must be a Neighbours, not {channel.neighbours!r}")
 
 
 # Sources: B020 to B026.
@@ -144,7 +163,7 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "temporal": Temporal,
     "conversation": Conversation,
 }
-_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank}
+_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank, "neighbours": Neighbours}
 
 
 # Sources: E012.
@@ -304,15 +323,23 @@ class Strategy:
 
 
 def _shown(channel: AnyChannel) -> str:
-    if not isinstance(channel, Dense):
+    if not isinstance(channel, (Dense, Lexical)):
         return channel.name
-    parts = [str(channel.interaction), "" if channel.mode == "exact" else channel.mode, str(channel.approximate or "")]
+    parts = [str(channel.neighbours or "")]
+    if isinstance(channel, Dense):
+        mode = "" if channel.mode == "exact" else channel.mode
+        parts = [str(channel.interaction), mode, str(channel.approximate or ""), *parts]
+    elif channel.neighbours is None:
+        return channel.name
     return f"{channel.name} ({', '.join(part for part in parts if part)})"
 
 
 def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:
     kind = next(kind for kind, channel_type in _KINDS.items() if isinstance(channel, channel_type))
-    return {"kind": kind, **asdict(channel)}
+    given = {"kind": kind, **asdict(channel)}
+    if isinstance(channel, (Lexical, Dense)) and channel.neighbours is not None:
+        given["neighbours"] = channel.neighbours.to_dict()
+    return given
 
 
 def _channel_of(value: Any) -> AnyChannel:

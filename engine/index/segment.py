@@ -215,10 +215,11 @@ class Segment:
     def cached(self) -> list[object]:
         """What was computed for this segment beside its own arrays, so far."""
         own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
-        return [*own, *list(self._masks.values()), *list(self._windows.values())]
+        made = [array for each in list(self.derived.values()) for array in getattr(each, "arrays", ())]
+        return [*own, *made, *list(self._masks.values()), *list(self._windows.values())]
 
     @once
-    def derived(self) -> dict[str, Any]:
+    def derived(self) -> dict[Any, Any]:
         """What other files work out for this segment once, by their names for it."""
         return {}
 

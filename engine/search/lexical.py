@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -20,6 +20,7 @@ from ..index.snapshot import Snapshot
 from ..plan.plan import Plan, plan_of
 from ..plan.requests import QuerySettings, Requests
 from ..records.hits import Hits
+from ..records.neighbours import STEPS, Neighbours
 from ..records.query import Query
 from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
@@ -60,8 +61,12 @@ def search_lists(
     phases: Phases,
     *,
     learned: Mapping[int, Mapping[str, float]] | None = None,
+    neighbours: Neighbours | None = None,
 ) -> RetrieverResults:
-    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row."""
+    """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row.
+
+    `neighbours` is for the rows whose queries do not say what records borrow. Learned weights are not borrowed.
+    """
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
     with phases("analyse"):
@@ -76,7 +81,8 @@ def search_lists(
             corpus: _corpus(corpus) if learned is None else (corpus[0].learned, None)
             for corpus in batch.rows_of
         }
-        plans = _make_plans(batch, {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}, depths, words)
+        snapshots = {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}
+        plans = _make_plans(batch, snapshots, depths, words, neighbours)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -92,6 +98,9 @@ def search_lists(
         for corpus, plan in plans.items():
             decayed = plan.rows[plan.rates > 0]
             scores[decayed] = quanta[decayed].view(np.float64) * unit
+            borrows = np.array([bool(each.lent) for each in plan.requests.settings], dtype=np.bool_)
+            if borrows.any():
+                scores[plan.rows[borrows[plan.requests.setting]]] *= 1.0 / STEPS
             numbers = corpora[corpus][1]
             if numbers is not None:
                 hits = documents[plan.rows]
@@ -108,12 +117,16 @@ def plan_batch(batch: Batch) -> Mapping[Corpus, Plan]:
 
 
 def _make_plans(
-    batch: Batch, snapshots: Mapping[Corpus, Snapshot], depths: Mapping[int, int], words: Words
+    batch: Batch,
+    snapshots: Mapping[Corpus, Snapshot],
+    depths: Mapping[int, int],
+    words: Words,
+    neighbours: Neighbours | None = None,
 ) -> dict[Corpus, Plan]:
     plans = {}
     first = 0
     for corpus, rows in batch.rows_of.items():
-        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)))
+        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)), neighbours)
         plans[corpus] = plan_of(snapshots[corpus], requests)
         first += len(rows)
     return plans
@@ -172,11 +185,18 @@ def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tupl
     return (terms, offsets) if known.all() else (terms[known], offsets_of(known)[offsets])
 
 
-def _make_requests(batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words) -> Requests:
+def _make_requests(
+    batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words, neighbours: Neighbours | None
+) -> Requests:
     """The requests of these rows, which are all of one corpus; a plan is made of them."""
-    shared = {id(distinct): distinct for distinct in (batch.asked[row].settings for row in rows)}
+    shared = {id(asked.settings): asked for asked in (batch.asked[row] for row in rows)}
     numbers = {identity: number for number, identity in enumerate(shared)}
-    settings = tuple(shared.values())
+    settings = tuple(
+        asked.settings
+        if neighbours is None or asked.query.neighbours is not None
+        else replace(asked.settings, lent=neighbours.steps)
+        for asked in shared.values()
+    )
     weighted = None
     if words.weights is not None:
         accepted = batch.asked[rows[0]].corpus[1]
