@@ -23,6 +23,7 @@ import numpy as np
 
 from ...native import compiled
 from .masks import CompiledFilter
+from .neighbours import links_of
 from .segment import TIME_BLOCK, Segment
 from .snapshot import Snapshot
 
@@ -44,6 +45,7 @@ WORD_SHARE = 64
 MASKS = 16
 
 _NAME = "native"
+_LINKS = "native links"
 
 
 def native_segment(segment: Segment) -> _compiled.Segment:
@@ -112,6 +114,20 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
         snapshot.largest_frequency,
     )
     return made
+
+
+def native_links(snapshot: Snapshot) -> _compiled.Links:
+    """The links of the snapshot's documents to their neighbours, as the compiled search reads them."""
+    assert compiled is not None
+    known: _compiled.Links | None = snapshot.derived.get(_LINKS)
+    if known is None:
+        links = links_of(snapshot)
+        parts = tuple(
+            (first, part.previous, part.following) for first, part in zip(links.firsts, links.parts, strict=True)
+        )
+        made = compiled.links(parts, links.earlier, links.later, *links.backwards)
+        known = snapshot.derived.setdefault(_LINKS, made)
+    return known
 
 
 def native_masks(snapshot: Snapshot, accepted: CompiledFilter) -> _compiled.Masks:
