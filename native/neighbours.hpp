@@ -64,94 +64,81 @@ struct Lending {
     }
 };
 
-// The own sums of one query's documents as far as they are known. A thread uses its memory again for each query.
-class OwnSums {
-public:
-    void prepare(std::int64_t documents) {
-        if (known_.size() < static_cast<std::size_t>(documents)) known_.resize(static_cast<std::size_t>(documents), -1);
-    }
-    // -1: it is not known.
-    std::int32_t of(std::int64_t document) const { return known_[static_cast<std::size_t>(document)]; }
-    void set(std::int64_t document, std::int32_t sum) {
-        if (of(document) < 0) touched_.push_back(document);
-        known_[static_cast<std::size_t>(document)] = sum;
-    }
-    void forget() {
-        for (const std::int64_t document : touched_) known_[static_cast<std::size_t>(document)] = -1;
-        touched_.clear();
-    }
+// The own sums of one query's documents, and the largest of each block of `BORROWING_BLOCK`. A thread uses its memory
+// again for each query.
+struct OwnSums {
+    std::vector<std::int32_t> sums, maxima;
+    std::vector<std::uint32_t> seen;  // [documents] the last query that summed the document up
+    std::uint32_t query = 0;
 
-private:
-    std::vector<std::int32_t> known_;
-    std::vector<std::int64_t> touched_;
+    void prepare(std::int64_t documents);
 };
 
-// The k best documents by sums in steps. The seeds are all documents whose own sums are `least` or more, and `own` has
-// them; `look_up` gives the own sum of any other. `accepted` says which documents may be hits, `reached` is a sum that k
-// of them have, or 0.
-template <class LookUp, class Accept>
-std::vector<Hit> best_borrowing(const Lending& lending, std::span<const std::int64_t> seeds, std::int64_t least,
-                                std::int64_t reached, std::int64_t k, OwnSums& own, LookUp&& look_up,
+// Seeds are looked for in blocks of so many documents.
+constexpr std::int64_t BORROWING_BLOCK = 64;
+
+// The k best documents by sums in steps, best first, from all own sums. `accepted` says which documents may be hits.
+//
+// A hit's sum is at most the whole weight times the largest own sum near it. So a document that k hits are better than
+// cannot be near a hit unless its own sum is a share of theirs: only what lies near other documents, the seeds, is
+// summed up. The blocks with the largest own sums come first, as they raise that share soonest.
+template <class Accept>
+std::vector<Hit> best_borrowing(const Lending& lending, std::int64_t documents, std::int64_t k, OwnSums& own,
                                 Accept&& accepted) {
     const Links& links = *lending.links;
-    const std::size_t window = lending.weights.size();
-    // Each document near a seed, once.
-    std::vector<std::int64_t> near;
-    near.reserve(seeds.size() * (2 * window + 1));
-    for (const std::int64_t seed : seeds) {
-        near.push_back(seed);
-        std::int64_t before = seed, after = seed;
-        for (std::size_t distance = 0; distance < window; ++distance) {
-            if (before >= 0) before = links.previous(before);
-            if (after >= 0) after = links.following(after);
-            if (before >= 0) near.push_back(before);
-            if (after >= 0) near.push_back(after);
-        }
-    }
-    std::sort(near.begin(), near.end());
-    near.erase(std::unique(near.begin(), near.end()), near.end());
-    // The sum of a document, in which an own sum that is not known counts as `unknown(document)`.
-    const auto sum_of = [&](std::int64_t document, auto&& unknown) {
-        const auto part = [&](std::int64_t other, std::int64_t weight) {
-            if (other < 0) return std::int64_t{0};
-            const std::int32_t sum = own.of(other);
-            return weight * (sum >= 0 ? sum : unknown(other));
-        };
-        std::int64_t total = part(document, STEPS), before = document, after = document;
+    const std::int64_t whole = lending.whole_weight();
+    const std::int32_t* sums = own.sums.data();
+    std::vector<Hit> hits;  // a heap whose front is the last of the hits, once there are k
+    std::int64_t least = 1;
+    const auto precedes = [](const Hit& one, const Hit& other) { return one.precedes(other); };
+    const auto take = [&](std::int64_t document) {
+        std::uint32_t& seen = own.seen[static_cast<std::size_t>(document)];
+        if (seen == own.query) return;
+        seen = own.query;
+        std::int64_t total = STEPS * sums[document], before = document, after = document;
         for (const std::int64_t weight : lending.weights) {
             if (before >= 0) before = links.previous(before);
             if (after >= 0) after = links.following(after);
-            total += part(before, weight) + part(after, weight);
+            if (before >= 0) total += weight * sums[before];
+            if (after >= 0) total += weight * sums[after];
         }
-        return total;
-    };
-    std::vector<Hit> bounds, hits;
-    for (const std::int64_t document : near) {
-        if (!accepted(document)) continue;
-        const std::int64_t bound = sum_of(document, [&](std::int64_t) { return least - 1; });
-        if (bound >= reached) bounds.push_back({bound, document});
-    }
-    const auto precedes = [](const Hit& one, const Hit& other) { return one.precedes(other); };
-    // The best bounds first: once k sums are above the next bound, the others need not be looked up.
-    std::sort(bounds.begin(), bounds.end(), precedes);
-    for (const Hit& candidate : bounds) {
+        const Hit found{total, document};
         const bool full = static_cast<std::int64_t>(hits.size()) == k;
-        if (full && candidate.key < hits.front().key) break;
-        const Hit found{sum_of(candidate.document,
-                               [&](std::int64_t other) {
-                                   const std::int32_t sum = look_up(other);
-                                   own.set(other, sum);
-                                   return static_cast<std::int64_t>(sum);
-                               }),
-                        candidate.document};
-        if (found.key <= 0 || (full && !found.precedes(hits.front()))) continue;
-        // A heap whose front is the last of the hits.
+        if (full && !found.precedes(hits.front())) return;
+        if (!accepted(document)) return;
         if (full) {
             std::pop_heap(hits.begin(), hits.end(), precedes);
             hits.pop_back();
         }
         hits.push_back(found);
         std::push_heap(hits.begin(), hits.end(), precedes);
+        if (static_cast<std::int64_t>(hits.size()) == k) least = (hits.front().key + whole - 1) / whole;
+    };
+    const auto read = [&](std::int64_t block) {
+        const std::int64_t stop = std::min((block + 1) * BORROWING_BLOCK, documents);
+        for (std::int64_t seed = block * BORROWING_BLOCK; seed < stop; ++seed) {
+            if (sums[seed] < least) continue;
+            take(seed);
+            std::int64_t before = seed, after = seed;
+            for (std::size_t distance = 0; distance < lending.weights.size(); ++distance) {
+                if (before >= 0) before = links.previous(before);
+                if (after >= 0) after = links.following(after);
+                if (before >= 0) take(before);
+                if (after >= 0) take(after);
+            }
+        }
+    };
+    const std::int64_t blocks = (documents + BORROWING_BLOCK - 1) / BORROWING_BLOCK;
+    std::int32_t first = 1;
+    if (k < blocks) {
+        std::vector<std::int32_t> ranked(own.maxima.begin(), own.maxima.begin() + blocks);
+        first = std::max(keep_best(ranked.data(), blocks, k), 1);
+    }
+    for (std::int64_t block = 0; block < blocks; ++block) {
+        if (own.maxima[block] >= first) read(block);
+    }
+    for (std::int64_t block = 0; block < blocks; ++block) {
+        if (own.maxima[block] < first && own.maxima[block] >= least) read(block);
     }
     std::sort(hits.begin(), hits.end(), precedes);
     return hits;

@@ -101,8 +101,7 @@ private:
     bool can_have_hits(std::size_t query) const { return !slots(query).empty() && k_of(query) > 0; }
 
     // Reads the query's documents in [low, high) of the snapshot.
-    // With `lends` every live document counts, whether or not it may be a hit.
-    void read(std::size_t query, std::int64_t low, std::int64_t high, Best& best, Counted& own, bool lends = false) {
+    void read(std::size_t query, std::int64_t low, std::int64_t high, Best& best, Counted& own) {
         const std::size_t count = snapshot.parts.size();
         const Decay& decay = setting(query).decay;
         const auto highest = static_cast<std::int64_t>(std::ceil(plan.highest[query]));
@@ -116,7 +115,7 @@ private:
                 break;
             }
             const BatchPart& batch_part = prepared(number);
-            Accepted accepted = lends ? accept(part, number, Setting{}) : batch_part.accepted[request.setting[query]];
+            Accepted accepted = batch_part.accepted[request.setting[query]];
             if (low > part.first || high < end) {
                 const std::int64_t before = accepted.high - accepted.low;
                 accepted.low = std::max(accepted.low, low - part.first);
@@ -128,104 +127,25 @@ private:
         }
     }
 
-    // Answers a query whose documents borrow from their neighbours.
-    //
-    // The k best own sums tell a sum in steps that k documents reach, with what these borrow. A hit's sum is at most the
-    // whole weight times the largest own sum near it, so a hit is near a *seed*: a document with a share of the reached
-    // sum. The seeds are found by the search itself, which skips whatever cannot be one, and what lies near them is
-    // looked up.
+    // Answers a query whose documents borrow from their neighbours: all lists are read.
     void borrow(std::size_t query) {
         if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
-        const Lending& lending = *request.lending;
-        const std::int64_t k = k_of(query), whole = lending.whole_weight();
-        const std::int64_t documents = snapshot.parts.back()->first + snapshot.parts.back()->segment.arrays.size;
-        Counted own;
-        Best best;
-        start(best, scratch, k, request.options);
-        read(query, 0, std::numeric_limits<std::int64_t>::max(), best, own);
+        const Part& last = *snapshot.parts.back();
+        const std::int64_t documents = last.first + last.segment.arrays.size;
         own_sums.prepare(documents);
-        struct Forget {
-            ~Forget() { own_sums.forget(); }
-        } forget;
-        std::int64_t reached = 0;
-        if (best.count >= k) {
-            keep_best(scratch.keys.data(), best.count, k);
-            reached = std::numeric_limits<std::int64_t>::max();
-            for (std::int64_t place = 0; place < k; ++place) {
-                reached = std::min(reached, sum_of(query, scratch.keys[place], own));
-            }
+        Counted own;
+        for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
+            sum(*snapshot.parts[number], prepared(number).lists, slots(query), request.options, own_sums, own);
         }
-        const std::int64_t least = std::max<std::int64_t>(1, (reached + whole - 1) / whole);
-        // Every document that is one, in no order and none cut.
-        start(best, scratch, k, request.options);
-        best.k = best.room = documents + 1;
-        best.threshold = least;
-        if (scratch.keys.size() < static_cast<std::size_t>(best.room)) scratch.keys.resize(best.room);
-        read(query, 0, std::numeric_limits<std::int64_t>::max(), best, own, true);
-        std::vector<std::int64_t> seeds;
-        seeds.reserve(static_cast<std::size_t>(best.count));
-        for (std::int64_t place = 0; place < best.count; ++place) {
-            seeds.push_back(document_of(scratch.keys[place]));
-            own_sums.set(seeds.back(), static_cast<std::int32_t>(score_of(scratch.keys[place])));
-        }
-        const auto hits = best_borrowing(
-            lending, seeds, least, reached, k, own_sums,
-            [&](std::int64_t document) { return look_up(query, document, own); },
-            [&](std::int64_t document) {
-                const std::size_t number = lending.links->part_number(document);
+        const auto hits =
+            best_borrowing(*request.lending, documents, k_of(query), own_sums, [&](std::int64_t document) {
+                const std::size_t number = request.lending->links->part_number(document);
                 const Accepted& accepted = prepared(number).accepted[request.setting[query]];
                 const std::int64_t position = document - snapshot.parts[number]->first;
                 return position >= accepted.low && position < accepted.high && accepted(position);
             });
         write(query, nullptr, hits.data(), static_cast<std::int64_t>(hits.size()));
         add(own);
-    }
-
-    // The sum in steps of a document, from its packed own sum.
-    std::int64_t sum_of(std::size_t query, std::int64_t packed, Counted& own) {
-        const Links& links = *request.lending->links;
-        std::int64_t total = STEPS * score_of(packed), before = document_of(packed), after = before;
-        for (const std::int64_t weight : request.lending->weights) {
-            if (before >= 0) before = links.previous(before);
-            if (after >= 0) after = links.following(after);
-            if (before >= 0) total += weight * look_up(query, before, own);
-            if (after >= 0) total += weight * look_up(query, after, own);
-        }
-        return total;
-    }
-
-    // The sum of contributions of one document.
-    std::int32_t look_up(std::size_t query, std::int64_t document, Counted& own) {
-        const std::size_t number = request.lending->links->part_number(document);
-        const BatchPart& batch_part = prepared(number);
-        const Part& part = *snapshot.parts[number];
-        const auto& arrays = part.segment.arrays;
-        const auto position = static_cast<std::int32_t>(document - part.first);
-        std::int32_t sum = 0;
-        for (const Slot& slot : slots(query)) {
-            const TermList& list = batch_part.lists[slot.term];
-            if (list.start == list.end) continue;
-            ++own.lookups;
-            if (list.row != nullptr) {
-                sum += list.row[position] * slot.weight;
-                continue;
-            }
-            const std::int32_t* found = arrays.documents.data() + list.start;
-            const std::int64_t length = list.end - list.start;
-            std::int64_t posting;
-            if (list.skip_table != nullptr) {
-                posting = list.skip_table->find(found, position);
-            } else {
-                posting = std::lower_bound(found, found + length, position) - found;
-                if (posting == length || found[posting] != position) posting = -1;
-            }
-            if (posting < 0) continue;
-            const std::int64_t place = list.start + posting;
-            const auto impact_class = arrays.wide_classes.empty() ? arrays.classes[place] : arrays.wide_classes[place];
-            const double contribution = list.idf * part.quanta[impact_class];
-            sum += std::max(static_cast<std::int32_t>(std::lrint(contribution)), 1) * slot.weight;
-        }
-        return sum;
     }
 
     // Answers a query on several threads. Each reads a stretch of documents; they share the threshold.
