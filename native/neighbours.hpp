@@ -36,6 +36,7 @@ struct Links {
         return position >= 0 ? part.first + position : joined(earlier, later, document);
     }
     std::size_t part_number(std::int64_t document) const {
+        if (parts.size() == 1) return 0;
         const auto after = std::upper_bound(parts.begin(), parts.end(), document,
                                             [](std::int64_t wanted, const Part& part) { return wanted < part.first; });
         // Of parts without documents, which begin where the next one does, the last one has this document.
@@ -91,20 +92,13 @@ std::vector<Hit> best_borrowing(const Lending& lending, std::int64_t documents, 
     std::vector<Hit> hits;  // a heap whose front is the last of the hits, once there are k
     std::int64_t least = 1;
     const auto precedes = [](const Hit& one, const Hit& other) { return one.precedes(other); };
-    const auto take = [&](std::int64_t document) {
-        std::uint32_t& seen = own.seen[static_cast<std::size_t>(document)];
-        if (seen == own.query) return;
-        seen = own.query;
-        std::int64_t total = STEPS * sums[document], before = document, after = document;
-        for (const std::int64_t weight : lending.weights) {
-            if (before >= 0) before = links.previous(before);
-            if (after >= 0) after = links.following(after);
-            if (before >= 0) total += weight * sums[before];
-            if (after >= 0) total += weight * sums[after];
-        }
+    const auto take = [&](std::int64_t document, std::int64_t total) {
         const Hit found{total, document};
         const bool full = static_cast<std::int64_t>(hits.size()) == k;
         if (full && !found.precedes(hits.front())) return;
+        std::uint32_t& seen = own.seen[static_cast<std::size_t>(document)];
+        if (seen == own.query) return;
+        seen = own.query;
         if (!accepted(document)) return;
         if (full) {
             std::pop_heap(hits.begin(), hits.end(), precedes);
@@ -114,18 +108,35 @@ std::vector<Hit> best_borrowing(const Lending& lending, std::int64_t documents, 
         std::push_heap(hits.begin(), hits.end(), precedes);
         if (static_cast<std::int64_t>(hits.size()) == k) least = (hits.front().key + whole - 1) / whole;
     };
+    // The documents up to two windows before and after a seed, and their sums: those of the windows are summed up by
+    // them. What is beyond the session's ends adds 0.
+    const std::int64_t window = static_cast<std::int64_t>(lending.weights.size());
+    std::vector<std::int64_t> near(static_cast<std::size_t>(4 * window + 1)), values(near.size());
+    const auto sum_near = [&](std::int64_t seed) {
+        std::int64_t before = seed, after = seed;
+        near[2 * window] = seed;
+        values[2 * window] = sums[seed];
+        for (std::int64_t distance = 1; distance <= 2 * window; ++distance) {
+            if (before >= 0) before = links.previous(before);
+            if (after >= 0) after = links.following(after);
+            near[2 * window - distance] = before;
+            near[2 * window + distance] = after;
+            values[2 * window - distance] = before >= 0 ? sums[before] : 0;
+            values[2 * window + distance] = after >= 0 ? sums[after] : 0;
+        }
+        for (std::int64_t place = window; place <= 3 * window; ++place) {
+            if (near[place] < 0) continue;
+            std::int64_t total = STEPS * values[place];
+            for (std::int64_t distance = 1; distance <= window; ++distance) {
+                total += lending.weights[distance - 1] * (values[place - distance] + values[place + distance]);
+            }
+            take(near[place], total);
+        }
+    };
     const auto read = [&](std::int64_t block) {
         const std::int64_t stop = std::min((block + 1) * BORROWING_BLOCK, documents);
         for (std::int64_t seed = block * BORROWING_BLOCK; seed < stop; ++seed) {
-            if (sums[seed] < least) continue;
-            take(seed);
-            std::int64_t before = seed, after = seed;
-            for (std::size_t distance = 0; distance < lending.weights.size(); ++distance) {
-                if (before >= 0) before = links.previous(before);
-                if (after >= 0) after = links.following(after);
-                if (before >= 0) take(before);
-                if (after >= 0) take(after);
-            }
+            if (sums[seed] >= least) sum_near(seed);
         }
     };
     const std::int64_t blocks = (documents + BORROWING_BLOCK - 1) / BORROWING_BLOCK;
