@@ -457,6 +457,7 @@ PyObject* search_terms(PyObject* self, PyObject* const* values, Py_ssize_t given
             lending.links = &checked_held<HeldLinks>(item(arguments[12], 0), links_type).links;
             lent = Array<const std::int64_t>(item(arguments[12], 1), "weights of neighbours");
             lending.weights = lent.span();
+            if (lent.size() > MAX_WINDOW) throw std::invalid_argument("a window of neighbours that is too large");
             check_links(*lending.links, snapshot, settings);
             request.lending = &lending;
         }
