@@ -20,7 +20,7 @@ from ..locks import once
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
-from ..search.events import mask_of
+from ..plan.passing import mask_of
 from ..search.explain import explainer_of
 from ..search.lexical import RetrieverResults, search_lists
 from ..search.options import SearchOptions

@@ -20,7 +20,7 @@ from ..records.explanation import Explanation
 from ..records.hits import Hits
 from ..timing import Phases
 from .batch import Batch
-from .events import mask_of
+from ..plan.passing import mask_of
 from .explain import position_of
 from .lexical import expand_duplicates
 from .shaping import Pages, Ranked, RecordsOf

@@ -98,3 +98,113 @@ def test_a_first_example() -> None:
     plain = dict(engine.search(["a"], 4)[0])
     near = dict(engine.search([fr.Query("a", neighbours=fr.Neighbours(2, [0.5, 0.25]))], 4)[0])
     assert near == {"r1": plain["r1"], "r0": plain["r1"] / 2, "r2": plain["r1"] / 2, "r3": plain["r1"] / 4}
+
+
+def test_what_is_filtered_out_lends_and_what_is_deleted_or_expired_does_not() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session="s", role=role) for n, (text, role) in enumerate(
+        [("b", "user"), ("a", "tool"), ("c", "user")]
+    )])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5), filter={"role": "user"})
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r0", "r2"]
+    # With statistics of the filtered records alone, the others are not there.
+    assert engine.search([replace(near, statistics="filtered")], 5)[0] == []
+    engine.delete(["r1"])
+    assert engine.search([near], 5)[0] == []
+    engine.add([fr.Record("r3", "a", session="s", expires=100.0, role="user")])
+    # What is gone stands between nobody: r2 and r3 are now next to each other, and r0 is next to r2.
+    alive = engine.search([replace(near, now=50.0)], 5)[0]
+    assert [name for name, _ in alive] == ["r3", "r2"]
+    assert engine.search([replace(near, now=200.0)], 5)[0] == []
+
+
+def test_an_update_is_a_new_arrival() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["a", "b", "c"])])
+    engine.update([fr.Record("r0", "a", session="s")])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r0", "r2"]
+
+
+def test_sessions_are_of_one_namespace_and_records_without_one_borrow_nothing() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("x0", "a", namespace="x", session="s"), fr.Record("y0", "b", namespace="y", session="s")])
+    engine.add([fr.Record("y1", "c", namespace="y", session="s"), fr.Record("y2", "a", namespace="y")])
+    near = fr.Query("a", namespaces=["x", "y"], neighbours=fr.Neighbours(2, 1))
+    assert [name for name, _ in engine.search([near], 9)[0]] == ["x0", "y2"]
+
+
+def test_an_explanation_shows_what_each_neighbour_lends() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    for n, text in enumerate(["a b", "a", "c", "b b a", "d"]):
+        engine.add([fr.Record(f"r{n}", text, session="s"), fr.Record(f"other{n}", "a", session="t")])
+    hits = engine.search([fr.Query("a b", neighbours=fr.Neighbours(2, [0.25, 0.125]))], 20)
+    for name, score in hits[0]:
+        found = hits.explain(0, name)
+        assert sum(term.score for term in found.terms) + sum(share.score for share in found.neighbours) == score
+        assert found.score == score
+    shares = hits.explain(0, "r2").neighbours
+    assert [(share.id, share.distance, share.weight) for share in shares] == [
+        ("r1", -1, 0.25), ("r3", 1, 0.25), ("r0", -2, 0.125), ("r4", 2, 0.125)
+    ]
+    assert "lent by r3, at +1: 0.25 of" in str(hits.explain(0, "r2"))
+
+
+def test_scores_that_fade_fade_as_a_whole() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("r0", "b", session="s", time=0.0), fr.Record("r1", "a", session="s", time=10.0)])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    whole = dict(engine.search([near], 5)[0])
+    for name in ("numpy", "native"):
+        if not next(status for status in backends.statuses() if status.name == name).usable:
+            continue
+        engine.backend = backends.choose(name)
+        faded = dict(engine.search([replace(near, half_life=10.0, now=10.0)], 5)[0])
+        assert faded == {"r1": whole["r1"], "r0": whole["r0"] / 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"window": -1}, "the window must lie in"),
+        ({"window": 9}, "the window must lie in"),
+        ({"window": 1.5}, "the window must be an integer"),
+        ({"window": True}, "the window must be an integer"),
+        ({"weight": 0}, "a weight must lie in"),
+        ({"weight": 1.1}, "a weight must lie in"),
+        ({"weight": float("nan")}, "a weight must lie in"),
+        ({"weight": "much"}, "a weight must be a number"),
+        ({"window": 2, "weight": [0.5]}, "1 weights for a window of 2"),
+        ({"width": 2}, "a mapping with 'window' and 'weight'"),
+        (3, "a mapping with 'window' and 'weight'"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: Any, said: str) -> None:
+    with pytest.raises(fr.errors.QueryError, match=said):
+        fr.Query("a", neighbours=given)
+
+
+def test_weights_are_whole_steps() -> None:
+    assert fr.Neighbours(2, 0.2).steps == (13, 13)
+    assert fr.Neighbours(2, 0.2) == fr.Neighbours(2, 13 / 64) == fr.Neighbours.of({"window": 2, "weight": 0.2})
+    assert fr.Neighbours(2, [0.5, 0.25]).steps == (32, 16)
+    assert fr.Neighbours(0).steps == ()
+
+
+def test_links_grow_with_the_memory_and_are_not_made_unasked() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    for n in range(6):
+        engine.add([fr.Record(f"r{n}-{m}", "a", session=f"s{m % 2}") for m in range(40)])
+    before = engine.stats()["cache_bytes"]
+    segments = engine.index.memory.state.snapshots[""].segments
+    assert all("neighbours" not in str(segment.derived.keys()) for segment in segments)
+    engine.search([fr.Query("b c", neighbours=fr.Neighbours())], 3)
+    engine.search([fr.Query("a", neighbours=fr.Neighbours())], 3)
+    made = {id(segment): segment.derived["neighbours", None] for segment in segments}
+    assert sum(own.previous.nbytes + own.following.nbytes for own in made.values()) == 8 * 240
+    assert engine.stats()["cache_bytes"] >= before + 8 * 240
+    engine.add([fr.Record("new", "a", session="s0")])
+    engine.search([fr.Query("a", neighbours=fr.Neighbours())], 3)
+    for segment in engine.index.memory.state.snapshots[""].segments:
+        if id(segment) in made:
+            assert segment.derived["neighbours", None] is made[id(segment)]
