@@ -104,7 +104,9 @@ class DeviceNeighbours:
         for start in range(0, len(queries), rows):
             chunk = queries[start : start + rows]
             own, matched = self._own_sums(plan, parts, chunk)
-            for lent in dict.fromkeys(plan.requests.settings[int(plan.requests.setting[query])].lent for query in chunk):
+            for lent in dict.fromkeys(
+                plan.requests.settings[int(plan.requests.setting[query])].lent for query in chunk
+            ):
                 members = [
                     place
                     for place, query in enumerate(chunk.tolist())

@@ -197,9 +197,7 @@ class WeightOracle:
         return _best({document: self._score(whole, document) for document in range(len(self.documents))}, k)
 
 
-def borrow(
-    scores: Sequence[int | None], sessions: Sequence[object], weights: Sequence[int]
-) -> list[int | None]:
+def borrow(scores: Sequence[int | None], sessions: Sequence[object], weights: Sequence[int]) -> list[int | None]:
     """Sums in 64ths of documents' `scores` and of those of their neighbours; None where nobody has a score.
 
     Neighbours of a document are those of its session (None: it has none) up to ``len(weights)`` places before and after

@@ -163,7 +163,12 @@ _KINDS: dict[str, type[AnyChannel]] = {
     "temporal": Temporal,
     "conversation": Conversation,
 }
-_NESTED: dict[str, type[Any]] = {"interaction": Interaction, "approximate": Approximate, "ranking": PageRank, "neighbours": Neighbours}
+_NESTED: dict[str, type[Any]] = {
+    "interaction": Interaction,
+    "approximate": Approximate,
+    "ranking": PageRank,
+    "neighbours": Neighbours,
+}
 
 
 # Sources: E012.

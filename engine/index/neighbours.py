@@ -118,7 +118,9 @@ class Links:
         return self._numbers([part.following for part in self.parts], self.earlier, self.later)
 
     def _numbers(self, parts: list[Positions], joined: Integers, to: Integers) -> Positions:
-        shifted = [np.where(part >= 0, part + np.int32(first), part) for part, first in zip(parts, self.firsts, strict=True)]
+        shifted = [
+            np.where(part >= 0, part + np.int32(first), part) for part, first in zip(parts, self.firsts, strict=True)
+        ]
         numbers = np.concatenate([np.zeros(0, dtype=np.int32), *shifted])
         numbers[joined] = to
         return numbers
@@ -147,9 +149,11 @@ def _join(snapshot: Snapshot) -> Links:
     )
     earlier, later = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     # A session of one namespace does not go on in another one.
-    borders = np.searchsorted(np.array(snapshot.firsts), np.array(snapshot.firsts_of)).tolist() if isinstance(
-        snapshot, Union
-    ) else [0]
+    borders = (
+        np.searchsorted(np.array(snapshot.firsts), np.array(snapshot.firsts_of)).tolist()
+        if isinstance(snapshot, Union)
+        else [0]
+    )
     starts = sorted({*borders, len(parts)})
     for start, stop in zip([0, *starts], starts, strict=False):
         for number in range(start + 1, stop):

@@ -67,9 +67,7 @@ def explain(
     )
 
 
-def _shares(
-    plan: Plan, row: int, place: Place, terms: list[str], fields: list[str]
-) -> tuple[NeighbourShare, ...]:
+def _shares(plan: Plan, row: int, place: Place, terms: list[str], fields: list[str]) -> tuple[NeighbourShare, ...]:
     """What the neighbours of the document at `place` lend it for the plan's query `row`."""
     snapshot, every = plan.snapshot, Requests.of([Request(0, (), 0)])
     lent = plan.requests.settings[int(plan.requests.setting[row])].lent
@@ -80,7 +78,9 @@ def _shares(
             continue
         number = int(np.searchsorted(np.array(snapshot.firsts), neighbour, side="right")) - 1
         part = segment_plan(snapshot, number, every, plan.terms)
-        own = [] if part is None else _contributions(plan, part, row, neighbour - snapshot.firsts[number], terms, fields)
+        own = (
+            [] if part is None else _contributions(plan, part, row, neighbour - snapshot.firsts[number], terms, fields)
+        )
         distance, after = column // 2 + 1, column % 2
         weight, quanta = lent[column // 2] / STEPS, sum(contribution.quanta for contribution in own)
         name = str(snapshot.ids_of(np.array([neighbour]))[0])

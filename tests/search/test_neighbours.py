@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import borders
-from support.answers import TERMS, document, made, oracle, parameters, queries, records
+from support.answers import document, made, oracle, parameters, queries, records
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
-from fanrank.engine.check.oracle import borrow
+from fanrank.engine.check.oracle import VectorOracle, borrow
 from fanrank.engine.index.bm25 import SCALE
 
 Ranking = list[tuple[int, float]]
@@ -92,6 +92,97 @@ def test_borrowed_scores_equal_the_oracle(
         assert got == [best(own, k, passing) for own in sums], way
 
 
+vector = st.lists(st.integers(-2, 2), min_size=3, max_size=3).filter(any)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, sessions, st.lists(vector, max_size=2)), max_size=30),
+    st.lists(vector, min_size=1, max_size=3),
+    st.integers(1, 20),
+    lent,
+    histories,
+)
+def test_borrowed_similarities_equal_the_oracle(
+    documents: list[tuple[list[str], str | None, list[list[int]]]],
+    asked: list[list[int]],
+    k: int,
+    weights: list[int],
+    history: int | None,
+) -> None:
+    names = [s for _, s, _ in documents]
+    wanted = [
+        replace(r, session=s, embedding=rows or None)
+        for r, (_, s, rows) in zip(records([t for t, _, _ in documents]), documents, strict=True)
+    ]
+    engine = made(wanted, history, encoder=fr.OwnVectors(3))
+    batch = [fr.Query(vector=own, neighbours=of(weights)) for own in asked]
+    rows = [[] if record.embedding is None else record.embedding.tolist() for record in wanted]
+    for mode in ("exact", "int8"):
+        plain = VectorOracle(rows, int8=mode == "int8")
+        expected = []
+        for query in batch:
+            own = [plain.score(query.vector[0].tolist(), number) for number in range(len(rows))]
+            sums = [near_sum(own, names, number, weights) for number in range(len(rows))]
+            found = [(number, total) for number, total in enumerate(sums) if total is not None]
+            expected.append(sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k])
+        strategy = fr.Strategy("dense", (fr.strategies.Dense(mode=mode),))
+        default = fr.Strategy("dense", (fr.strategies.Dense(mode=mode, neighbours=of(weights)),))
+        for name in ("numpy", "native"):
+            if next(status for status in backends.statuses() if status.name == name).usable:
+                engine.backend = backends.choose(name)
+                assert numbered(engine.search(batch, k, strategy=strategy)) == expected
+                assert numbered(engine.search(batch, k, strategy=strategy.deep())) == expected
+        unsaid = [replace(query, neighbours=None) for query in batch]
+        assert numbered(engine.search(unsaid, k, strategy=default)) == expected
+        none = [replace(query, neighbours=fr.Neighbours(0)) for query in batch]
+        assert list(engine.search(none, k, strategy=default)) == list(engine.search(unsaid, k, strategy=strategy))
+
+
+def near_sum(scores: list[float | None], names: list[str | None], document: int, weights: list[int]) -> float | None:
+    """A document's similarity and what it borrows, the nearest first, in the order of operations that is promised."""
+    total = scores[document]
+    members = [n for n, name in enumerate(names) if name == names[document] and name is not None]
+    if total is None or not members:
+        return total
+    place = members.index(document)
+    for distance, weight in enumerate(weights, 1):
+        both = [
+            scores[members[at]] or 0.0 if 0 <= at < len(members) else 0.0 for at in (place - distance, place + distance)
+        ]
+        total = total + (both[0] + both[1]) * (weight / 64)
+    return total + 0.0
+
+
+def test_a_strategy_sets_a_default_and_a_query_goes_before_it() -> None:
+    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(2))
+    texts = ["b", "a", "c", "a a"]
+    engine.add([fr.Record(f"r{n}", text, session="s", embedding=[1.0, n]) for n, text in enumerate(texts)])
+    near = fr.Neighbours(1, 0.5)
+    asked = [fr.Query("a", neighbours=near), fr.Query("a"), fr.Query("a", neighbours={"window": 0})]
+    channel = fr.Strategy("near", (fr.strategies.Lexical(neighbours=near),))
+    by_query, plain, _ = engine.search(asked, 9)
+    assert by_query != plain
+    assert list(engine.search(asked, 9, strategy=channel)) == [by_query, by_query, plain]
+    assert fr.Strategy.of(json.loads(json.dumps(channel.to_dict()))) == channel
+    assert "1 neighbours by 0.5" in str(channel)
+    fused = replace(fr.strategies.STRATEGIES["fused"], channels=(channel.channels[0], fr.strategies.Dense()))
+    found = engine.search([fr.Query("a", vector=[1, 1])], 9, strategy=fused).explain(0, "r1")
+    assert found.lexical is not None
+    assert found.lexical.score == dict(by_query)["r1"]
+    assert {share.id for share in found.lexical.neighbours} == {"r0", "r2"}
+
+
+def test_a_graph_of_vectors_lends_nothing_and_says_so() -> None:
+    with pytest.raises(fr.errors.ParameterError, match="'hnsw'"):
+        fr.strategies.Dense(mode="hnsw", neighbours=fr.Neighbours())
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    engine.add([fr.Record("r0", "a", session="s", embedding=[1.0, 0.0])])
+    strategy = fr.Strategy("graph", (fr.strategies.Dense(mode="hnsw"),))
+    with pytest.raises(fr.errors.QueryError, match="lists what a graph finds"):
+        engine.search([fr.Query(vector=[1, 0], neighbours=fr.Neighbours())], 3, strategy=strategy)
+
+
 def test_a_first_example() -> None:
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["b", "a", "c", "b"])])
@@ -102,9 +193,12 @@ def test_a_first_example() -> None:
 
 def test_what_is_filtered_out_lends_and_what_is_deleted_or_expired_does_not() -> None:
     engine = fr.Engine(analyzer="minimal")
-    engine.add([fr.Record(f"r{n}", text, session="s", role=role) for n, (text, role) in enumerate(
-        [("b", "user"), ("a", "tool"), ("c", "user")]
-    )])
+    engine.add(
+        [
+            fr.Record(f"r{n}", text, session="s", role=role)
+            for n, (text, role) in enumerate([("b", "user"), ("a", "tool"), ("c", "user")])
+        ]
+    )
     near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5), filter={"role": "user"})
     assert [name for name, _ in engine.search([near], 5)[0]] == ["r0", "r2"]
     # With statistics of the filtered records alone, the others are not there.
@@ -145,7 +239,10 @@ def test_an_explanation_shows_what_each_neighbour_lends() -> None:
         assert found.score == score
     shares = hits.explain(0, "r2").neighbours
     assert [(share.id, share.distance, share.weight) for share in shares] == [
-        ("r1", -1, 0.25), ("r3", 1, 0.25), ("r0", -2, 0.125), ("r4", 2, 0.125)
+        ("r1", -1, 0.25),
+        ("r3", 1, 0.25),
+        ("r0", -2, 0.125),
+        ("r4", 2, 0.125),
     ]
     assert "lent by r3, at +1: 0.25 of" in str(hits.explain(0, "r2"))
 
