@@ -224,7 +224,7 @@ class DeviceNeighbours:
 
 
 def _quanta_of(resident: Resident, where: torch.Tensor, lists: torch.Tensor) -> torch.Tensor:
-    """int64 [postings] the contributions of the postings at `where`, as `derive` made them or from their impact classes.
+    """int64 [postings] the contributions of the postings at `where`, derived or from their impact classes.
 
     `lists` [postings] are the positions of their lists.
     """

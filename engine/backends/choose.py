@@ -104,8 +104,8 @@ class Backend:
         out = self._borrowing(borrowing, batch, k, **options)
         if plain:
             rows = np.concatenate([plan.rows for plan in plain])
-            for own, other in zip(out, self.search(plain, batch, k, **options), strict=True):
-                own[rows] = other[rows]
+            scores, documents, counts = self.search(plain, batch, k, **options)
+            out[0][rows], out[1][rows], out[2][rows] = scores[rows], documents[rows], counts[rows]
         return out
 
     def serve(

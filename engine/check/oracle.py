@@ -208,9 +208,9 @@ def borrow(scores: Sequence[int | None], sessions: Sequence[object], weights: Se
         parts = [(64, scores[document])]
         members = [other for other, name in enumerate(sessions) if name == session] if session is not None else []
         for distance, weight in enumerate(weights, 1):
-            for place in (members.index(document) - distance, members.index(document) + distance) if members else ():
-                if 0 <= place < len(members):
-                    parts.append((weight, scores[members[place]]))
+            own = members.index(document) if members else 0
+            near = [place for place in (own - distance, own + distance) if 0 <= place < len(members)]
+            parts.extend((weight, scores[members[place]]) for place in near)
         present = [weight * score for weight, score in parts if score is not None]
         sums.append(sum(present) if present else None)
     return sums

@@ -17,17 +17,17 @@ from ..fuse.candidates import Candidates, Channel, Fused, best
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..locks import once
+from ..plan.passing import mask_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
-from ..plan.passing import mask_of
 from ..search.explain import explainer_of
 from ..search.lexical import RetrieverResults, search_lists
 from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
-from .neighbours import best_borrowing, group_rows, scores_borrowing
+from .neighbours import best_borrowing, rows_by_loan, scores_borrowing
 from .sources import Sources, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
@@ -213,7 +213,7 @@ class EvidenceCollector:
                     # Every document with a vector is listed, so there is nothing to search.
                     documents[rows, : len(group.embedded)] = group.embedded
                     continue
-                for lent, alike in group_rows(self.batch, channel, rows).items():
+                for lent, alike in rows_by_loan(self.batch, channel, rows).items():
                     row_depths = np.array([depths[row] for row in alike.tolist()])
                     depth = int(row_depths.max())
                     if lent:
@@ -243,7 +243,7 @@ class EvidenceCollector:
         mode: Mode = "int8" if channel.mode == "int8" else "exact"
         with self.phases("dense"):
             for group in self.groups:
-                for lent, rows in group_rows(self.batch, channel, group.rows[has[group.rows]]).items():
+                for lent, rows in rows_by_loan(self.batch, channel, group.rows[has[group.rows]]).items():
                     counts = offsets[rows + 1] - offsets[rows]
                     places = ranges(offsets[rows], counts)
                     if not len(places) or not group.stretches:

@@ -26,7 +26,7 @@ from .strategy import Dense
 PAIRS = 1 << 22
 
 
-def group_rows(batch: Batch, channel: Dense, rows: Integers) -> dict[tuple[int, ...], Integers]:
+def rows_by_loan(batch: Batch, channel: Dense, rows: Integers) -> dict[tuple[int, ...], Integers]:
     """These rows by what records lend each other for them (`Neighbours.steps`; empty: nothing).
 
     Raises `QueryError` where they lend and the channel's mode is not exact.
@@ -39,8 +39,8 @@ def group_rows(batch: Batch, channel: Dense, rows: Integers) -> dict[tuple[int, 
         groups.setdefault(() if neighbours is None else neighbours.steps, []).append(row)
     if channel.mode == "hnsw" and any(groups):
         raise QueryError(
-            f"channel {channel.name!r} lists what a graph finds, so records borrow nothing from their neighbours there; "
-            "use mode 'exact' or 'int8', or a query without neighbours"
+            f"channel {channel.name!r} lists what a graph finds, so records borrow nothing there; use mode 'exact' or "
+            "'int8', or a query without neighbours"
         )
     return {lent: np.array(members, dtype=np.int64) for lent, members in groups.items()}
 
@@ -54,7 +54,7 @@ def best_borrowing(
     depth: int,
     lent: Sequence[int],
 ) -> tuple[Floats, Integers]:
-    """(scores, documents) [B, depth]: the best of the `candidates` (ascending, each with a vector), padding -inf and -1.
+    """(scores, documents) [B, depth]: the best of the `candidates`, which ascend and have vectors; padding -inf and -1.
 
     Equal scores stand in the order of the documents.
     """

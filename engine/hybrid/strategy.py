@@ -66,8 +66,8 @@ class Dense:
     """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``.
 
     `approximate` holds the options of mode ``hnsw``; None: the defaults. The mode is named after the graph on the CPU.
-    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`). `neighbours` is as in `Lexical`, for the modes
-    that are exact.
+    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`). `neighbours` is as in `Lexical`, and not
+    for mode ``hnsw``.
     """
 
     interaction: Interaction = field(default_factory=Interaction)

@@ -126,7 +126,7 @@ class Links:
         return numbers
 
     def around(self, documents: Integers, window: int) -> Integers:
-        """[documents, 2 window] the neighbours of each document: one before, one after, two before, ...; -1 for none."""
+        """[documents, 2 window] the neighbours of each: one before, one after, two before, ...; -1 for none."""
         out = np.full((len(documents), 2 * window), NONE, dtype=np.int64)
         for side, links in enumerate((self.previous, self.following)):
             at = documents

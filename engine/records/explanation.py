@@ -67,7 +67,8 @@ class Explanation:
             for term in self.terms
         ]
         lines += [
-            f"  {share.score!r:>22}  lent by {share.id}, at {share.distance:+d}: {share.weight:g} of {share.quanta} quanta"
+            f"  {share.score!r:>22}  lent by {share.id}, at {share.distance:+d}: "
+            f"{share.weight:g} of {share.quanta} quanta"
             for share in self.neighbours
         ]
         if not self.matched:

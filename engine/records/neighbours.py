@@ -54,8 +54,12 @@ class Neighbours:
     @once
     def steps(self) -> tuple[int, ...]:
         """[window] the weight of each distance, in steps of 1/64."""
-        weights = self.weight if isinstance(self.weight, tuple) else (self.weight,) * self.window
-        return tuple([round(weight * STEPS) for weight in weights])
+        return tuple([round(weight * STEPS) for weight in self._weights(self.window)])
+
+    def _weights(self, repeated: int) -> tuple[float, ...]:
+        """The weight of each distance; one that is for all of them, so many times."""
+        given = self.weight
+        return tuple(given) if isinstance(given, Sequence) else (given,) * repeated
 
     @classmethod
     def of(cls, value: object) -> Neighbours:
@@ -74,8 +78,7 @@ class Neighbours:
         return {"window": self.window, "weight": list(self.weight) if isinstance(self.weight, tuple) else self.weight}
 
     def __str__(self) -> str:
-        weights = self.weight if isinstance(self.weight, tuple) else (self.weight,)
-        return f"{self.window} neighbours by {', '.join(f'{weight:g}' for weight in weights)}"
+        return f"{self.window} neighbours by {', '.join(f'{weight:g}' for weight in self._weights(1))}"
 
 
 def _checked(weight: object) -> float:

@@ -20,8 +20,8 @@ import fanrank as fr
 from fanrank.engine import errors as all_errors
 
 FACE = (
-    "BM25 Cascade Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record Relation Router SearchScope "
-    "SentenceEncoder Strategy col parse_when read_records"
+    "BM25 Cascade Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record Relation Router "
+    "SearchScope SentenceEncoder Strategy col parse_when read_records"
 )
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",
