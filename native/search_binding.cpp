@@ -1,4 +1,6 @@
-// Python's view of search.hpp: segments, snapshots, filter masks, and the search of a batch.
+// Python's view of search.hpp: segments, snapshots, filter masks, links of neighbours, and the search of a batch.
+//
+// Long because what one call gives to another (a snapshot with its segments, masks and links) is held and checked here.
 #include "python.hpp"
 
 #include <algorithm>
