@@ -18,7 +18,6 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings, Requests
 from ..engine.plan.verbs import COUNTED, Output, TextHits
 from ..engine.timing import Phases
-from . import neighbours
 from .search import MAX_THREADS, search_numpy
 
 if TYPE_CHECKING:
@@ -78,6 +77,8 @@ def search_neighbours(
     phases: Phases | None = None,
 ) -> Output:
     """As `neighbours.search_neighbours`, which also serves the rare plans, and those with a query that decays."""
+    from . import neighbours
+
     phases = phases or Phases()
     common = [plan for plan in plans if _is_common(plan) and not plan.rates.any()]
     rare = [plan for plan in plans if plan not in common]

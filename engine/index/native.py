@@ -23,7 +23,6 @@ import numpy as np
 
 from ...native import compiled
 from .masks import CompiledFilter
-from .neighbours import links_of
 from .segment import TIME_BLOCK, Segment
 from .snapshot import Snapshot
 
@@ -118,6 +117,8 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
 
 def native_links(snapshot: Snapshot) -> _compiled.Links:
     """The links of the snapshot's documents to their neighbours, as the compiled search reads them."""
+    from .neighbours import links_of
+
     assert compiled is not None
     known: _compiled.Links | None = snapshot.derived.get(_LINKS)
     if known is None:

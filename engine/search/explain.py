@@ -10,7 +10,6 @@ import numpy as np
 from ..errors import QueryError, UnknownIdError
 from ..index.bm25 import SCALE
 from ..index.masks import EVERYTHING
-from ..index.neighbours import links_of
 from ..index.snapshot import Place, Snapshot
 from ..plan.plan import Plan, SegmentPlan, decayed_total, segment_plan
 from ..plan.requests import Request, Requests
@@ -69,6 +68,8 @@ def explain(
 
 def _shares(plan: Plan, row: int, place: Place, terms: list[str], fields: list[str]) -> tuple[NeighbourShare, ...]:
     """What the neighbours of the document at `place` lend it for the plan's query `row`."""
+    from ..index.neighbours import links_of
+
     snapshot, every = plan.snapshot, Requests.of([Request(0, (), 0)])
     lent = plan.requests.settings[int(plan.requests.setting[row])].lent
     document = np.array([snapshot.firsts[place.segment] + place.position])
