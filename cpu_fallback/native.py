@@ -5,19 +5,23 @@ interpreter's lock.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..engine.index.bm25 import SCALE
 from ..engine.index.masks import EVERYTHING
-from ..engine.index.native import native_masks, native_snapshot
+from ..engine.index.native import native_links, native_masks, native_snapshot
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
-from ..engine.plan.requests import QuerySettings
+from ..engine.plan.requests import QuerySettings, Requests
 from ..engine.plan.verbs import COUNTED, Output, TextHits
 from ..engine.timing import Phases
 from .search import MAX_THREADS, search_numpy
+
+if TYPE_CHECKING:
+    from ..native import _compiled
 
 # Documents of a tile: 128 KiB of scores, a part of the second-level cache.
 TILE = 1 << 15
@@ -59,7 +63,35 @@ def search_native(
     with phases("score and select"):
         for plan in plans:
             if _is_common(plan) and k and batch:
-                _search(plan, out, threads, execution, phases)
+                _search(plan.snapshot, plan.requests, out, threads, execution, phases)
+    return out
+
+
+def search_neighbours(
+    plans: Sequence[Plan],
+    batch: int,
+    k: int,
+    *,
+    threads: int = 1,
+    execution: str = "auto",
+    phases: Phases | None = None,
+) -> Output:
+    """As `neighbours.search_neighbours`, which also serves the rare plans, and those with a query that decays."""
+    from . import neighbours
+
+    phases = phases or Phases()
+    common = [plan for plan in plans if _is_common(plan) and not plan.rates.any()]
+    rare = [plan for plan in plans if plan not in common]
+    out = neighbours.search_neighbours(rare, batch, k, threads=threads, execution=execution, phases=phases)
+    with phases("score and select"):
+        for plan in common if k and batch else ():
+            for lent in dict.fromkeys(setting.lent for setting in plan.requests.settings):
+                own = np.array([setting.lent == lent for setting in plan.requests.settings])[plan.requests.setting]
+                requests = plan.requests if own.all() else plan.requests.select(np.flatnonzero(own))
+                weights = np.array(lent, dtype=np.int64)
+                if plan.snapshot.segments:
+                    lending = native_links(plan.snapshot), weights
+                    _search(plan.snapshot, requests, out, threads, execution, phases, lending)
     return out
 
 
@@ -71,24 +103,32 @@ def _is_common(plan: Plan) -> bool:
     return weighted is None or bool(weighted.all()) or plan.snapshot.bm25.query_tf != "unique"
 
 
-def _search(plan: Plan, out: Output, threads: int, execution: str, phases: Phases) -> None:
-    requests = plan.requests
-    snapshot = native_snapshot(plan.snapshot)
-    assert snapshot is not None
+def _search(
+    snapshot: Snapshot,
+    requests: Requests,
+    out: Output,
+    threads: int,
+    execution: str,
+    phases: Phases,
+    lending: tuple[_compiled.Links, npt.NDArray[np.int64]] | None = None,
+) -> None:
+    compiled = native_snapshot(snapshot)
+    assert compiled is not None
     scores, documents, counts = out
-    counted = snapshot.search_terms(
+    counted = compiled.search_terms(
         requests.terms,
         requests.offsets,
         requests.weights,
         requests.rows,
         requests.k,
         requests.setting,
-        tuple(_setting(plan.snapshot, setting) for setting in requests.settings),
+        tuple(_setting(snapshot, setting) for setting in requests.settings),
         _options(execution),
         min(threads, MAX_THREADS),
         scores,
         documents,
         counts,
+        lending,
     )
     assert counted is not None
     for name, number in zip(COUNTED, counted, strict=False):

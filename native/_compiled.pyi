@@ -43,6 +43,7 @@ class Segment:
     def find(self, position: int, document: int, /) -> int: ...
 
 class Masks: ...
+class Links: ...
 
 class Snapshot:
     def search_texts(
@@ -74,12 +75,21 @@ class Snapshot:
         quanta: npt.NDArray[np.int64],
         documents: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
+        lending: tuple[Links, npt.NDArray[np.int64]] | None,
         /,
     ) -> Work | None: ...
     def bytes(self) -> int: ...
 
 def segment(*arrays: Any) -> Segment: ...
 def masks(arrays: tuple[npt.NDArray[np.bool_], ...], /) -> Masks: ...
+def links(
+    parts: tuple[tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32]], ...],
+    earlier: npt.NDArray[np.int64],
+    later: npt.NDArray[np.int64],
+    later_sorted: npt.NDArray[np.int64],
+    earlier_of: npt.NDArray[np.int64],
+    /,
+) -> Links: ...
 def snapshot(*values: Any) -> Snapshot: ...
 
 # text_binding.cpp

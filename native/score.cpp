@@ -7,15 +7,47 @@ namespace fanrank::search {
 using Score = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Accepted&, const Decay&,
                    const ScoreOptions&, Best&, Scratch&, Counted&);
 
+using Sum = void(const Part&, std::span<const TermList>, std::span<const Slot>, const ScoreOptions&, OwnSums&, Counted&);
+
 namespace generic {
 Score score;
+Sum sum;
 }
 
 #ifdef FANRANK_AVX2
 namespace avx2 {
 Score score;
+Sum sum;
 }
 #endif
+
+namespace {
+
+bool has_avx2() {
+#ifdef FANRANK_AVX2
+    // All that score_avx2.cpp is compiled for.
+    static const bool found =
+        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
+    return found;
+#else
+    return false;
+#endif
+}
+
+}  // namespace
+
+void OwnSums::prepare(std::int64_t documents) {
+    const auto size = static_cast<std::size_t>(documents);
+    if (sums.size() < size) {
+        sums.resize(size);
+        maxima.resize(size / BORROWING_BLOCK + 1);
+        seen.resize(size, 0);
+    }
+    if (++query == 0) {
+        std::fill(seen.begin(), seen.end(), 0);
+        query = 1;
+    }
+}
 
 void Scratch::prepare(std::int64_t tile, std::int64_t room) {
     const std::size_t documents = static_cast<std::size_t>(tile), places = documents + 1;
@@ -41,14 +73,21 @@ void start(Best& best, Scratch& scratch, std::int64_t k, const ScoreOptions& opt
 void score(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Accepted& accepted,
            const Decay& decay, const ScoreOptions& options, Best& best, Scratch& scratch, Counted& counted) {
 #ifdef FANRANK_AVX2
-    // All that score_avx2.cpp is compiled for.
-    static const bool has_avx2 =
-        __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
-    static Score* const loops = has_avx2 ? avx2::score : generic::score;
+    static Score* const loops = has_avx2() ? avx2::score : generic::score;
 #else
     static Score* const loops = generic::score;
 #endif
     loops(part, lists, query, accepted, decay, options, best, scratch, counted);
+}
+
+void sum(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const ScoreOptions& options,
+         OwnSums& own, Counted& counted) {
+#ifdef FANRANK_AVX2
+    static Sum* const loops = has_avx2() ? avx2::sum : generic::sum;
+#else
+    static Sum* const loops = generic::sum;
+#endif
+    loops(part, lists, query, options, own, counted);
 }
 
 }  // namespace fanrank::search

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "decay.hpp"
+#include "neighbours.hpp"
 #include "quickselect.hpp"
 #include "snapshot.hpp"
 
@@ -107,5 +108,9 @@ void start(Best& best, Scratch& scratch, std::int64_t k, const ScoreOptions& opt
 // `scratch.keys` (packed), or in `scratch.hits` where scores fade.
 void score(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Accepted& accepted,
            const Decay& decay, const ScoreOptions& options, Best& best, Scratch& scratch, Counted& counted);
+
+// Sums up what one query's lists contribute to all live documents of one segment, into their places of `own`.
+void sum(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const ScoreOptions& options,
+         OwnSums& own, Counted& counted);
 
 }  // namespace fanrank::search

@@ -18,6 +18,7 @@
 
 namespace fanrank::search::avx2 {
 #include "score_loops.hpp"
+#include "sum_loops.hpp"
 }
 
 #ifdef __clang__

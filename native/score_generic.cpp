@@ -9,4 +9,5 @@
 
 namespace fanrank::search::generic {
 #include "score_loops.hpp"
+#include "sum_loops.hpp"
 }

@@ -13,6 +13,7 @@ namespace fanrank::search {
 namespace {
 
 thread_local Scratch scratch;
+thread_local OwnSums own_sums;
 
 // One part of the snapshot as the batch reads it.
 struct BatchPart {
@@ -62,6 +63,11 @@ public:
     }
 
     Counted run() {
+        if (request.lending != nullptr) {
+            run_tasks(static_cast<std::int64_t>(queries()), request.threads,
+                      [this](std::int64_t number) { borrow(static_cast<std::size_t>(number)); });
+            return counted;
+        }
         // A batch of few queries with long lists is shared out by documents, any other one by queries.
         const std::int64_t threads = std::max(request.threads, 1);
         const auto longest = std::max_element(postings.begin(), postings.end());
@@ -119,6 +125,27 @@ private:
             if (accepted.low >= accepted.high) continue;
             score(part, batch_part.lists, slots(query), accepted, decay, request.options, best, scratch, own);
         }
+    }
+
+    // Answers a query whose documents borrow from their neighbours: all lists are read.
+    void borrow(std::size_t query) {
+        if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
+        const Part& last = *snapshot.parts.back();
+        const std::int64_t documents = last.first + last.segment.arrays.size;
+        own_sums.prepare(documents);
+        Counted own;
+        for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
+            sum(*snapshot.parts[number], prepared(number).lists, slots(query), request.options, own_sums, own);
+        }
+        const auto hits =
+            best_borrowing(*request.lending, documents, k_of(query), own_sums, [&](std::int64_t document) {
+                const std::size_t number = request.lending->links->part_number(document);
+                const Accepted& accepted = prepared(number).accepted[request.setting[query]];
+                const std::int64_t position = document - snapshot.parts[number]->first;
+                return position >= accepted.low && position < accepted.high && accepted(position);
+            });
+        write(query, nullptr, hits.data(), static_cast<std::int64_t>(hits.size()));
+        add(own);
     }
 
     // Answers a query on several threads. Each reads a stretch of documents; they share the threshold.

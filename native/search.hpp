@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "neighbours.hpp"
 #include "score.hpp"
 #include "snapshot.hpp"
 
@@ -32,6 +33,7 @@ struct Request {
     std::span<const Setting> settings;
     ScoreOptions options;
     int threads = 1;
+    const Lending* lending = nullptr;  // null: nothing is borrowed. Else no setting decays, and sums are in steps
 };
 
 // Where the hits of query q go: row `rows[q]` of arrays [.., width]. Places beyond a query's hits are left as they are.

@@ -1,4 +1,6 @@
-// Python's view of search.hpp: segments, snapshots, filter masks, and the search of a batch.
+// Python's view of search.hpp: segments, snapshots, filter masks, links of neighbours, and the search of a batch.
+//
+// Long because what one call gives to another (a snapshot with its segments, masks and links) is held and checked here.
 #include "python.hpp"
 
 #include <algorithm>
@@ -21,6 +23,7 @@ using namespace fanrank::search;
 PyTypeObject* segment_type = nullptr;
 PyTypeObject* snapshot_type = nullptr;
 PyTypeObject* masks_type = nullptr;
+PyTypeObject* links_type = nullptr;
 
 // With at most so many postings to read, terms to plan and places to fill, a call keeps the interpreter's lock: it takes
 // less than 50 us, and taking the lock again may cost more where other threads wait for it.
@@ -49,6 +52,13 @@ struct HeldSnapshot {
     std::vector<Array<const std::int64_t>> deleted;
     Array<const std::int32_t> counts;
     Snapshot snapshot;
+};
+
+// The links of a snapshot with their arrays.
+struct HeldLinks {
+    std::vector<Array<const std::int32_t>> parts;
+    Array<const std::int64_t> earlier, later, later_sorted, earlier_of;
+    Links links;
 };
 
 PyObject* item(PyObject* tuple, Py_ssize_t index) {
@@ -135,6 +145,34 @@ PyObject* make_masks(PyObject*, PyObject* const* values, Py_ssize_t given) {
                 made->masks.of_part.push_back(span);
                 made->masks.passing.push_back(std::count_if(span.begin(), span.end(), [](auto one) { return one != 0; }));
             }
+            return made.release();
+        });
+    });
+}
+
+// links(parts, earlier, later, later_sorted, earlier_of): parts are (first, previous, following).
+PyObject* make_links(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 5, "links");
+        return wrap<HeldLinks>(links_type, [&] {
+            auto made = std::make_unique<HeldLinks>();
+            const std::int64_t count = size_of(arguments[0]);
+            for (std::int64_t number = 0; number < count; ++number) {
+                PyObject* part = item(arguments[0], number);
+                Links::Part own;
+                own.first = to_int(item(part, 0));
+                own.previous = made->parts.emplace_back(item(part, 1), "previous").span();
+                own.following = made->parts.emplace_back(item(part, 2), "following").span();
+                made->links.parts.push_back(own);
+            }
+            made->earlier = Array<const std::int64_t>(arguments[1], "earlier");
+            made->later = Array<const std::int64_t>(arguments[2], "later");
+            made->later_sorted = Array<const std::int64_t>(arguments[3], "later_sorted");
+            made->earlier_of = Array<const std::int64_t>(arguments[4], "earlier_of");
+            made->links.earlier = made->earlier.span();
+            made->links.later = made->later.span();
+            made->links.later_sorted = made->later_sorted.span();
+            made->links.earlier_of = made->earlier_of.span();
             return made.release();
         });
     });
@@ -366,12 +404,27 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
     });
 }
 
-// Snapshot.search_terms(terms, offsets, weights, rows, k, setting, settings, options, threads, quanta, documents, counts)
-// The queries' hits go to their rows of the arrays [batch, width]; other places are left as they are. Returns what
-// `report` does, or None where sums may leave int32: then nothing was answered.
+void check_links(const Links& links, const Snapshot& snapshot, std::span<const Setting> settings) {
+    bool fits = links.parts.size() == snapshot.parts.size() && !snapshot.parts.empty();
+    for (std::size_t number = 0; fits && number < links.parts.size(); ++number) {
+        const auto size = static_cast<std::size_t>(snapshot.parts[number]->segment.arrays.size);
+        const Links::Part& part = links.parts[number];
+        fits = part.first == snapshot.parts[number]->first && part.previous.size() == size && part.following.size() == size;
+    }
+    if (!fits) throw std::invalid_argument("links of another snapshot");
+    for (const Setting& setting : settings) {
+        if (setting.decay.rate > 0.0) throw std::invalid_argument("scores that fade are not borrowed here");
+    }
+}
+
+// Snapshot.search_terms(terms, offsets, weights, rows, k, setting, settings, options, threads, quanta, documents, counts,
+//                       lending)
+// The queries' hits go to their rows of the arrays [batch, width]; other places are left as they are. `lending` is None,
+// or (links, weights): then sums are in steps, and no setting may decay. Returns what `report` does, or None where sums
+// of quanta may leave int32: then nothing was answered.
 PyObject* search_terms(PyObject* self, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 12, "search_terms");
+        const Arguments arguments(values, given, 13, "search_terms");
         const Snapshot& snapshot = held<HeldSnapshot>(self).snapshot;
         const Array<const std::int32_t> terms(arguments[0], "terms");
         const Array<const std::int64_t> offsets(arguments[1], "offsets");
@@ -400,6 +453,16 @@ PyObject* search_terms(PyObject* self, PyObject* const* values, Py_ssize_t given
         request.settings = settings;
         request.options = options_of(arguments[7]);
         request.threads = static_cast<int>(to_int(arguments[8]));
+        Lending lending;
+        Array<const std::int64_t> lent;
+        if (arguments[12] != Py_None) {
+            lending.links = &checked_held<HeldLinks>(item(arguments[12], 0), links_type).links;
+            lent = Array<const std::int64_t>(item(arguments[12], 1), "weights of neighbours");
+            lending.weights = lent.span();
+            if (lent.size() > MAX_WINDOW) throw std::invalid_argument("a window of neighbours that is too large");
+            check_links(*lending.links, snapshot, settings);
+            request.lending = &lending;
+        }
         const Answer answer{.rows = rows.span(),
                             .width = static_cast<std::int64_t>(documents.size() / counts.size()),
                             .quanta = quanta.data(),
@@ -449,6 +512,7 @@ PyObject* find(PyObject* self, PyObject* const* values, Py_ssize_t given) {
 PyMethodDef functions[] = {
     method("segment", make_segment, "A segment as searches read it."),
     method("masks", make_masks, "Which documents of each part of a snapshot pass a filter."),
+    method("links", make_links, "The links of a snapshot's documents to their neighbours."),
     method("snapshot", make_snapshot, "A snapshot as searches read it."),
     {nullptr, nullptr, 0, nullptr},
 };
@@ -487,8 +551,10 @@ PyTypeObject* add_type(PyObject* module, const char* name, PyMethodDef* methods)
 int add_search(PyObject* module) {
     segment_type = add_type<HeldSegment>(module, "fanrank.native._compiled.Segment", segment_methods);
     masks_type = add_type<HeldMasks>(module, "fanrank.native._compiled.Masks", nullptr);
+    links_type = add_type<HeldLinks>(module, "fanrank.native._compiled.Links", nullptr);
     snapshot_type = add_type<HeldSnapshot>(module, "fanrank.native._compiled.Snapshot", snapshot_methods);
-    if (segment_type == nullptr || masks_type == nullptr || snapshot_type == nullptr) return -1;
+    const bool complete = segment_type != nullptr && masks_type != nullptr && links_type != nullptr;
+    if (!complete || snapshot_type == nullptr) return -1;
     return PyModule_AddFunctions(module, functions);
 }
 

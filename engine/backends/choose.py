@@ -8,13 +8,14 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import native
 from ..errors import BackendUnavailableError, DeviceMemoryError
 from ..locks import once
+from ..plan.borrowing import borrows, split
 from ..plan.device_options import FAMILY, DeviceOptions
 from ..plan.plan import Plan
 from ..plan.verbs import Output, Search, SearchTexts
@@ -82,17 +83,42 @@ class Backend:
         """
         return self._dense_verbs
 
+    @once
+    def _borrowing(self) -> Search:
+        if self.device is not None:
+            from ...kernels.neighbours import DeviceNeighbours
+
+            return DeviceNeighbours(self.device)
+        from ...cpu_fallback import native, neighbours
+
+        return native.search_neighbours if self.name == "native" else neighbours.search_neighbours
+
+    def answer(
+        self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
+    ) -> Output:
+        """As `search`, for any queries: those whose records borrow from their neighbours have a search of their own."""
+        options: dict[str, Any] = {"threads": threads, "execution": execution, "phases": phases}
+        if not borrows(plans):
+            return self.search(plans, batch, k, **options)
+        plain, borrowing = split(plans)
+        out = self._borrowing(borrowing, batch, k, **options)
+        if plain:
+            rows = np.concatenate([plan.rows for plan in plain])
+            scores, documents, counts = self.search(plain, batch, k, **options)
+            out[0][rows], out[1][rows], out[2][rows] = scores[rows], documents[rows], counts[rows]
+        return out
+
     def serve(
         self, plans: Sequence[Plan], batch: int, k: int, *, threads: int, execution: str, phases: Phases | None = None
     ) -> tuple[str, Output]:
         """The name of the backend that answered, and its answer."""
         if self.cpu is None or self.crossover is None:
-            return self.name, self.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
+            return self.name, self.answer(plans, batch, k, threads=threads, execution=execution, phases=phases)
         work = work_of(plans)
         chosen = self if self.crossover.choose(work) == self.name else self.cpu
         start = time.perf_counter()
         try:
-            out = chosen.search(plans, batch, k, threads=threads, execution=execution, phases=phases)
+            out = chosen.answer(plans, batch, k, threads=threads, execution=execution, phases=phases)
         except DeviceMemoryError as error:
             self.crossover.avoid(self.name, str(error))
             return self.cpu.serve(plans, batch, k, threads=threads, execution=execution, phases=phases)

@@ -197,6 +197,25 @@ class WeightOracle:
         return _best({document: self._score(whole, document) for document in range(len(self.documents))}, k)
 
 
+def borrow(scores: Sequence[int | None], sessions: Sequence[object], weights: Sequence[int]) -> list[int | None]:
+    """Sums in 64ths of documents' `scores` and of those of their neighbours; None where nobody has a score.
+
+    Neighbours of a document are those of its session (None: it has none) up to ``len(weights)`` places before and after
+    it. ``weights[o - 1]`` is the weight of those at distance o, in 64ths.
+    """
+    sums: list[int | None] = []
+    for document, session in enumerate(sessions):
+        parts = [(64, scores[document])]
+        members = [other for other, name in enumerate(sessions) if name == session] if session is not None else []
+        for distance, weight in enumerate(weights, 1):
+            own = members.index(document) if members else 0
+            near = [place for place in (own - distance, own + distance) if 0 <= place < len(members)]
+            parts.extend((weight, scores[members[place]]) for place in near)
+        present = [weight * score for weight, score in parts if score is not None]
+        sums.append(sum(present) if present else None)
+    return sums
+
+
 def reciprocal_ranks(lists: Sequence[Sequence[int]], k: int, constant: float = 60.0) -> list[tuple[int, float]]:
     """The k best documents by ``1 / (constant + rank)``, summed in order over the lists that have the document."""
     scores: dict[int, float] = {}

@@ -18,16 +18,17 @@ from ..fuse.decay import Decay
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
 from ..locks import once
+from ..plan.passing import mask_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..search.batch import Batch, namespaces_of
-from ..search.events import mask_of
 from ..search.explain import explainer_of
 from ..search.lexical import RetrieverResults, plan_batch, search_lists
 from ..search.options import SearchOptions
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
+from .neighbours import best_borrowing, rows_by_loan, scores_borrowing
 from .sources import Sources, has_texts, query_vectors, query_weights
 from .strategy import AnyChannel as AnyChannel
 from .strategy import Dense, Learned, Lexical, Strategy
@@ -198,6 +199,7 @@ class EvidenceCollector:
                         self.options,
                         Phases(timed=False),
                         learned=self.weights if isinstance(channel, Learned) else None,
+                        neighbours=channel.neighbours if isinstance(channel, Lexical) else None,
                     )
             self.lists[channel.name] = results
         return self.lists[channel.name]
@@ -231,23 +233,30 @@ class EvidenceCollector:
                 rows = group.rows[has[group.rows]]
                 if not len(rows) or not group.stretches:
                     continue
-                row_depths = np.array([depths[row] for row in rows.tolist()])
                 if self.strategy.depth is None:
                     # Every document with a vector is listed, so there is nothing to search.
                     documents[rows, : len(group.embedded)] = group.embedded
                     continue
-                best_scores, numbers, _ = verbs.best(
-                    vectors[rows],
-                    group.stretches,
-                    int(row_depths.max()),
-                    channel.interaction,
-                    channel.mode,
-                    threads=self.options.threads,
-                    approximate=channel.approximate,
-                )
-                beyond = np.arange(numbers.shape[1]) >= row_depths[:, None]
-                scores[rows, : numbers.shape[1]] = best_scores
-                documents[rows, : numbers.shape[1]] = np.where(beyond, -1, numbers)
+                for lent, alike in rows_by_loan(self.batch, channel, rows).items():
+                    row_depths = np.array([depths[row] for row in alike.tolist()])
+                    depth = int(row_depths.max())
+                    if lent:
+                        best_scores, numbers = best_borrowing(
+                            verbs, channel, vectors[alike], group.snapshot, group.embedded, depth, lent
+                        )
+                    else:
+                        best_scores, numbers, _ = verbs.best(
+                            vectors[alike],
+                            group.stretches,
+                            depth,
+                            channel.interaction,
+                            channel.mode,
+                            threads=self.options.threads,
+                            approximate=channel.approximate,
+                        )
+                    beyond = np.arange(numbers.shape[1]) >= row_depths[:, None]
+                    scores[alike, : numbers.shape[1]] = best_scores
+                    documents[alike, : numbers.shape[1]] = np.where(beyond, -1, numbers)
         return scores, documents
 
     def similarities(self, channel: Dense, vectors: Halves, offsets: Integers, documents: Integers) -> Floats:
@@ -258,14 +267,18 @@ class EvidenceCollector:
         mode: Mode = "int8" if channel.mode == "int8" else "exact"
         with self.phases("dense"):
             for group in self.groups:
-                rows = group.rows[has[group.rows]]
-                counts = offsets[rows + 1] - offsets[rows]
-                places = ranges(offsets[rows], counts)
-                if not len(places) or not group.stretches:
-                    continue
-                scores[places] = verbs.scores_of(
-                    vectors[rows], group.stretches, offsets_of(counts), documents[places], channel.interaction, mode
-                )
+                for lent, rows in rows_by_loan(self.batch, channel, group.rows[has[group.rows]]).items():
+                    counts = offsets[rows + 1] - offsets[rows]
+                    places = ranges(offsets[rows], counts)
+                    if not len(places) or not group.stretches:
+                        continue
+                    asked = vectors[rows], offsets_of(counts), documents[places]
+                    if lent:
+                        scores[places] = scores_borrowing(verbs, channel, group.snapshot, *asked, lent)
+                    else:
+                        scores[places] = verbs.scores_of(
+                            asked[0], group.stretches, *asked[1:], channel.interaction, mode
+                        )
         return scores
 
     def candidates(self, vectors: Halves | None = None) -> Candidates:

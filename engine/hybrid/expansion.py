@@ -27,13 +27,15 @@ def search_expanded(
 ) -> RetrieverResults:
     """As `search_lists` by BM25, for the queries as `feedback` makes them from the first hits.
 
-    Raises `QueryError` where nobody keeps the records, whose words are read.
+    Raises `QueryError` where nobody keeps the records, whose words are read, and for a query with neighbours.
     """
     if records is None:
         raise QueryError(
             "rm3 reads the words of the first hits, which this engine does not keep; use Engine.open(path), or an "
             "engine in memory without keep_texts=False"
         )
+    if any(batch.asked[row].settings.lent for row in batch.rows):
+        raise QueryError("rm3 does not let records borrow from their neighbours; ask a query for one of the two")
     rows, indexer, fields = batch.rows, batch.memory.indexer, list(batch.memory.bm25.fields)
     phases = Phases(timed=False)
     sizes = {row: min(feedback.documents, batch.asked[row].snapshot.size) for row in rows}

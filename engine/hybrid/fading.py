@@ -20,6 +20,7 @@ import numpy as np
 
 from ..arrays import Floats, Integers
 from ..backends.choose import Backend
+from ..errors import QueryError
 from ..fuse.age import HOUR
 from ..fuse.decay import Decay
 from ..index.bm25 import SCALE
@@ -45,8 +46,13 @@ def search_faded(
 ) -> RetrieverResults:
     """As `search_lists` by BM25: the ``depths[row]`` best documents of each row by `fusion`, with the scores before it.
 
-    Rows without `now`, for which the fusion raises, are not faded.
+    Rows without `now`, for which the fusion raises, are not faded. Raises `QueryError` for a query with neighbours.
     """
+    if any(batch.asked[row].settings.lent for row in batch.rows):
+        raise QueryError(
+            "this strategy fades what a record scores by itself; for neighbours give the query a half_life, and take "
+            "strategy 'bm25'"
+        )
     if not fusion.rate:
         return search_lists(batch, backend, depths, options, Phases(timed=False))
     width = max(depths.values(), default=0)

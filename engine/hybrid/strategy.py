@@ -21,6 +21,7 @@ from ..locks import once
 from ..recall.conversation import PageRank
 from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
+from ..records.neighbours import Neighbours
 from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
 from ..vectors.index_options import Approximate
 from ..vectors.interaction import Interaction
@@ -44,15 +45,21 @@ HINTS = "hints"
 class Lexical:
     """BM25 over the record's text fields.
 
-    With `rm3` the words of the first hits join the query, and it is searched again. That needs records' texts.
+    `neighbours` says what a record borrows from those before and after it in its session, for queries that do not say
+    so themselves; None: nothing. With `rm3` the words of the first hits join the query, and it is searched again. That
+    needs records' texts, and goes without neighbours.
     """
 
     name: str = BM25
+    neighbours: Neighbours | None = None
     rm3: RM3 | None = None
 
     def __post_init__(self) -> None:
+        _check_neighbours(self)
         if self.rm3 is not None and not isinstance(self.rm3, RM3):
             raise ParameterError(f"a lexical channel's rm3 must be an RM3, not {self.rm3!r}")
+        if self.rm3 is not None and self.neighbours is not None:
+            raise ParameterError("a lexical channel has rm3 or neighbours, not both")
 
 
 @dataclass(frozen=True)
@@ -67,15 +74,20 @@ class Dense:
     """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``.
 
     `approximate` holds the options of mode ``hnsw``; None: the defaults. The mode is named after the graph on the CPU.
-    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`).
+    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`). `neighbours` is as in `Lexical`, and not
+    for mode ``hnsw``.
     """
 
     interaction: Interaction = field(default_factory=Interaction)
     mode: Mode = "exact"
     name: str = DENSE
     approximate: Approximate | None = None
+    neighbours: Neighbours | None = None
 
     def __post_init__(self) -> None:
+        _check_neighbours(self)
+        if self.neighbours is not None and self.mode == "hnsw":
+            raise ParameterError("a dense channel of mode 'hnsw' lists what its graph finds; neighbours need 'exact'")
         if not isinstance(self.interaction, Interaction):
             raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
         if self.mode not in MODES:
@@ -84,6 +96,11 @@ class Dense:
             raise ParameterError(f"a dense channel's approximate must be an Approximate, not {self.approximate!r}")
         if self.approximate is not None and self.mode != "hnsw":
             raise ParameterError(f"a dense channel of mode {self.mode!r} takes no approximate; use mode 'hnsw'")
+
+
+def _check_neighbours(channel: Lexical | Dense) -> None:
+    if channel.neighbours is not None and not isinstance(channel.neighbours, Neighbours):
+        raise ParameterError(f"a channel's neighbours must be a Neighbours, not {channel.neighbours!r}")
 
 
 # Sources: B020 to B026.
@@ -174,6 +191,7 @@ _NESTED: dict[str, type[Any]] = {
     "approximate": Approximate,
     "ranking": PageRank,
     "rm3": RM3,
+    "neighbours": Neighbours,
 }
 
 
@@ -268,7 +286,7 @@ class Strategy:
     def fades(self) -> bool:
         """Whether it is BM25 alone times a decay in time. Its list is then the best by that product."""
         (first, *others) = self.channels
-        alone = not others and isinstance(first, Lexical) and first.rm3 is None
+        alone = not others and isinstance(first, Lexical) and first.rm3 is None and first.neighbours is None
         return alone and isinstance(self.fusion, Decay) and not self.complete and self.optimizer is None
 
     @once
@@ -352,17 +370,25 @@ class Strategy:
 
 
 def _shown(channel: AnyChannel) -> str:
-    if isinstance(channel, Lexical) and channel.rm3 is not None:
-        return f"{channel.name} ({channel.rm3})"
-    if not isinstance(channel, Dense):
+    if not isinstance(channel, (Dense, Lexical)):
         return channel.name
-    parts = [str(channel.interaction), "" if channel.mode == "exact" else channel.mode, str(channel.approximate or "")]
+    parts = [str(channel.neighbours or "")]
+    if isinstance(channel, Dense):
+        mode = "" if channel.mode == "exact" else channel.mode
+        parts = [str(channel.interaction), mode, str(channel.approximate or ""), *parts]
+    elif channel.rm3 is not None:
+        parts = [str(channel.rm3)]
+    elif channel.neighbours is None:
+        return channel.name
     return f"{channel.name} ({', '.join(part for part in parts if part)})"
 
 
 def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:
     kind = next(kind for kind, channel_type in _KINDS.items() if isinstance(channel, channel_type))
-    return {"kind": kind, **asdict(channel)}
+    given = {"kind": kind, **asdict(channel)}
+    if isinstance(channel, (Lexical, Dense)) and channel.neighbours is not None:
+        given["neighbours"] = channel.neighbours.to_dict()
+    return given
 
 
 def _channel_of(value: Any) -> AnyChannel:

@@ -44,6 +44,7 @@ WORD_SHARE = 64
 MASKS = 16
 
 _NAME = "native"
+_LINKS = "native links"
 
 
 def native_segment(segment: Segment) -> _compiled.Segment:
@@ -112,6 +113,22 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
         snapshot.largest_frequency,
     )
     return made
+
+
+def native_links(snapshot: Snapshot) -> _compiled.Links:
+    """The links of the snapshot's documents to their neighbours, as the compiled search reads them."""
+    from .neighbours import links_of
+
+    assert compiled is not None
+    known: _compiled.Links | None = snapshot.derived.get(_LINKS)
+    if known is None:
+        links = links_of(snapshot)
+        parts = tuple(
+            (first, part.previous, part.following) for first, part in zip(links.firsts, links.parts, strict=True)
+        )
+        made = compiled.links(parts, links.earlier, links.later, *links.backwards)
+        known = snapshot.derived.setdefault(_LINKS, made)
+    return known
 
 
 def native_masks(snapshot: Snapshot, accepted: CompiledFilter) -> _compiled.Masks:

@@ -216,7 +216,8 @@ class Segment:
         """What was computed for this segment beside its own arrays, so far."""
         own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
         orders = [each for order in list(self.time_orders.values()) for each in vars(order).values()]
-        return [*own, *list(self._masks.values()), *list(self._windows.values()), *orders]
+        made = [array for each in list(self.derived.values()) for array in getattr(each, "arrays", ())]
+        return [*own, *made, *list(self._masks.values()), *list(self._windows.values()), *orders]
 
     @once
     def time_orders(self) -> dict[Hashable, Any]:
@@ -224,7 +225,7 @@ class Segment:
         return {}
 
     @once
-    def derived(self) -> dict[str, Any]:
+    def derived(self) -> dict[Any, Any]:
         """What other files work out for this segment once, by their names for it."""
         return {}
 

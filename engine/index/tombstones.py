@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,15 @@ class Tombstones:
         alive = vars(self).get("alive")
         windows = sum(numbers.nbytes for numbers in list(self.windows.values()))
         nested = sum(inner.bytes + inner.cache_bytes for inner in list(self._nested.values()))
-        return windows + nested + (0 if alive is None else int(alive.nbytes))
+        derived = sum(int(array.nbytes) for made in list(self.derived.values()) for array in made.arrays)
+        return windows + nested + derived + (0 if alive is None else int(alive.nbytes))
+
+    @once
+    def derived(self) -> dict[Any, Any]:
+        """What other files work out for these tombstones once, by their names for it and the segment. Each has its
+        `arrays`.
+        """
+        return {}
 
     @once
     def windows(self) -> dict[float, npt.NDArray[np.int64]]:

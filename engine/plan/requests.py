@@ -10,7 +10,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Integers, offsets_of
+from ..arrays import Integers, offsets_of, ranges
 from ..errors import QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 
@@ -24,6 +24,7 @@ class QuerySettings:
     until: float = math.inf
     now: float = 0.0
     rate: float = 0.0  # `decay.rate_of(half_life)`; 0: no decay
+    lent: tuple[int, ...] = ()  # `Neighbours.steps`: what neighbours lend, by distance; empty: nothing
 
     @property
     def ranged(self) -> bool:
@@ -44,10 +45,11 @@ class Request:
     now: float = 0.0
     rate: float = 0.0
     weights: Sequence[int] | None = None
+    lent: tuple[int, ...] = ()
 
     @property
     def settings(self) -> QuerySettings:
-        return QuerySettings(self.filter, self.since, self.until, self.now, self.rate)
+        return QuerySettings(self.filter, self.since, self.until, self.now, self.rate, self.lent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,22 @@ class Requests:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def select(self, queries: Integers) -> Requests:
+        """These queries alone, in this order."""
+        counts = np.diff(self.offsets)[queries]
+        terms = ranges(self.offsets[queries], counts)
+        used, setting = np.unique(self.setting[queries], return_inverse=True)
+        return Requests(
+            rows=self.rows[queries],
+            k=self.k[queries],
+            terms=self.terms[terms],
+            offsets=offsets_of(counts),
+            settings=tuple(self.settings[number] for number in used.tolist()),
+            setting=setting.reshape(-1),
+            weights=None if self.weights is None else self.weights[terms],
+            weighted=None if self.weighted is None else self.weighted[queries],
+        )
 
     @classmethod
     def of(cls, requests: Sequence[Request]) -> Requests:

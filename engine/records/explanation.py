@@ -20,11 +20,22 @@ class TermContribution:
 
 
 @dataclass(frozen=True)
+class NeighbourShare:
+    """What one document lends to the score of another one of its session."""
+
+    id: str
+    distance: int  # below 0: it stands so many places before the document that borrows
+    weight: float
+    quanta: int  # its own, without what it borrows itself
+    score: float  # weight * quanta / 2**18
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The score of one document for one query.
 
-    Without decay, ``sum(term.score for term in terms) == score`` exactly. With decay, `engine/index/decay.py` computes
-    `score` from that sum; it is about `decay` times the sum.
+    Without decay, the scores of `terms` and of `neighbours` add up to `score` exactly. With decay,
+    `engine/index/decay.py` computes `score` from that sum; it is about `decay` times the sum.
     """
 
     query: int
@@ -34,9 +45,10 @@ class Explanation:
     passed: bool  # whether it passes the query's filter and time range; if not, it cannot be a hit
     score: float
     decay: float  # the factor for the document's age; 1 without decay
-    quanta: int
+    quanta: int  # of the document's own terms
     length: dict[str, int]  # field -> number of tokens that the analyzer kept
     terms: tuple[TermContribution, ...]
+    neighbours: tuple[NeighbourShare, ...] = ()  # the nearest first; empty where nothing is borrowed
 
     def at(self, query: int) -> Explanation:
         """The same explanation, for the query at this position."""
@@ -47,11 +59,17 @@ class Explanation:
 
     def __str__(self) -> str:
         faded = f" x {self.decay!r}" if self.decay != 1.0 else ""
-        lines = [f"{self.id}: {self.score!r} = {self.quanta} quanta{faded} / 2**18"]
+        borrowed = " and what neighbours lend" if self.neighbours else ""
+        lines = [f"{self.id}: {self.score!r} = {self.quanta} quanta{borrowed}{faded} / 2**18"]
         lines += [
             f"  {term.score!r:>22}  {term.term} x{term.multiplicity}  tf {term.frequencies}  "
             f"df {term.document_frequency}  idf {term.idf:.6f}"
             for term in self.terms
+        ]
+        lines += [
+            f"  {share.score!r:>22}  lent by {share.id}, at {share.distance:+d}: "
+            f"{share.weight:g} of {share.quanta} quanta"
+            for share in self.neighbours
         ]
         if not self.matched:
             lines.append("  holds no term of the query")

@@ -16,6 +16,7 @@ from ..moments import NO_TIME, MomentField, SpanField, to_seconds, to_span, zone
 from ..vectors.vectors import unit_rows
 from .checks import checked_weights, is_finite, shorten
 from .filters import Filter, parse_filter
+from .neighbours import Neighbours
 
 DEFAULT_K = 10
 
@@ -102,6 +103,12 @@ class Query:
     records that pass the filter, scope and time range, without ranking: newest first, of equal times the last written
     first, records without a time last. Of several namespaces, those of the name that sorts last count as written last.
     Its scores are the times, 0.0 for a record without one; its text is not read.
+
+    `neighbours` says what a record borrows from the records before and after it in its session, by BM25 and by vectors
+    (`Neighbours`, or a mapping with its fields). It takes the place of what the channels of the strategy say; a window
+    of 0 borrows nothing. None: as the channels say, and plain BM25 borrows nothing. A neighbour lends whether or not it
+    passes the query's filter, scope and time range itself. With `half_life` the whole sum fades with the age of the
+    record that borrows.
     """
 
     text: str = ""
@@ -132,6 +139,7 @@ class Query:
     min_score: float | None = None
     distinct: str | None = None
     newest: bool = False
+    neighbours: Neighbours | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -169,6 +177,8 @@ class Query:
         if self.statistics not in ("namespace", "filtered"):
             raise QueryError(f"a query's statistics must be 'namespace' or 'filtered', not {self.statistics!r}")
         object.__setattr__(self, "filter", parse_filter(self.filter))
+        if self.neighbours is not None:
+            object.__setattr__(self, "neighbours", Neighbours.of(self.neighbours))
         self._check_evidence()
 
     def _set_time(self, name: str, value: object) -> None:
@@ -209,7 +219,7 @@ class Query:
         if not isinstance(self.newest, bool):
             raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
         if self.newest:
-            for name in ("min_score", "strategy", "half_life"):
+            for name in ("min_score", "strategy", "half_life", "neighbours"):
                 if getattr(self, name) is not None:
                     raise QueryError(
                         f"a query for the newest records is not scored, so it has no {name!r}; limit it by 'since', "

@@ -11,6 +11,7 @@ QUERY_FIELDS = (
     "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
     "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
     "namespaces", "under", "strategy", "offset", "min_score", "distinct", "newest",
+    "neighbours",
 )  # fmt: skip
 # Each scope and its default number of hits (C008).
 SCOPES: dict[Any, int] = {"session": 3, "user": 2}

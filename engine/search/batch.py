@@ -21,6 +21,7 @@ from ..index.union import Union
 from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
+from ..records.neighbours import Neighbours
 from ..records.query import Query, check_k
 from ..storage.state import MemoryState
 
@@ -192,7 +193,7 @@ def prepare(
 
 SETTINGS = (
     *("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life"),
-    *("namespaces", "under"),
+    *("namespaces", "under", "neighbours"),
 )
 """The fields of a query that `decide` reads, and `now` where windows or a half-life are given or records expire."""
 
@@ -206,7 +207,7 @@ def _settings_key(query: Query, expiring: bool) -> object:
     return (settings, query.now) if timed else settings
 
 
-_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct")
+_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct", "neighbours")
 
 
 _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "scope")
@@ -274,7 +275,10 @@ def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], i
     accepted = _compile(memory, snapshot, query)
     apart = query.statistics == "filtered"
     corpus = snapshot, accepted if apart else EVERYTHING
-    return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate)
+    neighbours = query.neighbours
+    assert neighbours is None or isinstance(neighbours, Neighbours)
+    lent = () if neighbours is None else neighbours.steps
+    return k_of(query, k), corpus, QuerySettings(EVERYTHING if apart else accepted, since, until, now, rate, lent)
 
 
 def searched_snapshot(memory: MemoryState, query: Query, clock: float) -> Snapshot:

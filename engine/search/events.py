@@ -7,12 +7,10 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from ..index.masks import EVERYTHING, CompiledFilter
+from ..index.masks import CompiledFilter
 from ..index.snapshot import Place, Snapshot
 from ..index.time_order import documents_between
-from ..plan.plan import document_range
 from ..storage.state import MemoryState
 
 
@@ -26,22 +24,6 @@ def events(
     snapshot = memory.snapshot(namespace).at(time.time())
     documents, times = documents_between(snapshot, code, accepted, since, until)
     return list(zip(snapshot.ids_of(documents).tolist(), times.tolist(), strict=True))
-
-
-def mask_of(
-    snapshot: Snapshot, number: int, accepted: CompiledFilter, since: float, until: float
-) -> npt.NDArray[np.bool_]:
-    """[documents] which documents of a segment are live, pass the filter and have ``since <= time <= until``."""
-    segment = snapshot.segments[number]
-    masks = [mask for mask in (snapshot.alive(number),) if mask is not None]
-    if accepted is not EVERYTHING:
-        masks.append(segment.mask(accepted))
-    if since > -math.inf or until < math.inf:
-        low, high, inside = document_range(segment, since, until)
-        within = np.zeros(segment.size, dtype=np.bool_)
-        within[low:high] = True if inside is None else inside[low:high]
-        masks.append(within)
-    return np.logical_and.reduce(masks) if masks else np.ones(segment.size, dtype=np.bool_)
 
 
 def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now: float | None) -> list[int]:

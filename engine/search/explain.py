@@ -13,7 +13,8 @@ from ..index.masks import EVERYTHING
 from ..index.snapshot import Place, Snapshot
 from ..plan.plan import Plan, SegmentPlan, decayed_total, segment_plan
 from ..plan.requests import Request, Requests
-from ..records.explanation import Explanation, TermContribution
+from ..records.explanation import Explanation, NeighbourShare, TermContribution
+from ..records.neighbours import STEPS
 from ..storage.state import MemoryState
 from .batch import Batch, Corpus, PreparedQuery
 
@@ -42,9 +43,13 @@ def explain(
         contributions = _contributions(plan, part, row, place.position, terms, fields)
         total = sum(contribution.quanta for contribution in contributions)
     segment = None if place is None else plan.snapshot.segments[place.segment]
+    shares = () if place is None else _shares(plan, row, place, terms, fields)
+    if shares:
+        total = total * STEPS + sum([round(share.weight * STEPS) * share.quanta for share in shares])
     if place is not None and segment is not None:
         # Also where the segment holds no term of the plan: what it holds is up to the other queries of the batch.
         score, decay = decayed_total(plan, row, segment, place.position, total)
+        score = score / STEPS if shares else score
     lengths = [] if segment is None or place is None else segment.lengths[:, place.position].tolist()
     return Explanation(
         query=query,
@@ -54,10 +59,34 @@ def explain(
         passed=passed,
         score=score / SCALE,
         decay=decay,
-        quanta=total,
+        quanta=sum(contribution.quanta for contribution in contributions),
         length=dict(zip(fields, lengths, strict=False)),
         terms=tuple(sorted(contributions, key=lambda contribution: -contribution.quanta)),
+        neighbours=shares,
     )
+
+
+def _shares(plan: Plan, row: int, place: Place, terms: list[str], fields: list[str]) -> tuple[NeighbourShare, ...]:
+    """What the neighbours of the document at `place` lend it for the plan's query `row`."""
+    from ..index.neighbours import links_of
+
+    snapshot, every = plan.snapshot, Requests.of([Request(0, (), 0)])
+    lent = plan.requests.settings[int(plan.requests.setting[row])].lent
+    document = np.array([snapshot.firsts[place.segment] + place.position])
+    shares = []
+    for column, neighbour in enumerate(links_of(snapshot).around(document, len(lent))[0].tolist() if lent else ()):
+        if neighbour < 0:
+            continue
+        number = int(np.searchsorted(np.array(snapshot.firsts), neighbour, side="right")) - 1
+        part = segment_plan(snapshot, number, every, plan.terms)
+        own = (
+            [] if part is None else _contributions(plan, part, row, neighbour - snapshot.firsts[number], terms, fields)
+        )
+        distance, after = column // 2 + 1, column % 2
+        weight, quanta = lent[column // 2] / STEPS, sum(contribution.quanta for contribution in own)
+        name = str(snapshot.ids_of(np.array([neighbour]))[0])
+        shares.append(NeighbourShare(name, distance if after else -distance, weight, quanta, weight * quanta / SCALE))
+    return tuple(shares)
 
 
 def _contributions(

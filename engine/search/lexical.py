@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, repeat
 from operator import or_
@@ -22,6 +22,7 @@ from ..index.snapshot import Snapshot
 from ..plan.plan import Plan, plan_of
 from ..plan.requests import QuerySettings, Requests
 from ..records.hits import Hits
+from ..records.neighbours import STEPS, Neighbours
 from ..records.query import Query
 from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
@@ -64,10 +65,12 @@ def search_lists(
     learned: Mapping[int, Mapping[str, float]] | None = None,
     expanded: Mapping[int, Mapping[int, int]] | None = None,
     steps: int = 1,
+    neighbours: Neighbours | None = None,
 ) -> RetrieverResults:
     """The best ``depths[row]`` documents of each row, by BM25 or by the `learned` term weights of each row.
 
     `expanded` gives the terms of each row's BM25 in place of its words: how many `steps` of a weight of 1 each counts.
+    `neighbours` is for the rows whose queries do not say what records borrow. Learned weights are not borrowed.
     """
     memory, rows = batch.memory, batch.rows
     width = max(depths.values(), default=0)
@@ -86,7 +89,7 @@ def search_lists(
             for corpus in batch.rows_of
         }
         snapshots = {corpus: snapshot for corpus, (snapshot, _) in corpora.items()}
-        plans = _make_plans(batch, snapshots, depths, words, learned=learned is not None)
+        plans = _make_plans(batch, snapshots, depths, words, neighbours, learned=learned is not None)
     with phases("serve"):
         served, (quanta, documents, counts) = backend.serve(
             tuple(plans.values()),
@@ -101,6 +104,9 @@ def search_lists(
         for corpus, plan in plans.items():
             decayed = plan.rows[plan.rates > 0]
             scores[decayed] = quanta[decayed].view(np.float64) * units[decayed, None]
+            borrows = np.array([bool(each.lent) for each in plan.requests.settings], dtype=np.bool_)
+            if borrows.any():
+                scores[plan.rows[borrows[plan.requests.setting]]] *= 1.0 / STEPS
             numbers = corpora[corpus][1]
             if numbers is not None:
                 hits = documents[plan.rows]
@@ -121,13 +127,14 @@ def _make_plans(
     snapshots: Mapping[Corpus, Snapshot],
     depths: Mapping[int, int],
     words: Words,
+    neighbours: Neighbours | None = None,
     *,
     learned: bool = False,
 ) -> dict[Corpus, Plan]:
     plans = {}
     first = 0
     for corpus, rows in batch.rows_of.items():
-        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)), learned)
+        requests = _make_requests(batch, rows, depths, words.slice(first, first + len(rows)), neighbours, learned)
         plans[corpus] = plan_of(snapshots[corpus], requests)
         first += len(rows)
     return plans
@@ -215,12 +222,22 @@ def number_terms(lists: Sequence[Sequence[str]], vocabulary: Vocabulary) -> tupl
 
 
 def _make_requests(
-    batch: Batch, rows: Sequence[int], depths: Mapping[int, int], words: Words, learned: bool
+    batch: Batch,
+    rows: Sequence[int],
+    depths: Mapping[int, int],
+    words: Words,
+    neighbours: Neighbours | None,
+    learned: bool,
 ) -> Requests:
     """The requests of these rows, which are all of one corpus; a plan is made of them."""
-    shared = {id(distinct): distinct for distinct in (batch.asked[row].settings for row in rows)}
+    shared = {id(asked.settings): asked for asked in (batch.asked[row] for row in rows)}
     numbers = {identity: number for number, identity in enumerate(shared)}
-    settings = tuple(shared.values())
+    settings = tuple(
+        asked.settings
+        if neighbours is None or asked.query.neighbours is not None
+        else replace(asked.settings, lent=neighbours.steps)
+        for asked in shared.values()
+    )
     weighted = None if words.weights is None else np.ones(len(rows), dtype=np.bool_)
     if learned:
         accepted = batch.asked[rows[0]].corpus[1]

@@ -15,12 +15,12 @@ from ..errors import QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
+from ..plan.passing import mask_of
 from ..plan.plan import document_range
 from ..records.explanation import Explanation
 from ..records.hits import Hits
 from ..timing import Phases
 from .batch import Batch
-from .events import mask_of
 from .explain import position_of
 from .lexical import expand_duplicates
 from .shaping import Pages, Ranked, RecordsOf

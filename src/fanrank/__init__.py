@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from .engine.records.hit import Hit
     from .engine.records.hits import Hits
     from .engine.records.jsonl import read_records
+    from .engine.records.neighbours import Neighbours
     from .engine.records.query import Query, SearchScope
     from .engine.records.record import Record
     from .engine.route.cascade import Cascade
@@ -60,6 +61,7 @@ __all__ = [
     "FanrankError",
     "Hit",
     "Hits",
+    "Neighbours",
     "OwnVectors",
     "Query",
     "Record",
@@ -81,6 +83,7 @@ _HOMES = {
     "FanrankError": "engine.errors",
     "Hit": "engine.records.hit",
     "Hits": "engine.records.hits",
+    "Neighbours": "engine.records.neighbours",
     "OwnVectors": "engine.encoders.encoder",
     "Query": "engine.records.query",
     "Record": "engine.records.record",

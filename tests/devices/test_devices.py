@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -190,3 +191,15 @@ def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> No
         assert hits.documents.tobytes() == plain.documents.tobytes()
         assert hits.scores.tobytes() == plain.scores.tobytes()
         assert hits.counts.tobytes() == plain.counts.tobytes()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_records_borrow_is_the_same_on_devices(name: str) -> None:
+    rng = random.Random(5)
+    engine, asked = remembered(2, 180)
+    near = [fr.Neighbours(1, 0.2), fr.Neighbours(3, [0.5, 0.25, 1 / 64]), fr.Neighbours(0), None]
+    asked = [replace(query, neighbours=rng.choice(near)) for query in asked]
+    expected = serve_numpy(engine).search(asked, 7)
+    found = serve(engine, name).search(asked, 7)
+    for field in ("scores", "documents", "counts"):
+        assert getattr(found, field).tobytes() == getattr(expected, field).tobytes(), field

@@ -10,8 +10,44 @@ PRUNE = "tests/cpu_fallback/test_prune.py"
 NEWEST = "tests/cpu_fallback/test_newest.py"
 DENSE = "tests/vectors/test_dense.py"
 REDUCE = "tests/kernels/test_segment_reduce.py"
+NEIGHBOURS = "tests/search/test_neighbours.py"
 
 FAULTS = (
+    Fault(
+        "what lends must have nearly the k-th own sum",
+        "cpu_fallback/neighbours.py",
+        "// whole_weight(setting.lent))]",
+        "// (STEPS + 1))]",
+        f"{NEIGHBOURS}::test_borrowed_scores_equal_the_oracle",
+    ),
+    Fault(
+        "a document that does not pass lends nothing",
+        "cpu_fallback/neighbours.py",
+        "np.where(near >= 0, own[near], 0)",
+        "np.where((near >= 0) & (passing is None or passing[near]), own[near], 0)",
+        f"{NEIGHBOURS}::test_borrowed_scores_equal_the_oracle",
+    ),
+    Fault(
+        "links end at a deleted document",
+        "engine/index/neighbours.py",
+        "made[gone] = links[made[gone]]",
+        "made[gone] = NONE",
+        f"{NEIGHBOURS}::test_borrowed_scores_equal_the_oracle",
+    ),
+    Fault(
+        "a session ends with its segment",
+        "engine/index/neighbours.py",
+        "range(number - 1, start - 1, -1)",
+        "range(0)",
+        f"{NEIGHBOURS}::test_an_explanation_shows_what_each_neighbour_lends",
+    ),
+    Fault(
+        "sessions of two namespaces are one",
+        "engine/index/neighbours.py",
+        "starts = sorted({*borders, len(parts)})",
+        "starts = sorted({0, len(parts)})",
+        f"{NEIGHBOURS}::test_sessions_are_of_one_namespace_and_records_without_one_borrow_nothing",
+    ),
     Fault(
         "columns beyond the last whole group are not compared",
         "cpu_fallback/select.py",

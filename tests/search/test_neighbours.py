@@ -1,0 +1,310 @@
+"""Records that borrow from their neighbours: every way of asking equals sums in plain loops, with tolerance zero."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import borders
+from support.answers import document, made, oracle, parameters, queries, records
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.check.oracle import VectorOracle, borrow
+from fanrank.engine.index.bm25 import SCALE
+
+Ranking = list[tuple[int, float]]
+
+sessions = st.sampled_from(["s", "t", "u", None])
+lent = st.lists(st.sampled_from([1, 13, 16, 64]), min_size=1, max_size=3)
+histories = st.none() | st.integers(0, 1 << 16)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch)
+
+
+def of(weights: list[int]) -> fr.Neighbours:
+    return fr.Neighbours(len(weights), [weight / 64 for weight in weights])
+
+
+def best(sums: list[int | None], k: int, passing: list[bool] | None = None) -> Ranking:
+    found = [
+        (number, total / (64 * SCALE))
+        for number, total in enumerate(sums)
+        if total is not None and (passing is None or passing[number])
+    ]
+    return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
+
+
+def numbered(hits: fr.Hits) -> list[Ranking]:
+    return [[(int(name.removeprefix("r")), score) for name, score in row] for row in hits]
+
+
+def ways(engine: fr.Engine, batch: list[fr.Query], k: int) -> Any:
+    engine.index.memory.join()
+    for name in (status.name for status in backends.statuses() if status.usable and not status.by_name):
+        engine.backend = backends.choose(name)
+        for execution in ("exhaustive", "pruned", "auto"):
+            yield f"{name}, {execution}", numbered(engine.search(batch, k, execution=execution))
+        yield f"{name}, 3 threads", numbered(engine.search(batch, k, threads=3))
+        yield f"{name}, one by one", [row for one in batch for row in numbered(engine.search([one], k))]
+    yield "mixed", numbered(engine.search([one for own in batch for one in (own, "a1 b2")], k))[::2]
+    state = engine.index.memory.state
+    engine.index.memory.flush()
+    yield "merged", numbered(engine.search(batch, k))
+    engine.index.memory.state = replace(
+        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
+    )
+    yield "in few segments", numbered(engine.search(batch, k))
+    engine.index.memory.renumber(all_unused=True)
+    yield "renumbered", numbered(engine.search(batch, k))
+    engine.index.memory.state = state
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.lists(st.tuples(document, sessions), max_size=40), queries, st.integers(0, 45), lent, histories, parameters())
+def test_borrowed_scores_equal_the_oracle(
+    documents: list[tuple[list[str], str | None]],
+    batch: list[list[str]],
+    k: int,
+    weights: list[int],
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    texts, names = [t for t, _ in documents], [s for _, s in documents]
+    wanted = [
+        replace(record, session=name, role="user" if number % 3 else "tool")
+        for number, (record, name) in enumerate(zip(records(texts), names, strict=True))
+    ]
+    engine, plain = made(wanted, history, **options), oracle(texts, **options)
+    sums = [borrow([plain.score(q, d) for d in range(len(texts))], names, weights) for q in batch]
+    asked = [fr.Query(terms=tuple(q), neighbours=of(weights)) for q in batch]
+    expected = [best(own, k) for own in sums]
+    for way, got in ways(engine, asked, k):
+        assert got == expected, way
+    # A neighbour that does not pass the filter lends all the same.
+    passing = [number % 3 > 0 for number in range(len(names))]
+    filtered = [replace(q, filter={"role": "user"}) for q in asked]
+    for way, got in ways(engine, filtered, k):
+        assert got == [best(own, k, passing) for own in sums], way
+
+
+vector = st.lists(st.integers(-2, 2), min_size=3, max_size=3).filter(any)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, sessions, st.lists(vector, max_size=2)), max_size=30),
+    st.lists(vector, min_size=1, max_size=3),
+    st.integers(1, 20),
+    lent,
+    histories,
+)
+def test_borrowed_similarities_equal_the_oracle(
+    documents: list[tuple[list[str], str | None, list[list[int]]]],
+    asked: list[list[int]],
+    k: int,
+    weights: list[int],
+    history: int | None,
+) -> None:
+    names = [s for _, s, _ in documents]
+    wanted = [
+        replace(r, session=s, embedding=rows or None)
+        for r, (_, s, rows) in zip(records([t for t, _, _ in documents]), documents, strict=True)
+    ]
+    engine = made(wanted, history, encoder=fr.OwnVectors(3))
+    batch = [fr.Query(vector=own, neighbours=of(weights)) for own in asked]
+    rows = [[] if record.embedding is None else record.embedding.tolist() for record in wanted]
+    for mode in ("exact", "int8"):
+        plain = VectorOracle(rows, int8=mode == "int8")
+        expected = []
+        for query in batch:
+            own = [plain.score(query.vector[0].tolist(), number) for number in range(len(rows))]
+            sums = [near_sum(own, names, number, weights) for number in range(len(rows))]
+            found = [(number, total) for number, total in enumerate(sums) if total is not None]
+            expected.append(sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k])
+        strategy = fr.Strategy("dense", (fr.strategies.Dense(mode=mode),))
+        default = fr.Strategy("dense", (fr.strategies.Dense(mode=mode, neighbours=of(weights)),))
+        for name in ("numpy", "native"):
+            if next(status for status in backends.statuses() if status.name == name).usable:
+                engine.backend = backends.choose(name)
+                assert numbered(engine.search(batch, k, strategy=strategy)) == expected
+                assert numbered(engine.search(batch, k, strategy=strategy.deep())) == expected
+        unsaid = [replace(query, neighbours=None) for query in batch]
+        assert numbered(engine.search(unsaid, k, strategy=default)) == expected
+        none = [replace(query, neighbours=fr.Neighbours(0)) for query in batch]
+        assert list(engine.search(none, k, strategy=default)) == list(engine.search(unsaid, k, strategy=strategy))
+
+
+def near_sum(scores: list[float | None], names: list[str | None], document: int, weights: list[int]) -> float | None:
+    """A document's similarity and what it borrows, the nearest first, in the order of operations that is promised."""
+    total = scores[document]
+    members = [n for n, name in enumerate(names) if name == names[document] and name is not None]
+    if total is None or not members:
+        return total
+    place = members.index(document)
+    for distance, weight in enumerate(weights, 1):
+        both = [
+            scores[members[at]] or 0.0 if 0 <= at < len(members) else 0.0 for at in (place - distance, place + distance)
+        ]
+        total = total + (both[0] + both[1]) * (weight / 64)
+    return total + 0.0
+
+
+def test_a_strategy_sets_a_default_and_a_query_goes_before_it() -> None:
+    engine = fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(2))
+    texts = ["b", "a", "c", "a a"]
+    engine.add([fr.Record(f"r{n}", text, session="s", embedding=[1.0, n]) for n, text in enumerate(texts)])
+    near = fr.Neighbours(1, 0.5)
+    asked = [fr.Query("a", neighbours=near), fr.Query("a"), fr.Query("a", neighbours={"window": 0})]
+    channel = fr.Strategy("near", (fr.strategies.Lexical(neighbours=near),))
+    by_query, plain, _ = engine.search(asked, 9)
+    assert by_query != plain
+    assert list(engine.search(asked, 9, strategy=channel)) == [by_query, by_query, plain]
+    assert fr.Strategy.of(json.loads(json.dumps(channel.to_dict()))) == channel
+    assert "1 neighbours by 0.5" in str(channel)
+    fused = replace(fr.strategies.STRATEGIES["fused"], channels=(channel.channels[0], fr.strategies.Dense()))
+    found = engine.search([fr.Query("a", vector=[1, 1])], 9, strategy=fused).explain(0, "r1")
+    assert found.lexical is not None
+    assert found.lexical.score == dict(by_query)["r1"]
+    assert {share.id for share in found.lexical.neighbours} == {"r0", "r2"}
+
+
+def test_a_graph_of_vectors_lends_nothing_and_says_so() -> None:
+    with pytest.raises(fr.errors.ParameterError, match="'hnsw'"):
+        fr.strategies.Dense(mode="hnsw", neighbours=fr.Neighbours())
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    engine.add([fr.Record("r0", "a", session="s", embedding=[1.0, 0.0])])
+    strategy = fr.Strategy("graph", (fr.strategies.Dense(mode="hnsw"),))
+    with pytest.raises(fr.errors.QueryError, match="lists what a graph finds"):
+        engine.search([fr.Query(vector=[1, 0], neighbours=fr.Neighbours())], 3, strategy=strategy)
+
+
+def test_a_first_example() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["b", "a", "c", "b"])])
+    plain = dict(engine.search(["a"], 4)[0])
+    near = dict(engine.search([fr.Query("a", neighbours=fr.Neighbours(2, [0.5, 0.25]))], 4)[0])
+    assert near == {"r1": plain["r1"], "r0": plain["r1"] / 2, "r2": plain["r1"] / 2, "r3": plain["r1"] / 4}
+
+
+def test_what_is_filtered_out_lends_and_what_is_deleted_or_expired_does_not() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add(
+        [
+            fr.Record(f"r{n}", text, session="s", role=role)
+            for n, (text, role) in enumerate([("b", "user"), ("a", "tool"), ("c", "user")])
+        ]
+    )
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5), filter={"role": "user"})
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r0", "r2"]
+    # With statistics of the filtered records alone, the others are not there.
+    assert engine.search([replace(near, statistics="filtered")], 5)[0] == []
+    engine.delete(["r1"])
+    assert engine.search([near], 5)[0] == []
+    engine.add([fr.Record("r3", "a", session="s", expires=100.0, role="user")])
+    # What is gone stands between nobody: r2 and r3 are now next to each other, and r0 is next to r2.
+    alive = engine.search([replace(near, now=50.0)], 5)[0]
+    assert [name for name, _ in alive] == ["r3", "r2"]
+    assert engine.search([replace(near, now=200.0)], 5)[0] == []
+
+
+def test_an_update_is_a_new_arrival() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["a", "b", "c"])])
+    engine.update([fr.Record("r0", "a", session="s")])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r0", "r2"]
+
+
+def test_sessions_are_of_one_namespace_and_records_without_one_borrow_nothing() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("x0", "a", namespace="x", session="s"), fr.Record("y0", "b", namespace="y", session="s")])
+    engine.add([fr.Record("y1", "c", namespace="y", session="s"), fr.Record("y2", "a", namespace="y")])
+    near = fr.Query("a", namespaces=["x", "y"], neighbours=fr.Neighbours(2, 1))
+    assert [name for name, _ in engine.search([near], 9)[0]] == ["x0", "y2"]
+
+
+def test_an_explanation_shows_what_each_neighbour_lends() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    for n, text in enumerate(["a b", "a", "c", "b b a", "d"]):
+        engine.add([fr.Record(f"r{n}", text, session="s"), fr.Record(f"other{n}", "a", session="t")])
+    hits = engine.search([fr.Query("a b", neighbours=fr.Neighbours(2, [0.25, 0.125]))], 20)
+    for name, score in hits[0]:
+        found = hits.explain(0, name)
+        assert sum(term.score for term in found.terms) + sum(share.score for share in found.neighbours) == score
+        assert found.score == score
+    shares = hits.explain(0, "r2").neighbours
+    assert [(share.id, share.distance, share.weight) for share in shares] == [
+        ("r1", -1, 0.25),
+        ("r3", 1, 0.25),
+        ("r0", -2, 0.125),
+        ("r4", 2, 0.125),
+    ]
+    assert "lent by r3, at +1: 0.25 of" in str(hits.explain(0, "r2"))
+
+
+def test_scores_that_fade_fade_as_a_whole() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("r0", "b", session="s", time=0.0), fr.Record("r1", "a", session="s", time=10.0)])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    whole = dict(engine.search([near], 5)[0])
+    for name in ("numpy", "native"):
+        if not next(status for status in backends.statuses() if status.name == name).usable:
+            continue
+        engine.backend = backends.choose(name)
+        faded = dict(engine.search([replace(near, half_life=10.0, now=10.0)], 5)[0])
+        assert faded == {"r1": whole["r1"], "r0": whole["r0"] / 2}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"window": -1}, "the window must lie in"),
+        ({"window": 9}, "the window must lie in"),
+        ({"window": 1.5}, "the window must be an integer"),
+        ({"window": True}, "the window must be an integer"),
+        ({"weight": 0}, "a weight must lie in"),
+        ({"weight": 1.1}, "a weight must lie in"),
+        ({"weight": float("nan")}, "a weight must lie in"),
+        ({"weight": "much"}, "a weight must be a number"),
+        ({"window": 2, "weight": [0.5]}, "1 weights for a window of 2"),
+        ({"width": 2}, "a mapping with 'window' and 'weight'"),
+        (3, "a mapping with 'window' and 'weight'"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: Any, said: str) -> None:
+    with pytest.raises(fr.errors.QueryError, match=said):
+        fr.Query("a", neighbours=given)
+
+
+def test_weights_are_whole_steps() -> None:
+    assert fr.Neighbours(2, 0.2).steps == (13, 13)
+    assert fr.Neighbours(2, 0.2) == fr.Neighbours(2, 13 / 64) == fr.Neighbours.of({"window": 2, "weight": 0.2})
+    assert fr.Neighbours(2, [0.5, 0.25]).steps == (32, 16)
+    assert fr.Neighbours(0).steps == ()
+
+
+def test_links_grow_with_the_memory_and_are_not_made_unasked() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    for n in range(6):
+        engine.add([fr.Record(f"r{n}-{m}", "a", session=f"s{m % 2}") for m in range(40)])
+    before = engine.stats()["cache_bytes"]
+    segments = engine.index.memory.state.snapshots[""].segments
+    assert all("neighbours" not in str(segment.derived.keys()) for segment in segments)
+    engine.search([fr.Query("b c", neighbours=fr.Neighbours())], 3)
+    engine.search([fr.Query("a", neighbours=fr.Neighbours())], 3)
+    made = {id(segment): segment.derived["neighbours", None] for segment in segments}
+    assert sum(own.previous.nbytes + own.following.nbytes for own in made.values()) == 8 * 240
+    assert engine.stats()["cache_bytes"] >= before + 8 * 240
+    engine.add([fr.Record("new", "a", session="s0")])
+    engine.search([fr.Query("a", neighbours=fr.Neighbours())], 3)
+    for segment in engine.index.memory.state.snapshots[""].segments:
+        if id(segment) in made:
+            assert segment.derived["neighbours", None] is made[id(segment)]
