@@ -31,7 +31,6 @@ from ..errors import ParameterError, QueryError
 from ..fuse.boosted import Boosted
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
-from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..index.time_order import newest_between, types_of
 from ..locks import once
@@ -415,7 +414,7 @@ class RecallCollector(EvidenceCollector):
                 if not wanted:
                     continue
                 places = slice(int(offsets[row]), int(offsets[row + 1]))
-                agreeing[places] = np.isin(_types_of(group.snapshot, documents[places]), wanted)
+                agreeing[places] = np.isin(types_of(group.snapshot, documents[places]), wanted)
         return agreeing
 
     # Sources: B035.
@@ -484,17 +483,6 @@ class RecallCollector(EvidenceCollector):
 
 _SEARCHED = (Lexical, Learned, Dense)
 """Channels that an optimizer with `filters` lets search among the hinted types alone (B042)."""
-
-
-def _types_of(snapshot: Snapshot, documents: Integers) -> Integers:
-    """The codes of the types of these documents [n]; `ABSENT` where a record has none."""
-    types = np.full(len(documents), ABSENT, dtype=np.int64)
-    for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
-        codes = segment.columns.categories.get("type")
-        inside = (documents >= first) & (documents < first + segment.size)
-        if codes is not None and inside.any():
-            types[inside] = codes[documents[inside] - first]
-    return types
 
 
 def _replace_rows(before: ChannelResults, after: ChannelResults, rows: list[int]) -> ChannelResults:
