@@ -280,11 +280,11 @@ def check(
     """Run every path of every usable backend (or of `backend`) and compare each with the oracle.
 
     `device` holds options of `backend`; `options` are the engine's, without encoders. Vectors and learned weights come
-    from `WordEvidence`, so any corpus has some, and a corpus without sessions gets `SESSIONS`. BM25 answers all queries,
-    each of `STRATEGIES` the first `STRATEGY_QUERIES`, as does BM25 of records that borrow from their `NEIGHBOURS`.
-    Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}], "differences"}``, with an
-    entry of ``roads`` for each path. ``analysis`` says by which terms the oracle goes (`terms_by`). A difference is a
-    query whose ids, scores or order are not the oracle's. Raises `ParameterError` for
+    from `WordEvidence`, so any corpus has some, and a corpus without sessions gets `SESSIONS`. BM25 answers all
+    queries. Each of `STRATEGIES` answers the first `STRATEGY_QUERIES`, and so does BM25 where records borrow from their
+    `NEIGHBOURS`. Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}],
+    "differences"}``, with an entry of ``roads`` for each path. ``analysis`` says by which terms the oracle goes
+    (`terms_by`). A difference is a query whose ids, scores or order are not the oracle's. Raises `ParameterError` for
     options of a device without a `backend`, or that it does not have.
     """
     if device.given and backend is None:
