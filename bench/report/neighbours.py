@@ -43,10 +43,11 @@ def _cost(rows: list[Fields]) -> list[str]:
         "processor, ms",
         "times the plain one",
     ]
+    rounds = " or ".join(map(str, sorted({row["rounds"] for row in rows})))
     right = "" if all(row["verified"] for row in rows) else " **Answers differed between backends.**"
     return [
         f"{sentence(stamp(rows))}; {machine(rows)}. BM25 in compiled loops, the {rows[0]['k']} best, "
-        f"{rows[0]['n']} texts, to ids; medians of {rows[0]['rounds']} rounds in which all ways take turns. "
+        f"{rows[0]['n']} texts, to ids; medians of {rounds} rounds in which all ways take turns. "
         "A plain query prunes, and one that borrows reads all postings; it goes the general way, as do queries with "
         f"options. The last column is of the processor's time.{right}",
         table(head, body),
