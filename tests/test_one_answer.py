@@ -32,7 +32,7 @@ from support.history import ROOMY, unused_entries
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, borrow, reciprocal_ranks
 
 # How the corpus came about: in one go, or by the history with this seed.
 histories = st.none() | st.integers(0, 1 << 16)
@@ -45,17 +45,17 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paths(
-    engine: fr.Engine, batch: list[fr.Query], k: int, *, gaps: bool = False
+    engine: fr.Engine, batch: list[fr.Query], k: int, *, gaps: bool = False, steps: int = 1
 ) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
     """Every way of asking that must not change the answer.
 
-    With `gaps`, documents are not numbered as their records are, though none is deleted.
+    With `gaps`, documents are not numbered as their records are, though none is deleted. `steps` is as in `answer`.
     """
     engine.index.memory.join()
     dense = engine.stats()["deleted"] == 0 and not gaps
 
     def ask(asked: list[Any], **options: object) -> list[list[tuple[int, int]]]:
-        return answer(engine.search(asked, k, **options), dense)  # type: ignore[arg-type]
+        return answer(engine.search(asked, k, **options), dense, steps)  # type: ignore[arg-type]
 
     # All records have a time, so that these pass them all, and they are all of the future, so that none fades.
     ways: dict[str, list[Any]] = {"": batch, ", newest first": [replace(q, since=-1e300) for q in batch]}
@@ -233,6 +233,37 @@ def test_filters_apply_before_selection(
         asked = [fr.Query(terms=tuple(q), filter={"session": wanted}) for q in batch]
         for path, got in paths(engine, asked, k):
             assert got == expected, (wanted, path)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
+    queries,
+    st.integers(0, 45),
+    st.lists(st.sampled_from([1, 16, 64]), min_size=1, max_size=3),
+    histories,
+    parameters(),
+)
+def test_what_neighbours_lend_is_the_same_by_every_road(
+    documents: list[tuple[list[str], str | None]],
+    batch: list[list[str]],
+    k: int,
+    lent: list[int],
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    texts, sessions = [t for t, _ in documents], [s for _, s in documents]
+    plain = oracle(texts, **options)
+    expected = []
+    for q in batch:
+        sums = borrow([plain.score(q, d) for d in range(len(texts))], sessions, lent)
+        found = [(d, total) for d, total in enumerate(sums) if total is not None]
+        expected.append(sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k])
+    engine = made([replace(r, session=s) for r, s in zip(records(texts), sessions, strict=True)], history, **options)
+    neighbours = fr.Neighbours(len(lent), [steps / 64 for steps in lent])
+    asked = [fr.Query(terms=tuple(q), neighbours=neighbours) for q in batch]
+    for path, got in paths(engine, asked, k, steps=64):
+        assert got == expected, path
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

@@ -18,6 +18,7 @@ from . import evaluation as report_evaluation
 from . import events as report_events
 from . import fanout as report_fanout
 from . import growth as report_growth
+from . import neighbours as report_neighbours
 from . import published as report_published
 from . import quality as report_quality
 from . import roofline as report_roofline
@@ -47,6 +48,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Deciding per query", report_quality.cascade),
     ("Quality", lambda recorded: [*report_quality.quality(recorded), report_evaluation.published_ndcg(recorded)]),
     ("Named strategies", report_strategies.strategies),
+    ("Neighbours in a session", report_neighbours.neighbours),
     ("Typed memories", report_typed.typed),
     ("Recency", report_evaluation.recency),
     ("The parts of a search", report_evaluation.ablation),

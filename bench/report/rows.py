@@ -38,6 +38,7 @@ KINDS = (
         "hybrid",
         "cascade",
         "quality",
+        "neighbours",
         "events",
         "typed",
         "recency",

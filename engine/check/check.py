@@ -26,11 +26,12 @@ from ..index.bm25 import BM25, SCALE
 from ..plan.device_options import FAMILY, DeviceOptions
 from ..plan.options import EXECUTIONS
 from ..records.hits import Hits
+from ..records.neighbours import Neighbours
 from ..records.query import Query
 from ..records.record import Record
 from ..text.analyzers import Analyzer, get_analyzer
 from ..vectors.vectors import unit_rows
-from .oracle import Oracle, VectorOracle, WeightOracle, reciprocal_ranks
+from .oracle import Oracle, VectorOracle, WeightOracle, borrow, reciprocal_ranks
 from .oracle_text import PLAIN, Terms
 
 # Queries of the path that asks one at a time, and pieces of the path that grows. These are enough to see a difference.
@@ -41,6 +42,11 @@ STRATEGIES = ("dense", "dense-int8", "sparse", "rrf")
 # Queries for each of these. Over SciFact the oracle's vectors take 80 ms for a query, its BM25 34 ms.
 STRATEGY_QUERIES = 50
 DIMENSION = 32
+# What records borrow by the strategy BORROWED, which is BM25 of queries with neighbours.
+NEIGHBOURS = Neighbours(2, [0.375, 0.125])
+BORROWED = "neighbours"
+# Where no record has a session, each belongs to one of so many, in turns.
+SESSIONS = 7
 # One record in three has three passages with a vector each; the others have one.
 PASSAGES = 3
 
@@ -70,36 +76,60 @@ def oracle_answers(
 
     Texts are analysed by `terms_by`, not by `analyzer`. A query with a filter raises `QueryError`.
     """
-    if any(query.filter is not None for query in queries):
-        raise QueryError("the check does not take queries with filters")
-    names, terms_of = list(bm25.fields), terms_by(analyzer)[0]
-    by_namespace: dict[str, list[Record]] = {}
-    for record in records:
-        by_namespace.setdefault(record.namespace, []).append(record)
-    needed = {query.namespace for query in queries}
-    oracles = {
-        namespace: Oracle(
-            [[terms_of(r.text if name == "text" else r.fields.get(name, "")) for name in names] for r in members],
-            method=bm25.method,
-            k1=bm25.k1,
-            b=bm25.b,
-            delta=bm25.delta or 0.0,
-            query_tf=bm25.query_tf,
-            weights=list(bm25.fields.values()),
-        )
-        for namespace, members in by_namespace.items()
-        if namespace in needed
-    }
-    answers: list[Ranking] = []
-    for query in tqdm(queries, "oracle", unit=" queries", disable=not (progress and sys.stderr.isatty())):
-        if query.namespace not in oracles:
-            answers.append([])
-            continue
-        terms = list(query.terms) if query.terms is not None else terms_of(query.text)
-        members = by_namespace[query.namespace]
-        hits = oracles[query.namespace].search(terms, k if query.k is None else query.k)
-        answers.append([(members[document].id, quanta) for document, quanta in hits])
-    return answers
+    return _WordOracles(records, queries, analyzer, bm25).search(queries, k, progress)
+
+
+class _WordOracles:
+    """The oracles of the namespaces that queries ask for, and their records."""
+
+    def __init__(self, records: Sequence[Record], queries: Sequence[Query], analyzer: Analyzer, bm25: BM25) -> None:
+        if any(query.filter is not None for query in queries):
+            raise QueryError("the check does not take queries with filters")
+        names, self.terms_of = list(bm25.fields), terms_by(analyzer)[0]
+        self.members: dict[str, list[Record]] = {query.namespace: [] for query in queries}
+        for record in records:
+            if record.namespace in self.members:
+                self.members[record.namespace].append(record)
+        self.oracles = {
+            namespace: Oracle(
+                [
+                    [self.terms_of(r.text if name == "text" else r.fields.get(name, "")) for name in names]
+                    for r in members
+                ],
+                method=bm25.method,
+                k1=bm25.k1,
+                b=bm25.b,
+                delta=bm25.delta or 0.0,
+                query_tf=bm25.query_tf,
+                weights=list(bm25.fields.values()),
+            )
+            for namespace, members in self.members.items()
+        }
+
+    def search(self, queries: Sequence[Query], k: int, progress: bool) -> list[Ranking]:
+        answers: list[Ranking] = []
+        for query in tqdm(queries, "oracle", unit=" queries", disable=not (progress and sys.stderr.isatty())):
+            members = self.members[query.namespace]
+            hits = self.oracles[query.namespace].search(self._terms(query), k if query.k is None else query.k)
+            answers.append([(members[document].id, quanta) for document, quanta in hits])
+        return answers
+
+    def borrow(self, queries: Sequence[Query], k: int, progress: bool) -> list[Scored]:
+        """The hits as (id, score), where records borrow as `NEIGHBOURS` says."""
+        answers: list[Scored] = []
+        shown = tqdm(queries, "oracle, neighbours", unit=" queries", disable=not (progress and sys.stderr.isatty()))
+        for query in shown:
+            members, plain = self.members[query.namespace], self.oracles[query.namespace]
+            terms, limit = self._terms(query), k if query.k is None else query.k
+            scores = [plain.score(terms, document) for document in range(len(members))]
+            sums = borrow(scores, [record.session for record in members], NEIGHBOURS.steps)
+            found = [(document, total) for document, total in enumerate(sums) if total is not None]
+            found.sort(key=lambda pair: (-pair[1], pair[0]))
+            answers.append([(members[document].id, total / (64.0 * SCALE)) for document, total in found[:limit]])
+        return answers
+
+    def _terms(self, query: Query) -> list[str]:
+        return list(query.terms) if query.terms is not None else self.terms_of(query.text)
 
 
 def terms_by(analyzer: Analyzer) -> tuple[Terms, str]:
@@ -122,6 +152,12 @@ def lasting(records: Iterable[Record]) -> list[Record]:
         for record in records
         if not record.expired(clock)
     ]
+
+
+def _with_sessions(records: list[Record]) -> list[Record]:
+    if any(record.session is not None for record in records):
+        return records
+    return [replace(record, session=f"s{number % SESSIONS}") for number, record in enumerate(records)]
 
 
 def engine_answers(hits: Hits) -> list[Ranking]:
@@ -244,8 +280,9 @@ def check(
     """Run every path of every usable backend (or of `backend`) and compare each with the oracle.
 
     `device` holds options of `backend`; `options` are the engine's, without encoders. Vectors and learned weights come
-    from `WordEvidence`, so any corpus has some. BM25 answers all queries, each of `STRATEGIES` the first
-    `STRATEGY_QUERIES`. Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}],
+    from `WordEvidence`, so any corpus has some, and a corpus without sessions gets `SESSIONS`. BM25 answers all
+    queries. Each of `STRATEGIES` answers the first `STRATEGY_QUERIES`, and so does BM25 where records borrow from their
+    `NEIGHBOURS`. Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}],
     "differences"}``, with an entry of ``roads`` for each path. ``analysis`` says by which terms the oracle goes
     (`terms_by`). A difference is a query whose ids, scores or order are not the oracle's. Raises `ParameterError` for
     options of a device without a `backend`, or that it does not have.
@@ -256,7 +293,7 @@ def check(
         raise QueryError(f"{corpus}: no queries to check with")
     names = [s.name for s in backends.statuses() if s.usable and not s.by_name] if backend is None else [backend]
     evidence = WordEvidence()
-    records, queries = evidence.records(lasting(records)), [evidence.query(query) for query in queries]
+    records, queries = evidence.records(_with_sessions(lasting(records))), [evidence.query(query) for query in queries]
     results: list[PathResult] = []
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
@@ -286,10 +323,12 @@ def _expect_answers(
     """The oracle's answers by strategy. BM25 is searched once, as deep as a fusion's lists."""
     limits = [k if query.k is None else query.k for query in queries]
     deep = [replace(query, k=max(DEPTH, limit)) for query, limit in zip(queries, limits, strict=True)]
-    lexical = oracle_answers(records, deep, k, engine.analyzer, engine.bm25, progress=progress)
+    words = _WordOracles(records, queries, engine.analyzer, engine.bm25)
+    lexical = words.search(deep, k, progress)
     first = queries[:STRATEGY_QUERIES]
     return {
         "bm25": [answer[:limit] for answer, limit in zip(lexical, limits, strict=True)],
+        BORROWED: words.borrow(first, k, progress),
         **strategy_answers(records, first, k, lexical[: len(first)], progress=progress),
     }
 
@@ -322,6 +361,12 @@ def _list_paths(
     def scored(searched: Engine, strategy: str) -> Ask:
         return lambda queries, k: list(searched.search(queries, k, strategy=strategy))
 
+    def borrowed(searched: Engine, **keywords: Any) -> Ask:
+        def ask(queries: Sequence[Query], k: int) -> Sequence[object]:
+            return list(searched.search([replace(query, neighbours=NEIGHBOURS) for query in queries], k, **keywords))
+
+        return ask
+
     def one_by_one(ask: Ask) -> Ask:
         return lambda queries, k: [answer for query in queries for answer in ask([query], k)]
 
@@ -342,6 +387,12 @@ def _list_paths(
         engine.save(Path(folder) / "index")
         loaded = _serve(Engine.load(Path(folder) / "index", backend=backend), backend, device)
         yield _Path("saved and loaded", batch(loaded))
+        for execution in EXECUTIONS:
+            name = f"{BORROWED}, batch, {execution}"
+            yield _Path(name, borrowed(engine, execution=execution), BORROWED, STRATEGY_QUERIES)
+        yield _Path(f"{BORROWED}, one by one", one_by_one(borrowed(engine)), BORROWED, STRATEGY_QUERIES)
+        yield _Path(f"{BORROWED}, {pieces}", borrowed(grown), BORROWED, STRATEGY_QUERIES)
+        yield _Path(f"{BORROWED}, saved and loaded", borrowed(loaded), BORROWED, STRATEGY_QUERIES)
         for name in STRATEGIES:
             yield _Path(f"{name}, batch", scored(engine, name), name, STRATEGY_QUERIES)
             yield _Path(f"{name}, one by one", one_by_one(scored(engine, name)), name, STRATEGY_QUERIES)

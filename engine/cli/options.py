@@ -21,6 +21,7 @@ from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
 from ..index.profiles import DEFAULT_PROFILE, PROFILES
 from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
+from ..records.neighbours import Neighbours
 from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import Policy, strategy_of
 from ..storage.row_codec import RECORDS
@@ -83,6 +84,47 @@ def bundle(name: str, kind: type, *options: Option) -> Callable[[Command], Comma
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+@dataclass(frozen=True)
+class NeighbourOptions:
+    """What records borrow from their neighbours, as it is written on the command line."""
+
+    neighbours: int | None
+    neighbour_weights: tuple[float, ...]
+
+    def read(self) -> Neighbours | None:
+        """None where the command line does not say. Raises `ParameterError` and `QueryError`."""
+        if self.neighbours is None:
+            if self.neighbour_weights:
+                raise ParameterError("--neighbour-weight needs a number of neighbours: give --neighbours")
+            return None
+        weights = self.neighbour_weights
+        if not weights:
+            return Neighbours(self.neighbours)
+        return Neighbours(self.neighbours, weights[0] if len(weights) == 1 else weights)
+
+
+neighbour_options = bundle(
+    "borrowed",
+    NeighbourOptions,
+    click.option(
+        "--neighbours",
+        type=int,
+        metavar="N",
+        help="Let a record borrow from the N records before and the N after it in its session, 0 to 8. Default: none, "
+        "or what the strategy says.",
+    ),
+    click.option(
+        "--neighbour-weight",
+        "neighbour_weights",
+        type=float,
+        multiple=True,
+        metavar="WEIGHT",
+        help="Share of a neighbour's score that is borrowed, above 1/128 to 1; repeatable, one for each distance. "
+        f"Default: {Neighbours().weight}.",
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -25,11 +25,13 @@ from ..route.by_namespace import AnyAnswerer
 from ..route.parts import divide
 from .options import (
     Models,
+    NeighbourOptions,
     backend_option,
     bundle,
     is_given,
     json_option,
     model_options,
+    neighbour_options,
     open_engine,
     parse_answerer,
     threads_option,
@@ -125,6 +127,7 @@ query_options = bundle(
 )
 @click.option("-k", default=10, show_default=True, help="Number of hits per query.")
 @query_options
+@neighbour_options
 @click.option("--trec", type=click.Path(), help="Write a TREC run to this file instead of printing hits; - prints it.")
 @click.option("--explain", is_flag=True, help="Show what each term adds to the best hit of each query.")
 @click.option(
@@ -156,6 +159,7 @@ def search(
     queries: str | None,
     k: int,
     query_options: QueryOptions,
+    borrowed: NeighbourOptions,
     trec: str | None,
     explain: bool,
     strategy: str | None,
@@ -174,7 +178,7 @@ def search(
     Each line shows a hit's rank, score, id, namespace, time and text. On a terminal it is cut to the width. What
     `fanrank index` wrote holds no texts.
     """
-    keywords = query_options.keywords()
+    keywords = {**query_options.keywords(), "neighbours": borrowed.read()}
     batch = [Query(text, **keywords) for text in query]
     if queries is not None:
         batch += [parsed for _, parsed in read_json_lines(queries, parse_query)]

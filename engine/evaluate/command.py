@@ -14,6 +14,7 @@ from ..errors import ParameterError
 from ..hybrid.strategy import AnyStrategy, Strategy
 from ..metrics.answers import ANSWER_DEPTHS
 from ..metrics.ranking import trec_eval
+from ..records.neighbours import Neighbours
 from ..route.cascade import Cascade
 from ..route.policy import Answerer, Policy, load, strategy_of
 from .answering import ANSWER_DEPTH, AnswerJudge, JudgedAnswers, QuestionAnswerer, answers_in_context, judge_answers
@@ -58,6 +59,7 @@ def evaluate(
     policy: str | os.PathLike[str] | None = None,
     tau: float | None = None,
     types: str = "none",
+    neighbours: Neighbours | None = None,
     backend: str | None = None,
     threads: int = 1,
     split: str = "test",
@@ -72,7 +74,7 @@ def evaluate(
     - `analyzer`, `method`, `k1` and `b` override the preset's; `reading` overrides the loader's options, for example
       ``{"date": True}``. A BEIR corpus is streamed: no more than the index is held.
     - `strategy` is what `strategy_of` takes (None: BM25). Instead `policy` may name a policy's file. `tau` replaces a
-      cascade's threshold. `types` is as in `prepare_dataset`.
+      cascade's threshold. `types` is as in `prepare_dataset`. `neighbours` is that of every query.
     - `encoder`, a model's name or an `Encoder`, is for a strategy with a dense channel. None means `DEFAULT_ENCODER`,
       if that is installed; the result then says so. `embeddings` names a file that caches the vectors of records;
       queries are encoded each time.
@@ -102,7 +104,7 @@ def evaluate(
     options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = _override(chosen, analyzer, method, k1, b)
     started = time.perf_counter()
-    dataset = _load(dataset_kind, path, options)
+    dataset = _load(dataset_kind, path, options, neighbours)
     if answering is not None and not (dataset.answers or dataset.unanswerable):
         raise ParameterError(f"{dataset.name} has no gold answers, so nothing can be judged")
     loaded = time.perf_counter() - started
@@ -144,6 +146,7 @@ def evaluate(
             "k": depth,
             "threads": threads,
             "types": types,
+            **_shown(neighbours),
             "strategy": answerer.to_dict(),
         },
         "seconds": {"load": loaded, **({"types": typed} if typed else {}), **evaluation.seconds},
@@ -193,6 +196,7 @@ def compare_strategies(
     embeddings: str | os.PathLike[str] | None = None,
     term_encoder: str | TermEncoder | None = None,
     types: str = "none",
+    neighbours: Neighbours | None = None,
     backend: str | None = None,
     threads: int = 1,
     split: str = "test",
@@ -222,7 +226,7 @@ def compare_strategies(
     learned = next((name for name, answerer in answerers.items() if answerer.learned), None)
     if term_encoder is None and learned is not None:
         raise ParameterError(f"strategy {learned!r} has a channel of learned weights: give a term encoder")
-    dataset = _load(dataset_kind, path, options)
+    dataset = _load(dataset_kind, path, options, neighbours)
     depth = default_depth(dataset) if k is None else k
     model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
@@ -237,7 +241,8 @@ def compare_strategies(
     metric = "ndcg@10" if dataset_kind == "beir" else "hit@5"
     compared = study_strategies(evaluations, metric=metric, against=list(answerers)[:1], seed=seed)
     timed = {name: each.latency.to_dict() for name, each in evaluations.items() if each.latency is not None}
-    shared = {"preset": preset, "parameters": {**options, "k": depth, "types": types}, "backend": backend}
+    parameters = {**options, "k": depth, "types": types, **_shown(neighbours)}
+    shared = {"preset": preset, "parameters": parameters, "backend": backend}
     return {**compared, **shared, "encoder": describe_encoder(model), **({"latency": timed} if timed else {})}
 
 
@@ -246,9 +251,19 @@ def _override(preset: Preset, analyzer: str | None, method: str | None, k1: floa
     return replace(preset, **{name: value for name, value in given.items() if value is not None})
 
 
-def _load(kind: str, path: str | os.PathLike[str], options: Mapping[str, Any]) -> Dataset:
+def _load(
+    kind: str, path: str | os.PathLike[str], options: Mapping[str, Any], neighbours: Neighbours | None
+) -> Dataset:
     check_reading(kind, options)
-    return LOADERS[kind](path, **options, **({"stream": True} if kind == "beir" else {}))
+    dataset: Dataset = LOADERS[kind](path, **options, **({"stream": True} if kind == "beir" else {}))
+    if neighbours is None:
+        return dataset
+    return replace(dataset, queries=[replace(query, neighbours=neighbours) for query in dataset.queries])
+
+
+def _shown(neighbours: Neighbours | None) -> dict[str, Any]:
+    """The parameter of a result."""
+    return {} if neighbours is None else {"neighbours": neighbours.to_dict()}
 
 
 def _choose_answerer(

@@ -40,7 +40,7 @@ from ..encoders.encoder import Encoder
 from ..encoders.sparse import TermEncoder
 from ..engine import Engine
 from ..errors import ParameterError
-from ..hybrid.strategy import Strategy
+from ..hybrid.strategy import Lexical, Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
 from ..records.decision import Decision, skip_share
@@ -341,13 +341,17 @@ def open_engine(
 ) -> Iterator[Engine]:
     """An engine over the dataset for these strategies, closed at the end. `options` are those of `engine_of`."""
     # A strategy that reads texts of records needs an engine that keeps them.
-    feedback = [strategy.feedback for strategy in strategies if isinstance(strategy, Strategy)]
+    texts = any(_reads_texts(strategy) for strategy in strategies if isinstance(strategy, Strategy))
     with ExitStack() as after:
-        texts = any(each is not None and each.needs_sentences for each in feedback)
         folder = after.enter_context(tempfile.TemporaryDirectory()) if texts else None
         engine = engine_of(dataset, preset, folder=folder, keep_texts=False, **options)
         after.callback(engine.close)
         yield engine
+
+
+def _reads_texts(strategy: Strategy) -> bool:
+    expands = any(isinstance(channel, Lexical) and channel.rm3 is not None for channel in strategy.channels)
+    return expands or (strategy.feedback is not None and strategy.feedback.needs_sentences)
 
 
 def measure(

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.cpu_fallback import prune
+from fanrank.cpu_fallback import neighbours, prune
 from fanrank.cpu_fallback import search as numpy_search
 from fanrank.cpu_fallback.dense import NumpyDense
 from fanrank.engine.backends import choose as backend
@@ -24,6 +25,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.fuse import RRF
 from fanrank.engine.index import learned
 from fanrank.engine.plan.device_options import FAMILY, DeviceOptions
+from fanrank.engine.plan.options import EXECUTIONS
 
 PATHS = [
     "batch, auto",
@@ -36,6 +38,8 @@ PATHS = [
     "saved and loaded",
 ]
 WAYS = ["batch", "one by one", "grown in 7 pieces", "saved and loaded"]
+BORROWED_WAYS = [f"batch, {execution}" for execution in EXECUTIONS] + WAYS[1:]
+PATHS += [f"neighbours, {way}" for way in BORROWED_WAYS]
 PATHS += [f"{strategy}, {way}" for strategy in STRATEGIES for way in WAYS]
 
 Search = Callable[..., tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -151,6 +155,19 @@ def test_it_sees_the_last_bit_of_a_fused_score(monkeypatch: pytest.MonkeyPatch) 
 def test_it_sees_how_weights_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "quantize", lambda weight, step: math.floor(weight / step))
     assert differing(check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")) == ways("sparse")
+
+
+def test_it_sees_what_a_neighbour_does_not_lend(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = neighbours.borrowed_sums
+
+    def nearest_alone(own: Any, around: Any, lent: Sequence[int]) -> Any:
+        return plain(own, around[:, :2], lent[:1])
+
+    monkeypatch.setattr(neighbours, "borrowed_sums", nearest_alone)
+    wanted = {f"neighbours, {way}" for way in BORROWED_WAYS}
+    assert differing(check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")) == wanted
+    talked = [replace(record, session="one") for record in corpus()]
+    assert differing(check(talked, QUERIES, corpus="made", k=20, backend="numpy")) == wanted
 
 
 def test_it_sees_vectors_that_change_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,52 @@ def test_a_first_example() -> None:
     assert near == {"r1": plain["r1"], "r0": plain["r1"] / 2, "r2": plain["r1"] / 2, "r3": plain["r1"] / 4}
 
 
+@pytest.mark.parametrize("alone_first", [True, False])
+def test_small_sums_together_beat_a_large_one(alone_first: bool) -> None:
+    """A sum of its own that is below the k-th best, and would be no hit by itself, may still lend to the best hit."""
+    alone = [fr.Record(f"alone{n}", "a a a", time=float(n)) for n in range(40)]
+    talk = [fr.Record(f"r{n}", "a b c d", session="s") for n in range(5)]
+    other = [fr.Record(f"other{n}", "b c") for n in range(200)]
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([*alone, *other, *talk] if alone_first else [*talk, *other, *alone])
+    plain = dict(engine.search(["a"], 300)[0])
+    assert plain["r0"] < plain["alone0"] < 3 * plain["r0"]
+    near = fr.Query("a", neighbours=fr.Neighbours(2, 1.0))
+    for name in (status.name for status in backends.statuses() if status.usable and not status.by_name):
+        engine.backend = backends.choose(name)
+        assert engine.search([near], 1)[0] == [("r2", 5 * plain["r2"])], name
+        assert [found for found, _ in engine.search([near], 6)[0]] == ["r2", "r1", "r3", "r0", "r4", "alone0"], name
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (fr.strategies.STRATEGIES["rm3"], "rm3 does not let records borrow from their neighbours"),
+        (fr.strategies.STRATEGIES["decay"], "this strategy fades what a record scores by itself"),
+    ],
+)
+def test_what_takes_no_neighbours_says_so(strategy: fr.Strategy, said: str) -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", "a", session="s", time=float(n)) for n in range(3)])
+    asked = fr.Query("a", now=9.0, neighbours=fr.Neighbours())
+    with pytest.raises(fr.errors.QueryError, match=said):
+        engine.search([fr.Query("a", now=9.0), asked], 3, strategy=strategy)
+    # Neighbours that lend nothing are none.
+    none = replace(asked, neighbours=fr.Neighbours(0))
+    assert (
+        engine.search([none], 3, strategy=strategy)[0]
+        == engine.search([fr.Query("a", now=9.0)], 3, strategy=strategy)[0]
+    )
+
+
+def test_a_channel_takes_rm3_or_neighbours() -> None:
+    rm3 = fr.strategies.STRATEGIES["rm3"].channels[0].rm3
+    with pytest.raises(fr.errors.ParameterError, match="rm3 or neighbours, not both"):
+        fr.strategies.Lexical(rm3=rm3, neighbours=fr.Neighbours())
+    with pytest.raises(fr.errors.ParameterError, match="must be a Neighbours, not 2"):
+        fr.strategies.Lexical(neighbours=2)  # type: ignore[arg-type]
+
+
 def test_what_is_filtered_out_lends_and_what_is_deleted_or_expired_does_not() -> None:
     engine = fr.Engine(analyzer="minimal")
     engine.add(

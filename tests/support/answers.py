@@ -104,10 +104,11 @@ def order(numbers: list[int]) -> list[int]:
     return sorted(range(len(numbers)), key=numbers.__getitem__)
 
 
-def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
+def answer(hits: fr.Hits, dense: bool = True, steps: int = 1) -> list[list[tuple[int, int]]]:
     """The hits as the oracle's (document, quanta) pairs, after checking shapes, dtypes, padding and ids.
 
     Documents are numbered in the order of the records, without gaps where the engine holds no deleted ones (`dense`).
+    `steps` is 64 where records borrow: the oracle's sums are then in 64ths of quanta.
     """
     b, k = hits.scores.shape
     assert hits.scores.dtype == np.float64
@@ -121,7 +122,7 @@ def answer(hits: fr.Hits, dense: bool = True) -> list[list[tuple[int, int]]]:
         assert (hits.documents[row, count:] == -1).all()
         assert (hits.scores[row, count:] == -np.inf).all()
         assert all(i is None for i in hits.ids[row, count:])
-        quanta = hits.scores[row, :count] * SCALE
+        quanta = hits.scores[row, :count] * (SCALE * steps)
         assert (quanta == np.rint(quanta)).all()
         numbers = hits.documents[row, :count].tolist()
         names = [int(name.removeprefix("r")) for name in hits.ids[row, :count]]

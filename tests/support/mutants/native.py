@@ -14,7 +14,7 @@ FAULTS = (
         "native/neighbours.hpp",
         "(hits.front().key + whole - 1) / whole;",
         "hits.front().key / (STEPS + 1);",
-        "tests/search/test_neighbours.py::test_borrowed_scores_equal_the_oracle",
+        "tests/search/test_neighbours.py::test_small_sums_together_beat_a_large_one",
     ),
     Fault(
         "the next hit must beat the k-th by two quanta",

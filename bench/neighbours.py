@@ -1,0 +1,249 @@
+"""What records that borrow from their neighbours cost and give: ``python -m bench.neighbours``.
+
+Appends to ``bench/results/neighbours.jsonl`` rows of two parts:
+
+- ``cost``: a query by BM25 in compiled loops, plain and borrowing by each of `LOANS`, over the turns of LoCoMo and of
+  SGD. Ways take turns: each round asks all queries by every way. ``milliseconds`` and ``cpu_ms`` (the processor's time)
+  are medians a query. Before they are timed, answers of numpy and compiled loops are compared to the bit.
+- ``quality``: LoCoMo with turns as records. Of each kind of search the loan with the best Hit@5 on every second
+  conversation is reported on the others, beside the search without neighbours. ``low`` and ``high`` bound the
+  difference in Hit@5 with 95 %, over conversations.
+
+Vectors come from ``--embeddings``, or are made anew; ``--parts cost`` needs none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.encoders.encoder import Encoder
+from fanrank.engine.evaluate import Dataset, load_locomo
+from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
+from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Lexical, Strategy
+from fanrank.engine.metrics.bootstrap import cluster_bootstrap
+
+from .harness.methods import round_digits, stamp_rows
+from .harness.options import names, progress
+from .harness.paths import RESULTS, data_folder
+
+PARTS = ("cost", "quality")
+MEMORIES = ("locomo", "sgd")
+BATCHES = (1, 20)
+ASKED, CHECKED, ROUNDS, K = 200, 20, 5, 10
+LOANS = tuple(
+    fr.Neighbours(window, weight) for window, weight in ((1, 0.2), (2, 0.2), (2, 0.25), (2, 0.35), (2, 0.5), (3, 0.2))
+)
+PLAIN, GENERAL = "plain", "plain, general"
+"""Queries that borrow nothing: as they are, and by the way of queries with options, which those that borrow go."""
+DEPTH = 20
+"""Hits of a question whose quality is measured."""
+METRICS = ("hit@1", "hit@5", "recall@20", "mrr")
+
+
+def named(loan: fr.Neighbours | None) -> str:
+    """A loan in a few letters; empty for none."""
+    return "" if loan is None else f"{loan.window} by {loan.weight:.2g}"
+
+
+def locomo() -> Dataset:
+    return load_locomo(data_folder() / "locomo" / "locomo10.json", unit="turn")
+
+
+def memory_of(name: str) -> tuple[fr.Engine, list[str]]:
+    """One namespace with the turns of a data set, each in its session, and texts to ask."""
+    if name == "locomo":
+        dataset = locomo()
+        records = [
+            fr.Record(f"{record.namespace}:{record.id}", record.text, session=f"{record.namespace}:{record.session}")
+            for record in dataset.records
+        ]
+        texts = [query.text for query in dataset.queries]
+    else:
+        records = list(_sgd())
+        texts = [record.text for record in records]
+    engine = fr.Engine(keep_texts=False)
+    engine.add(records)
+    engine.index.memory.join()
+    return engine, texts[:: max(1, len(texts) // ASKED)][:ASKED]
+
+
+def _sgd() -> Iterator[fr.Record]:
+    number = 0
+    for split in ("train", "dev", "test"):
+        with gzip.open(data_folder() / "sgd" / f"{split}.turns.jsonl.gz", "rt", encoding="utf-8") as handle:
+            for line in handle:
+                turn = json.loads(line)
+                yield fr.Record(str(number), turn["utterance"], session=f"{split}-{turn['dialogue_id']}")
+                number += 1
+
+
+def is_right(engine: fr.Engine, texts: Sequence[str]) -> bool:
+    """Whether numpy and compiled loops give the same bits, for a few queries of every loan."""
+    asked = [fr.Query(text, neighbours=loan) for text in texts[:CHECKED] for loan in LOANS]
+    found = []
+    for name in ("numpy", "native"):
+        engine.backend = backends.choose(name)
+        found.append(engine.search(asked, K))
+    first, second = found
+    return bool(np.array_equal(first.scores, second.scores) and np.array_equal(first.documents, second.documents))
+
+
+def measure_cost(name: str, rounds: int) -> list[dict[str, Any]]:
+    """The rows of one memory."""
+    engine, texts = memory_of(name)
+    right = is_right(engine, texts)
+    rows = []
+    for batch in BATCHES:
+        # No hit scores less than 0, so this changes no answer, but the batch goes the way that has all options.
+        ways = {PLAIN: [fr.Query(text) for text in texts], GENERAL: [fr.Query(text, min_score=0.0) for text in texts]}
+        ways |= {named(loan): [fr.Query(text, neighbours=loan) for text in texts] for loan in LOANS}
+        spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        for _ in range(rounds):
+            for way, queries in ways.items():
+                began, busy = time.perf_counter(), time.process_time()
+                for start in range(0, len(queries), batch):
+                    engine.search(queries[start : start + batch], K)
+                spent[way].append((time.perf_counter() - began, time.process_time() - busy))
+        for way, pairs in spent.items():
+            times, cpu = ([1e3 * each / len(texts) for each in values] for values in zip(*pairs, strict=True))
+            rows.append(
+                {
+                    "part": "cost",
+                    "memory": name,
+                    "records": engine.stats()["documents"],
+                    "segments": engine.stats()["segments"],
+                    "backend": engine.backend.name,
+                    "batch": batch,
+                    "n": len(texts),
+                    "rounds": rounds,
+                    "k": K,
+                    "way": way,
+                    "milliseconds": round_digits(statistics.median(times)),
+                    "least_ms": round_digits(min(times)),
+                    "cpu_ms": round_digits(statistics.median(cpu)),
+                    "verified": right,
+                }
+            )
+    return rows
+
+
+def strategies_of(kind: str) -> dict[str, Strategy]:
+    """A kind of search by each loan, and without; of two channels both borrow alike."""
+    found = {}
+    for loan in (None, *LOANS):
+        words, vectors = Lexical(neighbours=loan), Dense(neighbours=loan)
+        channels = {"bm25": (words,), "dense": (vectors,), "fused": (words, vectors)}[kind]
+        found[named(loan)] = replace(STRATEGIES[kind], channels=channels)
+    return found
+
+
+def values_of(engine: fr.Engine, dataset: Dataset, strategy: Strategy) -> npt.NDArray[np.float64]:
+    """[questions, METRICS]"""
+    hits = engine.search(dataset.queries, DEPTH, strategy=strategy)
+    values = np.zeros((len(dataset.queries), len(METRICS)))
+    for row, query in enumerate(dataset.queries):
+        gold = dataset.relevant[str(query.id)]
+        ranks = [rank for rank, name in enumerate(hits.ids[row], 1) if name in gold]
+        first = ranks[0] if ranks else np.inf
+        values[row] = first <= 1, first <= 5, len(ranks) / len(gold), 1.0 / first
+    return values
+
+
+def measure_quality(encoder: Encoder) -> list[dict[str, Any]]:
+    """The rows of each kind of search, without neighbours and with the loan that half of the conversations chose."""
+    dataset = locomo()
+    engine = fr.Engine(encoder=encoder, keep_texts=False)
+    engine.add(dataset.records)
+    spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
+    place = np.array([spaces.index(query.namespace) for query in dataset.queries])
+    chosen_on, held_out = place % 2 == 0, place % 2 == 1
+    rows = []
+    for kind in ("bm25", "dense", "fused"):
+        values = {loan: values_of(engine, dataset, each) for loan, each in strategies_of(kind).items()}
+        best = max([loan for loan in values if loan], key=lambda loan: values[loan][chosen_on, 1].mean())
+        for loan in ("", best):
+            own = values[loan][held_out]
+            compared = cluster_bootstrap(own[:, 1], values[""][held_out, 1], place[held_out].tolist())
+            rows.append(
+                {
+                    "part": "quality",
+                    "dataset": dataset.name,
+                    "kind": kind,
+                    "borrows": bool(loan),
+                    "loan": loan,
+                    "n": int(held_out.sum()),
+                    "chosen_on": int(chosen_on.sum()),
+                    "metrics": dict(zip(METRICS, np.round(own.mean(axis=0), 4).tolist(), strict=True)),
+                    "difference": compared.difference,
+                    "low": compared.low,
+                    "high": compared.high,
+                    "encoder": None if kind == "bm25" else describe_encoder(encoder),
+                }
+            )
+    return rows
+
+
+def render(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    if row["part"] == "cost":
+        place = f"{row['memory']:7} {row['records']:>8,}  batch {row['batch']:>2}  {row['way']:16}"
+        wrong = "" if row["verified"] else "  WRONG"
+        return f"{place} {row['milliseconds']} ms a query (least {row['least_ms']}, processor {row['cpu_ms']}){wrong}"
+    figures = "  ".join(f"{name} {value:.3f}" for name, value in row["metrics"].items())
+    gain = f"  hit@5 {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" if row["borrows"] else ""
+    return f"{row['kind']:6} {row['loan'] or 'without':10} {figures}{gain}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, append the rows, print them. Returns 1 if an answer was wrong, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=__doc__)
+    parser.add_argument("--parts", type=names, default=PARTS, help=f"of {','.join(PARTS)}")
+    parser.add_argument("--memories", type=names, default=MEMORIES, help=f"of {','.join(MEMORIES)}")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--encoder", default=DEFAULT_ENCODER)
+    parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder that the rows go to")
+    options = parser.parse_args(arguments)
+    for given, known in ((options.parts, PARTS), (options.memories, MEMORIES)):
+        if unknown := [name for name in given if name not in known]:
+            parser.error(f"no {', '.join(unknown)}; there are: {', '.join(known)}")
+    if options.encoder == DEFAULT_ENCODER:
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    common, say, right = stamp_rows("neighbours"), progress(), True
+
+    def keep(rows: list[dict[str, Any]]) -> None:
+        nonlocal right
+        say("")
+        options.out.mkdir(parents=True, exist_ok=True)
+        with (options.out / "neighbours.jsonl").open("a", encoding="utf-8") as handle:
+            for row in rows:
+                print(render(row), flush=True)
+                handle.write(json.dumps({**row, **common}) + "\n")
+                right = right and row.get("verified", True)
+
+    for name in options.memories if "cost" in options.parts else ():
+        say(f"neighbours: cost, {name}")
+        keep(measure_cost(name, options.rounds))
+    if "quality" in options.parts:
+        say("neighbours: quality")
+        keep(measure_quality(open_encoder(options.encoder, options.embeddings)))
+    return int(not right)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
