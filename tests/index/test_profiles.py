@@ -86,10 +86,13 @@ def test_a_memory_keeps_its_profile(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path) as engine:
         engine.save(tmp_path.with_name("saved"))
         engine.copy_to(tmp_path.with_name("copy"), profile="code")
+        engine.copy_to(tmp_path.with_name("same"), profile=None, method=None, k1=None, b=None)
     saved = fr.Engine.load(tmp_path.with_name("saved"))
     assert (saved.profile, *numbers(saved)) == ("chat", "bm25l", 1.5, 0.6)
     with fr.Engine.open(tmp_path.with_name("copy")) as copy:
         assert (copy.profile, *numbers(copy)) == ("code", *of("code"))
+    with fr.Engine.open(tmp_path.with_name("same")) as copy:
+        assert (copy.profile, *numbers(copy)) == ("chat", "bm25l", 1.5, 0.6)
 
 
 def test_a_memory_from_before_profiles_keeps_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
