@@ -204,8 +204,8 @@ def make_analyzer(
     """
     if base not in ANALYZERS:
         raise ParameterError(f"no analyzer {base!r} to build on; there are: {', '.join(ANALYZERS)}")
-    words = [None] if isinstance(stop_words, str) or not isinstance(stop_words, Iterable) else list(stop_words)
-    if not all(isinstance(word, str) for word in words):
+    words = list(stop_words) if isinstance(stop_words, Iterable) else None
+    if words is None or isinstance(stop_words, str) or not all(isinstance(word, str) for word in words):
         raise ParameterError(f"stop_words must be a list of words, not {stop_words!r}")
     if stem is not None and not callable(stem):
         raise ParameterError(f"stem must be a function from a token to its stem, not {stem!r}")
