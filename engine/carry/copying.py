@@ -18,6 +18,7 @@ from ..encoders.embed import add_embeddings, add_weights, as_encoder, check_pin,
 from ..encoders.pins import PINNED, Models
 from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, FanrankError, ForeignIndexError, RecordError, StorageError, StoreLockedError
+from ..index.profiles import CHOSEN
 from ..opening import OpenIndex
 from ..records.record import Record
 from ..storage.backup import check_apart
@@ -78,6 +79,7 @@ def copy(
     if memory.store is not None:
         check_apart(memory.store.path.parent, target)
     known = {name: value for name, value in config.items() if name not in PINNED}
+    options = {name: value for name, value in options.items() if value is not None or name not in CHOSEN}
     if options.get("profile") is not None:
         # The new profile's numbers go for all that is not given beside it.
         known = {name: value for name, value in known.items() if name not in ("method", "k1", "b", "delta")}

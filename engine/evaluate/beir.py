@@ -31,6 +31,9 @@ from ..records.query import Query
 from ..records.record import Record
 from .dataset import Dataset, RecordStream
 
+LARGEST_GRADE = 2**31 - 1
+"""trec_eval keeps grades in 32 bits and would count others wrongly."""
+
 T = TypeVar("T")
 
 _CORPUS = ("corpus.jsonl", "collection.tsv", "corpus.tsv")
@@ -261,8 +264,10 @@ def _read_judgements(file: Path, queries: Mapping[str, str], queries_name: str) 
 def _grade(printed: str, where: str) -> int:
     try:
         grade = float(printed)
-        if grade == int(grade):
+        if grade == int(grade) and abs(grade) <= LARGEST_GRADE:
             return int(grade)
     except (ValueError, OverflowError):
         pass
-    raise DatasetError(f"{where}: the score must be a whole number, such as 1 or 1.0, not {printed!r}")
+    raise DatasetError(
+        f"{where}: the score must be a whole number of at most 32 bits, such as 1 or 1.0, not {printed!r}"
+    )

@@ -7,6 +7,7 @@ server with that interface serves, a local one too. The wording of the prompts i
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -29,6 +30,7 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 
 _RETRIED = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
 _LONGEST_WAIT = 60.0
+_LONGEST_TIMEOUT = 86400.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 _ANSWER = (
@@ -58,7 +60,8 @@ class ChatModel:
     Busy and failing servers are asked again up to `retries` times, after 1, 2, 4 … seconds or what the server says, at
     most a minute. `temperature` None leaves the field out, as some models want.
 
-    Raises `ParameterError` for a URL that is not http or https, and for limits out of range.
+    Raises `ParameterError` for what is no URL of a server (user names, queries and fragments are no part of one), and
+    for values of the wrong type or out of range.
     """
 
     url: str
@@ -69,13 +72,21 @@ class ChatModel:
     temperature: float | None = 0.0
 
     def __post_init__(self) -> None:
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ParameterError(f"a model's URL must begin with http:// or https:// and name a host, not {self.url!r}")
-        if not self.model:
-            raise ParameterError("the name of a model must not be empty")
-        if not self.timeout > 0 or self.retries < 0:
-            raise ParameterError(f"timeout must be above 0 and retries 0 or more: {self.timeout}, {self.retries}")
+        if not _is_server(self.url):
+            raise ParameterError(
+                "a model's URL must begin with http:// or https:// and name a host, in ASCII and without a user name, "
+                f"a query or a fragment, not {self.url!r}"
+            )
+        if not isinstance(self.model, str) or not self.model:
+            raise ParameterError(f"the name of a model must be a string that is not empty, not {self.model!r}")
+        if not isinstance(self.key_variable, str):
+            raise ParameterError(f"key_variable must name an environment variable, not {self.key_variable!r}")
+        if not _is_number(self.timeout) or not 0 < self.timeout <= _LONGEST_TIMEOUT:
+            raise ParameterError(f"timeout must be above 0 and at most {_LONGEST_TIMEOUT:g} s, not {self.timeout!r}")
+        if not isinstance(self.retries, int) or isinstance(self.retries, bool) or self.retries < 0:
+            raise ParameterError(f"retries must be a whole number, 0 or more, not {self.retries!r}")
+        if self.temperature is not None and not (_is_number(self.temperature) and self.temperature >= 0):
+            raise ParameterError(f"temperature must be a number, 0 or more, or None, not {self.temperature!r}")
 
     def complete(self, system: str, user: str) -> str:
         """The model's reply to a system message and a user's. Raises `AnswerError`, naming the server."""
@@ -93,19 +104,33 @@ class ChatModel:
         return self._read(self._post(request))
 
     def _authorization(self) -> dict[str, str]:
-        key = os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
+        key = self._key()
         if not key:
             return {}
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme != "https" and parts.hostname not in _LOCAL:
+        if not (key.isascii() and key.isprintable()):
+            raise ParameterError(f"the key in {self.key_variable} holds a line end or another sign that no key has")
+        if not self.url.lower().startswith("https:") and not self._is_local():
             raise ParameterError(
                 f"{self.url}: the key of {self.key_variable} would go out unencrypted; use https, or name a variable "
                 "that is not set to send no key"
             )
         return {"Authorization": f"Bearer {key}"}
 
+    def _key(self) -> str:
+        return os.environ.get(self.key_variable, "").strip() if self.key_variable else ""
+
+    def _is_local(self) -> bool:
+        return urllib.parse.urlsplit(self.url).hostname in _LOCAL
+
+    def _shorten(self, content: bytes) -> str:
+        """The begin of a server's reply, for messages. Some servers repeat the key."""
+        text, key = " ".join(content.decode("utf-8", "replace").split()), self._key()
+        return (text.replace(key, "(the key)") if key else text)[:200] or "(nothing)"
+
     def _post(self, request: urllib.request.Request) -> bytes:
-        opener = urllib.request.build_opener(_NoRedirect)
+        # A proxy would see the key that goes to this machine without encryption.
+        handlers = [urllib.request.ProxyHandler({})] if self._is_local() else []
+        opener = urllib.request.build_opener(_NoRedirect, *handlers)
         for attempt in range(self.retries + 1):
             wait = min(2.0**attempt, _LONGEST_WAIT)
             try:
@@ -114,7 +139,7 @@ class ChatModel:
                     return content
             except urllib.error.HTTPError as error:
                 with error:
-                    explanation = _shorten(error.read())
+                    explanation = self._shorten(error.read())
                     failure = f"{self.url} answers {error.code} {error.reason}: {explanation}"
                 if error.code in (401, 403):
                     raise AnswerError(f"{failure}; the key is read from ${self.key_variable}") from None
@@ -138,7 +163,7 @@ class ChatModel:
         except (ValueError, LookupError, TypeError, RecursionError):
             reply = None
         if not isinstance(reply, str):
-            raise AnswerError(f"{self.url}: not the reply of an OpenAI-compatible server: {_shorten(content)}")
+            raise AnswerError(f"{self.url}: not the reply of an OpenAI-compatible server: {self._shorten(content)}")
         return reply.strip()
 
 
@@ -174,6 +199,23 @@ def read_judgement(reply: str) -> str:
     return found or UNREADABLE
 
 
+def _is_server(url: object) -> bool:
+    """Whether a client can post below this URL."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = (parts.hostname or "").encode("idna")  # raises for a label that is empty or too long
+        _ = parts.port  # raises for what is no port
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(host) and not set("@?#") & set(url)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _dated(moment: Any) -> str:
     try:
         when = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(seconds=moment)
@@ -189,8 +231,3 @@ def _read_wait(header: str | None, otherwise: float) -> float:
     except ValueError:
         return otherwise
     return min(max(seconds, 0.0), _LONGEST_WAIT) if seconds == seconds else otherwise
-
-
-def _shorten(content: bytes) -> str:
-    text = " ".join(content.decode("utf-8", "replace").split())
-    return text[:200] or "(nothing)"

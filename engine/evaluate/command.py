@@ -27,7 +27,7 @@ from .protocol import Evaluation, default_depth, measure, open_engine, prepare_d
 
 @dataclass(frozen=True)
 class Answering:
-    """How questions are answered and judged: the arguments of `judge_answers`."""
+    """How questions are answered and judged: the arguments of `judge_answers`. Raises `ParameterError`."""
 
     answerer: QuestionAnswerer
     judge: AnswerJudge
@@ -36,6 +36,16 @@ class Answering:
     seed: int = 0
     workers: int = 1
     progress: Callable[[int, int], None] | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.answerer) or not callable(self.judge):
+            raise ParameterError(f"an answerer and a judge must be callables, not {self.answerer!r}, {self.judge!r}")
+        for name in ("depth", "per_category", "workers"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (
+                (isinstance(value, int) and value > 0) or (value is None and name == "per_category")
+            ):
+                raise ParameterError(f"{name} must be 1 or more, not {value!r}")
 
     def judge_answers(self, evaluation: Evaluation) -> JudgedAnswers:
         """Answer and judge the evaluation's questions. Raises what `judge_answers` raises."""

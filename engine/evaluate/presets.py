@@ -8,25 +8,25 @@ from inspect import signature
 from typing import Any
 
 from ..errors import ParameterError
-from ..index.profiles import PROFILES, default_profile
+from ..index.profiles import bm25_of, default_profile
 from ..text.analyzers import DEFAULT_ANALYZER
 from .beir import load_beir
 from .dataset import Dataset
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
 
-_DEFAULT = PROFILES[default_profile()]
-"""What an engine that names no profile has."""
-
 
 @dataclass(frozen=True)
 class Preset:
-    """The parameters of one protocol on one kind of dataset. `reading` holds the options of the dataset's loader."""
+    """The parameters of one protocol on one kind of dataset. `reading` holds the options of the dataset's loader.
+
+    A `method`, `k1` or `b` of None is that of an engine that names no profile; `find_preset` fills it in.
+    """
 
     analyzer: str = DEFAULT_ANALYZER
-    method: str = _DEFAULT.method
-    k1: float = _DEFAULT.k1
-    b: float = _DEFAULT.b
+    method: str | None = None
+    k1: float | None = None
+    b: float | None = None
     query_tf: str = "count"
     complete: bool = False
     reading: dict[str, Any] = field(default_factory=dict)
@@ -67,10 +67,15 @@ def check_reading(kind: str, reading: Mapping[str, Any]) -> None:
 
 
 def find_preset(name: str, kind: str) -> Preset:
-    """The preset of this name for a kind of dataset. Raises `ParameterError`, naming those that exist."""
+    """The preset of this name for a kind of dataset, with BM25's parameters filled in.
+
+    Raises `ParameterError`, naming those that exist.
+    """
     if kind not in LOADERS:
         raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
     if (name, kind) not in PRESETS:
         known = [preset for preset, of in PRESETS if of == kind]
         raise ParameterError(f"no preset {name!r} for {kind}; there are: {', '.join(known)}")
-    return PRESETS[name, kind]
+    preset = PRESETS[name, kind]
+    filled = bm25_of(default_profile(), preset.method, preset.k1, preset.b)
+    return replace(preset, method=filled.method, k1=filled.k1, b=filled.b)

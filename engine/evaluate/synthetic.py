@@ -97,7 +97,9 @@ class SyntheticMemory:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ParameterError(f"{name} must be an integer of at least 0, not {value!r}")
-        if not 0.0 < self.interval < math.inf or not math.isfinite(self.start):
+        if not all(isinstance(value, (int, float)) for value in (self.interval, self.start)) or not (
+            0.0 < self.interval < math.inf and math.isfinite(self.start)
+        ):
             raise ParameterError(
                 f"interval must be seconds above 0 and start finite seconds, not {self.interval!r} and {self.start!r}"
             )
@@ -108,7 +110,12 @@ class SyntheticMemory:
         return self.start + self.records * self.interval
 
     def stream(self, first: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records numbered from `first` to `stop` (exclusive; default: to the end), made as they are consumed."""
+        """The records numbered from `first` to `stop` (exclusive; default: to the end), made as they are consumed.
+
+        Raises `ParameterError` for a `first` below 0.
+        """
+        if first < 0:
+            raise ParameterError(f"first must be the number of a record, 0 or more, not {first}")
         stop = self.records if stop is None else min(stop, self.records)
         for number in range(first // BLOCK, -(-stop // BLOCK)):
             base = number * BLOCK

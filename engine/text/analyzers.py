@@ -76,6 +76,9 @@ class Analyzer:
 
     Safe to share between threads. An analyzer is pickled as its name. One that `get_analyzer` does not know by name
     cannot be unpickled; `register_analyzer` makes it known.
+
+    Raises `ParameterError` for a name that is no string and for functions that cannot be called, and when texts are
+    analysed for a token or a term that is no string.
     """
 
     __slots__ = ("_terms", "name", "normalize", "tokenize")
@@ -85,10 +88,23 @@ class Analyzer:
     normalize: Normalizer
 
     def __init__(self, name: str, tokenize: Tokenizer, normalize: Normalizer) -> None:
+        if not isinstance(name, str) or not callable(tokenize) or not callable(normalize):
+            raise ParameterError(f"an analyzer is a name and two functions, not {name!r}, {tokenize!r}, {normalize!r}")
         self.name = name
         self.tokenize = tokenize
         self.normalize = normalize
-        self._terms = _TermCache(normalize)
+        self._terms = _TermCache(self)
+
+    def term(self, token: str) -> str | None:
+        """What `normalize` makes of a token that nothing remembers."""
+        if not isinstance(token, str):
+            raise ParameterError(f"analyzer {self.name!r}: tokenize must give strings, not {token!r}")
+        term = self.normalize(token)
+        if term is not None and not isinstance(term, str):
+            raise ParameterError(
+                f"analyzer {self.name!r}: the term of {token!r} must be a string or None, not {term!r}"
+            )
+        return term
 
     def __call__(self, text: str) -> list[str]:
         """The terms of a text in order, with repeats: those of `tokenize` and `normalize`, without None."""
@@ -133,13 +149,13 @@ class Analyzer:
 class _TermCache(dict[str, str]):
     """Raw token -> term. The empty string stands for None, so that `filter` drops it without a Python call."""
 
-    __slots__ = ("normalize",)
+    __slots__ = ("_analyzer",)
 
-    def __init__(self, normalize: Normalizer) -> None:
-        self.normalize = normalize
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._analyzer = analyzer
 
     def __missing__(self, token: str) -> str:
-        term = self.normalize(token) or ""
+        term = self._analyzer.term(token) or ""
         if len(token) <= MAX_LENGTH:  # a 10 MB token is not worth its memory
             if len(self) >= CACHE_LIMIT:
                 self.clear()
@@ -184,18 +200,28 @@ def make_analyzer(
     `stem` takes a token, as `base` makes it, and gives its stem; None keeps the token. A stop word is given as it is
     written, and counts where `base` makes one token of it. Wholes of `agent`, such as ``src/app.py``, are neither
     stemmed nor stop words. The tokens are looked up one by one, in Python. Raises `ParameterError` for a `base` that
-    is no name of `ANALYZERS`.
+    is no name of `ANALYZERS`, for stop words that are no list of strings, and for a `stem` that is no function.
     """
     if base not in ANALYZERS:
         raise ParameterError(f"no analyzer {base!r} to build on; there are: {', '.join(ANALYZERS)}")
+    words = list(stop_words) if isinstance(stop_words, Iterable) else None
+    if words is None or isinstance(stop_words, str) or not all(isinstance(word, str) for word in words):
+        raise ParameterError(f"stop_words must be a list of words, not {stop_words!r}")
+    if stem is not None and not callable(stem):
+        raise ParameterError(f"stem must be a function from a token to its stem, not {stem!r}")
     tokenize = _RECIPES[base][0]
-    stops = {tokens[0] for tokens in map(tokenize, stop_words) if len(tokens) == 1}
+    stops = {tokens[0] for tokens in map(tokenize, words) if len(tokens) == 1}
 
     def normalize(token: str) -> str | None:
         word = _word(token)
         if base == "agent" and _is_whole(word):
             return word
-        return None if word in stops else (word if stem is None else _word(stem(word))) or None
+        if word in stops or stem is None:
+            return None if word in stops else word or None
+        stemmed = stem(word)
+        if not isinstance(stemmed, str):
+            raise ParameterError(f"analyzer {name!r}: the stem of {word!r} must be a string, not {stemmed!r}")
+        return _word(stemmed) or None
 
     return Analyzer(name, tokenize, normalize)
 
@@ -206,8 +232,10 @@ def register_analyzer(analyzer: Analyzer) -> Analyzer:
     Directories and saved indexes keep the name alone, so register the same analyzer before they are opened again, and
     give it another name whenever it changes. Raises `ParameterError` for a name that is taken.
     """
+    if not isinstance(analyzer, Analyzer):
+        raise ParameterError(f"register_analyzer takes an Analyzer, as make_analyzer returns, not {analyzer!r}")
     name = analyzer.name
-    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
         raise ParameterError(f"an analyzer's name is a letter, then letters, digits, '_', '.' and '-', not {name!r}")
     parts = _NAME(name)
     if (parts and parts[1] in ANALYZERS) or _REGISTERED.setdefault(name, analyzer) is not analyzer:

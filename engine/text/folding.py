@@ -8,12 +8,20 @@ are found by it; `lower` folds it.
 
 The data is that of the running Python's `unicodedata`. Unicode never changes the normal form of a character once it
 is assigned, so two versions differ only in characters that the older one does not know.
+
+Of a long run of marks the first `MOST_MARKS` count: Unicode orders marks in a time that grows with the square of their
+number, 5 s for 80 kB of them. No word of any language has more than a few on a letter.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
+from functools import cache
+
+MOST_MARKS = 30
+"""Marks of a run that count, as in Unicode's stream-safe text format."""
 
 # Dashes and quotation marks U+2012 to U+2027 but not the hyphens U+2010 and U+2011; zero-width space; (C), (R), (SM),
 # TM. The compatibility forms of the last two are letters, and would grow onto the word before.
@@ -34,8 +42,23 @@ _DROPPED = re.compile(
 
 def fold(text: str) -> str:
     """The text without what does not tell words apart, in the case that it has."""
-    text = unicodedata.normalize("NFKD", text.translate(_INSTEAD))
-    return unicodedata.normalize("NFC", _DROPPED.sub("", text.translate(_AFTER)))
+    text = unicodedata.normalize("NFKD", _few_marks(text.translate(_INSTEAD)))
+    # Where invisible characters go, two runs of marks may meet.
+    return unicodedata.normalize("NFC", _few_marks(_DROPPED.sub("", text.translate(_AFTER))))
+
+
+def _few_marks(text: str) -> str:
+    return text if len(text) <= MOST_MARKS else _cut_marks()(r"\1", text)
+
+
+@cache
+def _cut_marks() -> Callable[[str, str], str]:
+    import regex  # type: ignore[import-untyped, unused-ignore]
+
+    # The two half-width signs are letters that become marks.
+    mark = r"[\p{M}\uff9e\uff9f]"
+    cut: Callable[[str, str], str] = regex.compile(rf"({mark}{{{MOST_MARKS}}}){mark}++").sub
+    return cut
 
 
 def lower(text: str) -> str:

@@ -94,7 +94,7 @@ class _TokenIds(dict[str, int]):
         """Tokens cached since the list was last cleared."""
 
     def __missing__(self, token: str) -> int:
-        term = self._analyzer.normalize(token)
+        term = self._analyzer.term(token)
         number = self._vocabulary.add(term) if term else DROPPED
         if len(token) <= MAX_LENGTH:
             self[token] = number

@@ -205,3 +205,11 @@ def test_evaluate_answers_and_judges(tmp_path: Path) -> None:
     kept = evaluate("longmemeval", file, preset="agentir", reading={"abstention": False}, latency=0)
     assert kept["n"] == 1
     assert not {"latency", "judged"} & set(kept)
+
+
+@pytest.mark.parametrize(
+    "slip", [{"depth": 0}, {"depth": "5"}, {"workers": 0}, {"per_category": 0}, {"judge": None}, {"answerer": "model"}]
+)
+def test_slips_are_named_before_a_search(slip: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=next(iter(slip))):
+        Answering(**{"answerer": lambda *_: "", "judge": lambda *_: "no", **slip})

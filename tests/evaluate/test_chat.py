@@ -156,18 +156,62 @@ def test_servers_that_are_not_there_or_say_nothing(waits: list[float]) -> None:
 
 
 def test_slips_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for url in ("ftp://host", "host:80", "https://", "file:///etc/passwd"):
+    urls = ["ftp://host", "host:80", "https://", "file:///etc/passwd", "http://[::1", "https://[zz]/", "https://h:x/"]
+    urls += ["https://h:99999", "https://a b", "https://a\nb", "https://a..b", f"https://{'a' * 64}.org", "https://h/é"]
+    for url in (
+        *urls,
+        "https://name:word@host",
+        "https://host/v1?version=1",
+        "https://host/v1#part",
+        None,
+        b"http://h",
+    ):
         with pytest.raises(ParameterError, match="must begin with http:// or https://"):
             ChatModel(url, "m")
-    with pytest.raises(ParameterError, match="must not be empty"):
-        ChatModel("https://host", "")
-    for slip in ({"timeout": 0.0}, {"timeout": float("nan")}, {"retries": -1}):
-        with pytest.raises(ParameterError, match="timeout must be above 0"):
-            ChatModel("https://host", "m", **slip)
+    slips: list[dict[str, Any]] = [
+        {"model": ""},
+        {"model": 3},
+        {"key_variable": None},
+        {"retries": -1},
+        {"retries": 1.5},
+    ]
+    slips += [{"timeout": slip} for slip in (0.0, float("nan"), float("inf"), 1e300, "3")]
+    slips += [{"temperature": slip} for slip in (-1.0, float("nan"), "hot", object())]
+    for slip in slips:
+        with pytest.raises(ParameterError, match="model" if "model" in slip else next(iter(slip))):
+            ChatModel(**{"url": "https://host", "model": "m", **slip})
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     with pytest.raises(ParameterError, match="would go out unencrypted") as raised:
         ChatModel("http://far.example", "m").complete("", "")
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nmore", "sk-secreté", "sk-secret\u4e2d"])
+def test_a_key_that_no_header_holds_stands_in_no_message(
+    key: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ParameterError, match="the key in OPENAI_API_KEY holds") as raised:
+        ChatModel(server.url, "m").complete("", "")
+    assert "sk-secret" not in str(raised.value)
+    assert server.asked == []
+
+
+def test_a_server_that_repeats_the_key_is_not_repeated(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    for status in (200, 401, 404):
+        server.replies = [(status, {}, b"wrong: Bearer sk-secret")]
+        with pytest.raises(AnswerError, match=r"wrong: Bearer \(the key\)") as raised:
+            ChatModel(server.url, "m").complete("", "")
+        assert "sk-secret" not in str(raised.value)
+
+
+def test_no_proxy_sees_what_goes_to_this_machine(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    assert ChatModel(server.url, "m", retries=0).complete("", "") == "yes"
 
 
 def test_an_answerer_gives_records_in_the_order_of_time(server: Server) -> None:

@@ -87,6 +87,12 @@ def test_beir_query_that_is_a_document(tmp_path: Path) -> None:
         ({"test": "q1 0 d1 1 x\n"}, DatasetError, r"test\.tsv:1: must have 3 columns .* or TREC's 4"),
         ({"test": "q1\td1\t1\nq1\td2\thigh\n"}, DatasetError, r"test\.tsv:2: the score must be a whole number"),
         ({"test": "q1\td1\t0.5\n"}, DatasetError, r"test\.tsv:1: the score must be a whole number.*not '0\.5'"),
+        (
+            {"test": "q1\td1\t1e300\n"},
+            DatasetError,
+            r"test\.tsv:1: the score must be a whole number of at most 32 bits",
+        ),
+        ({"test": "q1\td1\t2147483648\n"}, DatasetError, r"must be a whole number of at most 32 bits"),
         ({"test": "q1\td1\tinf\n"}, DatasetError, r"test\.tsv:1: the score must be a whole number.*not 'inf'"),
         ({"test": "q9\td1\t1\n"}, DatasetError, r"test\.tsv:1: queries\.jsonl has no query 'q9'"),
         ({"test": "q1\td1\t1\nq1\td1\t2\n"}, DatasetError, r"test\.tsv:2: document 'd1' was judged otherwise"),

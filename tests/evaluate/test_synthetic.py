@@ -166,3 +166,11 @@ def test_what_is_declined(make):
 
 def test_an_empty_memory():
     assert list(SyntheticMemory(0).stream()) == list(synthetic_records(0)) == SyntheticMemory(0).questions(0) == []
+
+
+def test_values_of_the_wrong_type_or_sign_are_named() -> None:
+    for slip in ({"interval": "a"}, {"start": None}, {"interval": 0}):
+        with pytest.raises(ParameterError, match="interval must be seconds above 0"):
+            SyntheticMemory(3, **slip)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="first must be the number of a record"):
+        next(SyntheticMemory(3).stream(-2))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ from click.testing import CliRunner
 import fanrank as fr
 from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.cli.main import main
+from fanrank.evaluation import find_preset
 from fanrank.text import DEFAULT_PROFILE, PROFILES
 
 TEXTS = ["key key expired", "key", "the job failed as the key of the billing job had expired", "", "job"]
@@ -82,10 +86,13 @@ def test_a_memory_keeps_its_profile(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path) as engine:
         engine.save(tmp_path.with_name("saved"))
         engine.copy_to(tmp_path.with_name("copy"), profile="code")
+        engine.copy_to(tmp_path.with_name("same"), profile=None, method=None, k1=None, b=None)
     saved = fr.Engine.load(tmp_path.with_name("saved"))
     assert (saved.profile, *numbers(saved)) == ("chat", "bm25l", 1.5, 0.6)
     with fr.Engine.open(tmp_path.with_name("copy")) as copy:
         assert (copy.profile, *numbers(copy)) == ("code", *of("code"))
+    with fr.Engine.open(tmp_path.with_name("same")) as copy:
+        assert (copy.profile, *numbers(copy)) == ("chat", "bm25l", 1.5, 0.6)
 
 
 def test_a_memory_from_before_profiles_keeps_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,3 +123,30 @@ def test_the_command_line_takes_a_profile(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["add", str(tmp_path / "memory"), str(source), "--profile", "code"])
     assert found.exit_code != 0
     assert "was made with profile = 'chat'" in found.output
+
+
+def test_a_profile_that_the_environment_misspells_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FANRANK_PROFILE", "talk")
+    with pytest.raises(fr.errors.ParameterError, match=r"unknown profile 'talk' \(from FANRANK_PROFILE\)"):
+        fr.Engine()
+    with pytest.raises(fr.errors.ParameterError, match=r"unknown profile 'talk' \(from FANRANK_PROFILE\)"):
+        find_preset("default", "beir")
+    monkeypatch.setenv("FANRANK_PROFILE", "chat")
+    preset = find_preset("default", "locomo")
+    assert (preset.method, preset.k1, preset.b) == of("chat")
+    assert find_preset("opsem", "locomo").method == "lucene"
+
+
+def test_a_wrong_profile_in_the_environment_is_one_line_at_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text('{"id": "1", "text": "a key"}\n')
+    path = os.pathsep.join(sys.path)
+    found = subprocess.run(
+        [sys.executable, "-m", "fanrank.engine.cli.main", "add", "memory", "records.jsonl"],
+        cwd=tmp_path,
+        env={**os.environ, "FANRANK_PROFILE": "talk", "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert found.returncode == 2
+    assert found.stderr.startswith("fanrank: unknown profile 'talk'")
+    assert found.stderr.count("\n") == 1

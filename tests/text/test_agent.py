@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -120,6 +122,15 @@ def test_a_letter_beyond_ascii_changes_nothing_for_its_neighbours(text: str) -> 
     assert agent.agent_tokens(text + " é") == [*agent.agent_tokens(text), "e"] or "\x1b" in text
 
 
+def test_of_many_marks_the_first_count() -> None:
+    for marks in ("\u0315\u0300", "\uff9e\u0e38", "\u3099\xad\u0e38", "\u3099" * 20 + "\u0e38" * 20 + "\u2060"):
+        folded = folding.fold("か" + marks * (40_000 // len(marks)))  # seconds, were they all put in order
+        assert len(folded) <= 1 + folding.MOST_MARKS
+        assert folding.fold(folded) == folded
+    assert folding.fold("か" + "\u3099" * 30) == folding.fold("か" + "\u3099" * 31)
+    assert folding.fold("か" + "\u3099" * 29) != folding.fold("か" + "\u3099" * 30)
+
+
 def test_long_chunks_are_words_alone() -> None:
     assert agent.agent_tokens("ab_cd." * 60) == ["ab", "cd"] * 60
     assert agent.agent_tokens("aB" * 33) == ["ab" * 33]
@@ -191,6 +202,44 @@ def test_names_that_are_taken_or_unfit_are_refused(monkeypatch: pytest.MonkeyPat
             fr.text.register_analyzer(fr.text.Analyzer(name, str.split, str))
     with pytest.raises(fr.errors.ParameterError, match="no analyzer 'mine' to build on"):
         fr.text.make_analyzer("other", base="mine")
+
+
+@pytest.mark.parametrize(
+    ("slip", "message"),
+    [
+        ({"base": "nltk+compounds"}, "no analyzer 'nltk.compounds' to build on"),
+        ({"stop_words": "der die"}, "stop_words must be a list of words, not 'der die'"),
+        ({"stop_words": [1]}, "stop_words must be a list of words"),
+        ({"stop_words": None}, "stop_words must be a list of words"),
+        ({"stem": "german"}, "stem must be a function"),
+        ({"name": None}, "an analyzer is a name and two functions"),
+    ],
+)
+def test_slips_in_an_analyzer_are_named(slip: dict[str, Any], message: str) -> None:
+    with pytest.raises(fr.errors.ParameterError, match=message):
+        fr.text.make_analyzer(**{"name": "mine", **slip})
+
+
+@pytest.mark.parametrize(
+    ("analyzer", "message"),
+    [
+        (lambda: fr.text.make_analyzer("mine", stem=lambda word: None), "'mine': the stem of 'tea' must be a string"),
+        (
+            lambda: fr.text.Analyzer("mine", str.split, lambda token: 7),
+            "the term of 'tea' must be a string or None, not 7",
+        ),
+        (lambda: fr.text.Analyzer("mine", lambda text: [7], str), "tokenize must give strings, not 7"),
+    ],
+)
+def test_terms_that_are_no_strings_are_named(analyzer: Callable[[], Any], message: str) -> None:
+    with pytest.raises(fr.errors.ParameterError, match=message):
+        analyzer()("tea")
+    engine = fr.Engine(analyzer=analyzer())
+    with pytest.raises(fr.errors.ParameterError, match=message):
+        engine.add([fr.Record("m1", "tea")])
+    assert len(engine) == 0
+    with pytest.raises(fr.errors.ParameterError, match="register_analyzer takes an Analyzer"):
+        fr.text.register_analyzer("mine")  # type: ignore[arg-type]
 
 
 def test_a_directory_keeps_the_analyzer_that_it_was_made_with(tmp_path: Path) -> None:

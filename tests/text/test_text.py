@@ -336,7 +336,25 @@ def test_minimal_is_r40_on_locomo_but_for_one_accent() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
-    "unit", ["a", "_", "a.", "a'", "1,", "-a", "a-", "é", "_\u0301", "a(b)", "א'", "東", "ก", "y "]
+    "unit",
+    [
+        "a",
+        "_",
+        "a.",
+        "a'",
+        "1,",
+        "-a",
+        "a-",
+        "é",
+        "_\u0301",
+        "a(b)",
+        "א'",
+        "東",
+        "ก",
+        "y ",
+        "\u0315\u0300",
+        "\uff9e\u0315",
+    ],
 )
 def test_time_is_linear_in_the_text(name: str, unit: str) -> None:
     analyzer = get_analyzer(name)
