@@ -40,6 +40,7 @@ from fanrank.engine.route.policy import POLICIES, strategy_of
 from .harness.code import code_of
 from .harness.machine import commit, machine, now
 from .harness.paths import RESULTS, data_folder
+from .harness.typed import SETS as TYPED
 from .hybrid import ENCODER, versions
 
 METRICS = ("hit@1", "hit@5", "ndcg@10")
@@ -104,8 +105,10 @@ SETS: dict[str, Callable[[Path], Dataset]] = {
     "longmemeval": longmemeval,
     "scifact": lambda folder: load_beir(folder / "scifact"),
     "cranfield": lambda folder: load_beir(folder / "cranfield"),
+    # LoCoMo's turns without types are ``locomo-turns``.
+    **{name: load for name, load in TYPED.items() if name != "locomo-turns-none"},
 }
-"""The sets by name. Another one is a function of the same form, such as a memory of typed records."""
+"""The sets by name. Another one is a function of the same form."""
 
 
 def halves(dataset: Dataset) -> npt.NDArray[np.bool_]:

@@ -46,7 +46,7 @@ class Boosted(ZScore):
 
     name: ClassVar[str] = "boosted"
 
-    alpha: float = 0.55
+    alpha: float = 0.6
     below: float = 0.5
     boosts: Mapping[str, float] | None = field(default=None, hash=False)
 

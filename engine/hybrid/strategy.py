@@ -452,8 +452,6 @@ STRATEGIES: dict[str, Strategy] = {
         _hybrid("score_rrf", ScoreRRF()),
         _hybrid("agent_rrf", AgentRRF()),
         _hybrid("fused", ZScore()),
-        # Words weigh more: with equal weights LoCoMo's unanswerable questions lose 4 points of Hit@1 to BM25 on turns.
-        _hybrid("fused-words", ZScore(alpha=0.6)),
         _hybrid("minmax", MinMax()),
         Strategy("decay", (Lexical(),), Decay()),
         *_moved("softcentroid", "softcentroid"),

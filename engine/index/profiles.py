@@ -17,7 +17,7 @@ profile        turns                  sessions              SciFact             
 
 Records of chats are short and of like length, so a long one is rarely long for nothing and a large b only hurts; bodies
 of functions differ in length by more than their mean, and there a small b costs 2 to 3 points. ``bm25l`` at b .75 lies
-between the two and loses on no set what its standard error would tell.
+between the two: it loses .7 points of Hit@1 on SciFact, one standard error, and .7 on code, two.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Profile:
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("general", "bm25l", 2.0, 0.75, "any records, also mixed ones: no measured set loses"),
+        Profile(
+            "general", "bm25l", 2.0, 0.75, "any records, also mixed ones: a compromise over chats, documents and code"
+        ),
         Profile("chat", "bm25l", 1.5, 0.5, "turns or sessions of conversations"),
         Profile("documents", "lucene", 1.8, 0.5, "abstracts, articles, notes of some hundred words"),
         Profile("code", "lucene", 1.2, 0.75, "functions, logs, tool output: lengths differ by more than their mean"),

@@ -28,7 +28,7 @@ def test_a_search_is_auto_where_a_query_brings_a_vector(tmp_path: Path) -> None:
     queries.write_text('{"text": "tea", "vector": [0, 1]}\n{"text": "cup"}\n')
     found = json.loads(run("search", str(tmp_path / "memory"), "--queries", str(queries), "--json"))
     assert found["strategy"] == POLICIES["auto"].to_dict()
-    assert [row["decision"]["strategy"] for row in found["queries"]] == ["fused-words", "bm25"]
+    assert [row["decision"]["strategy"] for row in found["queries"]] == ["recall", "bm25"]
     assert found["queries"][0]["hits"][0]["id"] == "1"
     plain = json.loads(run("search", str(tmp_path / "memory"), "tea", "--json"))
     assert plain["strategy"]["name"] == "bm25"

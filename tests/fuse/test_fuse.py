@@ -43,7 +43,7 @@ EXACT: list[tuple[Fusion, Oracle]] = [
     (ScoreRRF(scales={"other": "one"}), lambda asked: fuse_oracle.score_rrf(asked, scales={"other": "one"})),
     (ZScore(), lambda asked: fuse_oracle.zscore(asked, 0.5)),
     (ZScore(alpha=0.15), lambda asked: fuse_oracle.zscore(asked, 0.15)),
-    (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.55, 0.5, {})),
+    (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.6, 0.5, {})),
     (
         Boosted(alpha=0.3, first="other", below=0.0, boosts={"bm25": 2.0}),
         lambda asked: fuse_oracle.boosted(asked, 0.3, 0.0, {"bm25": 2.0}, "other"),

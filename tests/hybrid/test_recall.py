@@ -156,7 +156,7 @@ def by_boosts(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: H
         lowest = min((z[one] for one in scored if one in searched), default=0.0)
         for one in found:
             own = z.get(one, lowest)
-            weight = 0.55 if name == "bm25" else 1.0 - 0.55
+            weight = 0.6 if name == "bm25" else 1.0 - 0.6
             total[one] += weight * (0.5 * own if own < 0.0 else own)
 
     def near(one: str) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.fuse import ZScore
+from fanrank.engine.fuse import Boosted
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.cascade import AUTO
 from fanrank.engine.route.confidence import margin
@@ -95,15 +95,15 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
     seen = set()
     for row, (query, decision) in enumerate(zip(queries, decisions, strict=True)):
         lacks = (query.namespaces is None and query.namespace != "both") or not query.text.strip()
-        expected = "bm25" if lacks or sure[row] else "fused-words"
+        expected = "bm25" if lacks or sure[row] else "recall"
         assert decision.strategy == expected
-        assert decision.escalated == (expected == "fused-words")
-        assert bool(decision.skipped) == lacks
+        assert decision.escalated == (expected == "recall")
+        assert ("dense" in decision.skipped) == lacks
         alone = plain if expected == "bm25" else None
-        found = rows(alone)[row] if alone is not None else rows(engine.search([query], strategy="fused-words"))[0]
+        found = rows(alone)[row] if alone is not None else rows(engine.search([query], strategy="recall"))[0]
         assert rows(hits)[row] == found == rows(engine.search([query], strategy="auto"))[0]
         seen.add((expected, bool(lacks)))
-    assert seen == {("bm25", True), ("bm25", False), ("fused-words", False)}
+    assert seen == {("bm25", True), ("bm25", False), ("recall", False)}
 
 
 def test_only_escalated_queries_are_encoded() -> None:
@@ -125,14 +125,29 @@ def test_without_vectors_it_is_bm25() -> None:
     assert hits.scores.tobytes() == plain.scores.tobytes()
     assert [decision.skipped for decision in hits.decisions or ()] == [{"dense": "no vectors to compare"}] * 4
     with pytest.raises(fr.errors.QueryError, match="holds no vectors"):
-        engine.search(queries, strategy=fr.Cascade(0.5, escalate="fused-words"))
+        engine.search(queries, strategy=fr.Cascade(0.5, escalate="recall"))
+
+
+def test_escalated_queries_are_raised_by_their_names_and_types() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    own = {"entities": {"Ana": "ana"}, "embedding": [1, 0]}
+    engine.add([fr.Record(f"fact{number}", f"Ana drank tea, day {number}", type="Fact", **own) for number in range(3)])
+    engine.add([fr.Record("wish", "Ana takes tea black, at night", type="Preference", **own)])
+    engine.add([fr.Record(f"other{number}", f"tea {number}", embedding=[0, 1]) for number in range(3)])
+    query = fr.Query("what tea does Ana like?", vector=[1, 0])
+    hits = engine.search([query], strategy="auto")
+    (decision,) = hits.decisions or ()
+    assert (decision.strategy, decision.hints, dict(decision.entities)) == ("recall", ("Preference",), {"ana": 1.0})
+    assert rows(hits) == rows(engine.search([query], strategy="recall"))
+    first = {name: rows(engine.search([query], strategy=name))[0][0][0] for name in ("auto", "fused")}
+    assert first == {"auto": "wish", "fused": "fact0"}
 
 
 def test_own_vectors_are_asked_of_no_text() -> None:
     engine = fr.Engine(encoder=fr.OwnVectors(2))
     engine.add([fr.Record("1", "w1", embedding=[1, 0]), fr.Record("2", "w2 w1", embedding=[0, 1])])
     hits = engine.search(["w1", fr.Query("w1", vector=[0, 1])], strategy="auto")
-    assert [decision.strategy for decision in hits.decisions or ()] == ["bm25", "fused-words"]
+    assert [decision.strategy for decision in hits.decisions or ()] == ["bm25", "recall"]
     with pytest.raises(fr.errors.QueryError, match="3 dimensions"):
         engine.search([fr.Query("w1", vector=[0, 1, 2])], strategy="auto")
 
@@ -141,8 +156,8 @@ def test_it_is_a_policy_like_the_others() -> None:
     engine, _ = memory(2)
     assert strategy_of("auto") is AUTO
     assert AUTO.tau == 0.6
-    assert AUTO.escalate == STRATEGIES["fused-words"]
-    assert AUTO.escalate.fusion == ZScore(alpha=0.6)
+    assert AUTO.escalate == STRATEGIES["recall"]
+    assert AUTO.escalate.fusion == Boosted(alpha=0.6, below=0.5)
     again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))
     assert again == AUTO
     query = fr.Query("w1 w2 w3", namespace="both", strategy="auto")
@@ -165,5 +180,5 @@ def test_vectors_of_deleted_records_change_nothing() -> None:
     # Few of the segment's documents are deleted, so it stays as it is, with the vector.
     assert any(snapshot.has_vectors for snapshot in engine.index.memory.state.snapshots.values())
     after = engine.search([fr.Query("w1", vector=[1, 0])], strategy="auto")
-    assert [(hits.decisions or ())[0].strategy for hits in (before, after)] == ["fused-words", "bm25"]
+    assert [(hits.decisions or ())[0].strategy for hits in (before, after)] == ["recall", "bm25"]
     assert rows(after) == rows(engine.search(["w1"]))
