@@ -408,11 +408,14 @@ def test_longest_name_and_given_ids() -> None:
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(RECORDS, min_size=1, max_size=5),
-    st.lists(st.sampled_from(["Sam", "a", "b", "c", "d", "of", "x"]), max_size=5),
+    st.lists(st.sampled_from(["Sam", "b", "c", "e", "f", "of", "x"]), max_size=5),
     st.data(),
 )
 def test_resolution_by_loops(records: list[Said], words: list[str], data: st.DataObject) -> None:
-    """Each mention's confidences, worked out by the formula from the live records, in any order of arrival."""
+    """Each mention's confidences, worked out by the formula from the live records, in any order of arrival.
+
+    No word of the text but "of" is a stop word: "a" and "d" are names in some places alone (`is_named`).
+    """
     called = data.draw(st.lists(NODES, min_size=1, max_size=4))
     records = [*records, *(({"Sam": own}, ()) for own in called)]
     asker = data.draw(st.none() | NODES)
