@@ -412,10 +412,7 @@ def test_longest_name_and_given_ids() -> None:
     st.data(),
 )
 def test_resolution_by_loops(records: list[Said], words: list[str], data: st.DataObject) -> None:
-    """Each mention's confidences, worked out by the formula from the live records, in any order of arrival.
-
-    No word of the text but "of" is a stop word: "a" and "d" are names in some places alone (`is_named`).
-    """
+    """Each mention's confidences, worked out by the formula from the live records, in any order of arrival."""
     called = data.draw(st.lists(NODES, min_size=1, max_size=4))
     records = [*records, *(({"Sam": own}, ()) for own in called)]
     asker = data.draw(st.none() | NODES)
