@@ -714,7 +714,8 @@ class Engine(Reading, Writing, Carrying):
         often it was reported: as a prior, beside the words around and the entities near. What was reported is kept with
         a directory at its next checkpoint, and goes with its namespace. A name's counts are halved beyond 256, and a
         namespace remembers 10,000 names, the last reported ones. Case and punctuation of a name do not matter. Raises
-        `ParameterError` for a name without a word, an empty id, and times outside 1 to 256.
+        `ParameterError` for a name without a word, an empty id, times outside 1 to 256, and an id or a namespace with a
+        lone surrogate, which no file can store.
         """
         self.monitor.resolved(name, entity, namespace, times)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import sys
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..arrays import Floats
-from ..errors import ParameterError, RecencyWarning
+from ..errors import ParameterError, QueryError, RecencyWarning
 from .age import DAY, ages_of, check_now, exponential
 from .candidates import Candidates, Channel, Fused
 from .fusion import check_name, check_number, checked_table
@@ -116,15 +116,18 @@ class AgentRRF(RRF):
 
         A score has the bits that the engine's ``agent_rrf`` gives for these ranks, times and importances. Of equal
         scores the id that occurs first comes first, list by list. (The engine puts the record first that arrived
-        first.) Raises `ParameterError` for an id that a list repeats, and for a time or an importance that is not a
-        number in range; `QueryError` if the query gets the recency bonus and has no `now`.
+        first.) Raises `ParameterError` for lists that are no lists of ids, for an id that a list repeats, and for a
+        time or an importance that is not a number in range; `QueryError` if the query gets the recency bonus and has
+        no `now`.
         """
+        if not isinstance(lists, Mapping):
+            raise ParameterError(f"lists must map names to lists of ids, such as {{'bm25': ids}}, not {lists!r}")
+        if now is None and self.leans(type):
+            raise QueryError(f"the fusion {self.name!r} counts ages from the query's own time; give 'now', in seconds")
         numbers: dict[Hashable, int] = {}
         for name, ids in lists.items():
             check_name("a list's name", name)
-            if len(set(ids)) < len(ids):
-                raise ParameterError(f"the list {name!r} holds an id twice; give each once, best first")
-            for id in ids:
+            for id in _checked_ids(name, ids):
                 numbers.setdefault(id, len(numbers))
         offsets = np.array([0, len(numbers)], dtype=np.int64)
         channels = {}
@@ -146,6 +149,19 @@ class AgentRRF(RRF):
         return sorted(scored, key=lambda hit: -hit[1])
 
 
+def _checked_ids(name: str, ids: Sequence[Hashable]) -> Sequence[Hashable]:
+    """The ids of a list. Raises `ParameterError` where they are no ids, or not different."""
+    try:
+        distinct = set(ids)
+    except TypeError:
+        distinct = None
+    if distinct is None or isinstance(ids, (str, bytes)):
+        raise ParameterError(f"the list {name!r} must be a list of ids, best first, not {ids!r}")
+    if len(distinct) < len(ids):
+        raise ParameterError(f"the list {name!r} holds an id twice; give each once, best first")
+    return ids
+
+
 def _values(
     known: Mapping[Hashable, float | None] | None,
     ids: Mapping[Hashable, int],
@@ -161,9 +177,13 @@ def _values(
 
 
 def _seconds(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
+    number = math.nan
+    if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # an integer beyond float64
+            number = float(value)
+    if not math.isfinite(number):
         raise ParameterError(f"{what} must be finite seconds since 1970-01-01 UTC, not {value!r}")
-    return float(value)
+    return number
 
 
 def _importance(id: Hashable, value: float) -> float:

@@ -16,9 +16,9 @@ from .score_rrf import SCALES
 from .zscore import ZScore, standardize
 
 BOOSTS: Mapping[str, float] = MappingProxyType({"graph": 0.5, "temporal": 1.0, "hints": 0.5})
-"""The default boosts, in the unit of z-scores. A channel of another name has
-.5. Each was tried from .25 to 2 on LoCoMo and on tool dialogues (docs/decisions.md). With types given at random a hint
-of .5 costs .15 points of Hit@5, one of 2 costs 1.8."""
+"""The default boosts, in the unit of z-scores; a channel of another name has `OTHER_BOOST`. Each was tried from .25 to
+2 on LoCoMo and on tool dialogues (docs/decisions.md). With types given at random a hint of .5 costs .15 points of
+Hit@5, one of 2 costs 1.8."""
 OTHER_BOOST = 0.5
 K = 60.0
 

@@ -13,6 +13,7 @@ F of its last record is above that; else the search goes deeper.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -85,7 +86,9 @@ def search_faded(
 
 def _faded(batch: Batch, rows: Mapping[int, int], fusion: Decay) -> dict[int, PreparedQuery]:
     """The queries of these rows with the decay of the fusion in their settings, beside a half-life of their own."""
-    rate = rate_of(max(math.log(2.0) * HOUR / fusion.rate, LEAST_HALF_LIFE))
+    # A rate so small that its half-life is infinite fades nothing within the longest half-life either.
+    half_life = min(math.log(2.0) * HOUR / fusion.rate, sys.float_info.max)
+    rate = rate_of(max(half_life, LEAST_HALF_LIFE))
     # Queries that share their settings go on to share them.
     made: dict[tuple[int, float], QuerySettings] = {}
     faded = {}

@@ -31,6 +31,7 @@ from ..errors import ParameterError, QueryError
 from ..fuse.boosted import Boosted
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
+from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..index.time_order import newest_between, types_of
 from ..locks import once
@@ -338,8 +339,8 @@ class RecallCollector(EvidenceCollector):
 
     @once
     def _event(self) -> int:
-        """The code of the type of events; -1 where no record has it."""
-        return self.batch.memory.values["type"].ids.get(EVENT, -1)
+        """The code of the type of events; where no record has it, a code of no document (`ABSENT` is that of many)."""
+        return self.batch.memory.values["type"].ids.get(EVENT, ABSENT - 1)
 
     def _newest_events(self, group: Group, rows: Integers, count: int) -> tuple[Integers, Floats]:
         """(documents, times) [rows, width] of the latest events in the rows' windows; padding -1, -inf."""

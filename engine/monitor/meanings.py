@@ -25,11 +25,13 @@ class Meanings:
         self._lock = make_short_lock()
 
     def resolved(self, name: str, entity: str, times: int = 1) -> None:
-        """Count that `name` meant the entity with this id. Raises `ParameterError` for a name without a word."""
+        """Count that `name` meant the entity with this id. Raises `ParameterError` as `Engine.resolved` does."""
         if not isinstance(name, str) or not words_of(name):
             raise ParameterError(f"a name must be a string that holds a word, not {name!r}")
-        if not isinstance(entity, str) or not entity:
-            raise ParameterError(f"an entity's id must be a string that is not empty, not {entity!r}")
+        if not isinstance(entity, str) or not entity or not is_storable(entity):
+            raise ParameterError(
+                f"an entity's id must be a string that is not empty and holds no lone surrogate, not {entity!r}"
+            )
         if isinstance(times, bool) or not isinstance(times, int) or not 1 <= times <= MEMORY:
             raise ParameterError(f"times must be an integer from 1 to {MEMORY}, not {times!r}")
         key = " ".join(words_of(name))
@@ -68,3 +70,12 @@ class Meanings:
         with self._lock:
             self._counts = {name: dict(counts) for name, counts in learned.items()}
             self._kept = self._changes
+
+
+def is_storable(value: str) -> bool:
+    """Whether a file can store the string. A lone surrogate would make every later checkpoint fail."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

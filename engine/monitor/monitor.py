@@ -17,7 +17,7 @@ from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
 from ..storage.state import searched_names
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
-from .meanings import Meanings
+from .meanings import Meanings, is_storable
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
 
 MEANINGS = "meanings"
@@ -101,7 +101,9 @@ class Monitor:
 
     def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
         """As `Engine.resolved`."""
-        self._meanings_of(checked_namespace(namespace)).resolved(name, entity, times)
+        if not is_storable(checked_namespace(namespace)):
+            raise ParameterError(f"a namespace's name must hold no lone surrogate, not {namespace!r}")
+        self._meanings_of(namespace).resolved(name, entity, times)
 
     def meant(self, searched: tuple[str, Sequence[str] | None, str | None], name: str) -> Mapping[str, int]:
         """How often a name (its words, joined by spaces) meant each entity, in all that a query searches.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from ..text.stopwords import NLTK_ENGLISH
 
@@ -34,7 +35,22 @@ _FINITE = frozenset(_ACTING.split())
 # After these a common noun is due: "the bill is due".
 _DETERMINERS = frozenset(_DETERMINING.split())
 _WORD = re.compile(r"\w+")
-_SENTENCE_END = re.compile(r"[.!?:\n]\W*$")
+_SENTENCE_ENDS = frozenset(".!?:\n")
+
+
+@lru_cache(maxsize=16)
+def _capitals(text: str) -> tuple[tuple[bool, bool], ...]:
+    """Of each word (``\\w+``), whether it begins a sentence, and whether it begins with a capital letter.
+
+    Empty for a text all in capitals. Kept, as a text is asked about for each of its names.
+    """
+    found: list[tuple[bool, bool]] = []
+    end = 0
+    for match in _WORD.finditer("" if text.isupper() else text):
+        begins = not found or not _SENTENCE_ENDS.isdisjoint(text[end : match.start()])
+        found.append((begins, match[0][0].isupper()))
+        end = match.end()
+    return tuple(found)
 
 
 def is_named(text: str, words: Sequence[str], position: int) -> bool:
@@ -50,10 +66,10 @@ def is_named(text: str, words: Sequence[str], position: int) -> bool:
     word = words[position]
     if word not in COMMON or len(words) == 1:
         return True
-    found = list(_WORD.finditer(text))
-    # Case folding may split a word in rare scripts. Then capital letters and sentences tell nothing.
-    aligned = len(found) == len(words) and not text.isupper()
-    first = position == 0 or (aligned and _SENTENCE_END.search(text[: found[position].start()]) is not None)
+    capitals = _capitals(text)
+    # Case folding may split a word in rare scripts. Then, and where all is in capitals, letters tell nothing.
+    aligned = len(capitals) == len(words)
+    first, capital = capitals[position] if aligned else (position == 0, False)
     before = "" if first else words[position - 1]
     after = words[position + 1] if position + 1 < len(words) else ""
     if word in _MONTHS and (before in _OF_TIME or after.isdigit()):
@@ -62,4 +78,4 @@ def is_named(text: str, words: Sequence[str], position: int) -> bool:
         acts = after == "s" or after in _FINITE or (first and after.endswith("s") and after not in NLTK_ENGLISH)
         if (acts and before not in _DETERMINERS) or before in _BEFORE_NAME:
             return True
-    return aligned and not first and found[position][0][:1].isupper()
+    return capital and not first

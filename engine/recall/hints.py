@@ -119,11 +119,11 @@ def without_event_triggers(words: Sequence[str]) -> list[str]:
 def _asks_for_mention(words: Sequence[str], before: Phrases, names: Phrases) -> bool:
     starts = {begin + len(phrase) for phrase in before for begin in _places(words, phrase)}
     starts |= {start + 1 for start in starts if start < len(words) and words[start] in _DETERMINERS}
+    different = set(names) - {()}  # a long text may repeat a name thousands of times
     return any(
-        start in starts and list(words[start + len(name) :][:1]) != [_POSSESSIVE]
-        for name in names
-        if name
-        for start in _places(words, name)
+        tuple(words[start : start + len(name)]) == name and list(words[start + len(name) :][:1]) != [_POSSESSIVE]
+        for start in starts
+        for name in different
     )
 
 

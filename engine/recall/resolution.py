@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -166,17 +167,22 @@ def _mentions(
     taken = {position for start, end, _ in spans for position in range(start, end)}
     others = {word for position, word in enumerate(words) if position not in taken} - NLTK_ENGLISH
     context = _sets([{graph.statements.words[word]} for word in sorted(others) if word in graph.statements.words])
+    # A name means the same wherever it stands, so each is weighed once: a long text may repeat it thousands of times.
+    mentioned = Counter(frozenset(namesakes) for _, _, namesakes in spans)
+    known: dict[str, Mention] = {}
     mentions = []
     for start, end, counts in spans:
         name = " ".join(words[start:end])
-        if len(counts) == 1:
-            mentions.append(Mention(name, (graph.id_of(next(iter(counts))),), (1.0,)))
-            continue
-        anchors = [set(namesakes) for first, _, namesakes in spans if first != start]
-        if asker is not None:
-            anchors.append({asker})
-        priors = _priors(graph, counts, {} if meant is None else meant(name))
-        mentions.append(_weigh_mentions(graph, near, name, priors, context, _sets(anchors)))
+        if name not in known:
+            if len(counts) == 1:
+                known[name] = Mention(name, (graph.id_of(next(iter(counts))),), (1.0,))
+            else:
+                anchors = [set(namesakes) for namesakes in (mentioned - Counter([frozenset(counts)])).elements()]
+                if asker is not None:
+                    anchors.append({asker})
+                priors = _priors(graph, counts, {} if meant is None else meant(name))
+                known[name] = _weigh_mentions(graph, near, name, priors, context, _sets(anchors))
+        mentions.append(known[name])
     return tuple(mentions)
 
 

@@ -145,3 +145,11 @@ def test_a_query_without_its_time_is_refused() -> None:
     signed = fr.Engine.from_records([fr.Record(f"r{n}", "tea", time=NOW) for n in range(3)], method="robertson")
     with pytest.raises(fr.errors.QueryError, match=r"a score below 0 would rise with age"):
         signed.search([fr.Query("tea", now=NOW)], strategy="decay")
+
+
+@pytest.mark.parametrize("rate", [1e-310, 5e-324])
+def test_the_least_rates_fade_nothing(rate: float) -> None:
+    engine = fr.Engine.from_records([fr.Record(f"r{n}", "tea", time=n * 1e6) for n in range(3)])
+    query = fr.Query("tea", now=1e9)
+    faded = engine.search([query], strategy=Strategy("faded", (Lexical(),), Decay(rate=rate)))
+    assert faded[0] == engine.search([query])[0]

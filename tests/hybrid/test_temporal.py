@@ -116,6 +116,16 @@ class Log:
                 assert some == [(record.id, record.time) for record in newest if record.session == "s3"]
 
 
+def test_records_without_a_type_are_no_events_of_a_memory_without_events() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("note", "tea", type="Note", time=NOW - 1.0), fr.Record("plain", "tea", time=NOW - 2.0)])
+    query = fr.Query("what happened yesterday?", now=NOW)
+    assert list(engine.search([query], strategy="temporal")) == [[]]
+    both = fr.Strategy("both", (fr.strategies.Lexical(), fr.strategies.Temporal()), fr.strategies.RRF())
+    scored = engine.explain(replace(query, text="tea yesterday"), "plain", strategy=both).channels
+    assert [share.rank for share in scored] == [2, None]
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_window_holds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:

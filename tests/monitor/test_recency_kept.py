@@ -218,9 +218,20 @@ def test_what_names_meant_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "entity", "times"), [("", "x", 1), ("?!", "x", 1), (3, "x", 1), ("a", "", 1), ("a", None, 1)]
+    ("name", "entity", "times"),
+    [("", "x", 1), ("?!", "x", 1), (3, "x", 1), ("a", "", 1), ("a", None, 1), ("a", "x\ud800", 1)]
     + [("a", "x", times) for times in (0, 257, True, 1.5)],
 )  # fmt: skip
 def test_bad_meanings_are_refused(name: Any, entity: Any, times: Any) -> None:
     with pytest.raises(fr.errors.ParameterError):
         fr.Engine(backend="numpy").resolved(name, entity, times=times)
+
+
+def test_what_no_file_can_store_fails_when_it_is_told(tmp_path: Path) -> None:
+    with opened(tmp_path) as engine:
+        with pytest.raises(fr.errors.ParameterError, match="surrogate"):
+            engine.resolved("Sarah", "lee", namespace="n\ud800")
+        engine.resolved("Sarah\ud800", "lee")  # of a name, words alone count
+    with opened(tmp_path) as engine:
+        sarahs(engine)
+        assert believed(engine) == {"lee": pytest.approx(2 / 3), "chen": pytest.approx(1 / 3)}

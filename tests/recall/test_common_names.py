@@ -52,3 +52,18 @@ def test_any_text_is_read(text: str, position: int) -> None:
     if position < len(words):
         found = is_named(text, words, position)
         assert found or words[position] in COMMON
+
+
+def test_a_text_is_read_once_for_all_of_its_names() -> None:
+    class Text(str):
+        reads = 0
+
+        def isupper(self) -> bool:
+            Text.reads += 1
+            return super().isupper()
+
+    # A pattern that looked for the end of the sentence read the marks anew for each name, and from each mark.
+    text = Text("Will knows" + "!" * 20_000 + " Will" * 100)
+    words = words_of(text)
+    assert [is_named(text, words, place) for place in range(2, 102)] == [False] + [True] * 99
+    assert Text.reads == 1

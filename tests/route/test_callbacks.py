@@ -309,3 +309,17 @@ def test_records_and_times_that_do_not_fit() -> None:
         AgentRRF().fuse({"bm25": ["a"]}, times={"a": "2026"}, now=1.0)  # type: ignore[dict-item]
     with pytest.raises(ParameterError, match="the importance of 'a'"):
         AgentRRF().fuse({"bm25": ["a"]}, importances={"a": 2.0}, now=1.0)
+    with pytest.raises(QueryError, match="give 'now'"):
+        AgentRRF().fuse({"bm25": ["a"]})
+    for ids in ("abc", 3, [["a"]]):
+        with pytest.raises(ParameterError, match="the list 'bm25' must be a list of ids"):
+            AgentRRF().fuse({"bm25": ids}, now=1.0)  # type: ignore[dict-item]
+    with pytest.raises(ParameterError, match="lists must map names"):
+        AgentRRF().fuse([["a"]], now=1.0)  # type: ignore[arg-type]
+
+
+def test_ids_and_times_may_be_numbers_of_numpy() -> None:
+    ids, times = np.array([3, 1]), {3: np.int64(0), 1: np.float32(DAY)}
+    assert AgentRRF().fuse({"bm25": ids}, times=times, now=DAY) == AgentRRF().fuse(  # type: ignore[dict-item]
+        {"bm25": [3, 1]}, times={3: 0.0, 1: DAY}, now=DAY
+    )
