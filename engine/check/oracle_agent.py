@@ -1,7 +1,8 @@
 r"""The oracle's tokens of the analyzer `agent`, by the numbered rules of docs/analyzers.md.
 
-Like `oracle_text` it imports nothing of the engine. A chunk is a list here, of words and what joins them: ``src/a_b.py``
-is ``["src", "/", "a_b", ".", "py"]``. Each rule groups that list anew; the engine cuts strings by patterns.
+Like `oracle_text` it imports nothing of the engine. A chunk is a list here, of words and what joins them:
+``src/a_b.py`` is ``["src", "/", "a_b", ".", "py"]``. Each rule groups that list anew, where the engine cuts strings by
+patterns.
 """
 
 from __future__ import annotations

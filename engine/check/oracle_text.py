@@ -1,8 +1,8 @@
 """The oracle's analyzers: what each analyzer's terms are, in plain loops over characters.
 
 Like the oracle it imports nothing of the engine: the stop words, Porter's algorithm and the word boundaries of
-Unicode's UAX #29 are stated a second time, so that a mistake in an analyzer would have to be made twice (`agent` in a file of its own). Sources: SPEC
-A025 to A028, B015, X18, C007, R10.
+Unicode's UAX #29 are stated a second time, so that a mistake in an analyzer would have to be made twice. The tokens of
+`agent` are stated in `oracle_agent.py`. Sources: SPEC A025 to A028, B015, X18, C007, R10.
 
 `PLAIN` holds the analyzers that it knows. A new analyzer gets an entry of its own there: a function from a text to its
 terms, in order, with repeats, that shares no code with the engine's.
