@@ -203,8 +203,8 @@ def test_both_lists_of_stop_words_agree() -> None:
 
 
 RECORDS = [
-    fr.Record("a", "the runners were running to the tea house, cafe in room 401 E47821"),
-    fr.Record("b", "a run for tea: houses and the rooms, café src/tea.py"),
+    fr.Record("a", "the cafe runners were running to the tea house, room 401 E47821"),
+    fr.Record("b", "a café run for src/tea.py: houses and the rooms, tea"),
     fr.Record("c", "nothing of the kind"),
 ]
 QUERIES = [fr.Query("who runs for tea in the house"), fr.Query("rooms 401 47821"), fr.Query("cafe src/tea.py")]
