@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import borders
 from support.answers import (
+    PROFILES,
     TERMS,
     answer,
     build,
@@ -23,6 +24,7 @@ from support.answers import (
     made,
     oracle,
     parameters,
+    profiles,
     queries,
     query,
     records,
@@ -33,6 +35,8 @@ from support.history import ROOMY, unused_entries
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, borrow, reciprocal_ranks
+from fanrank.engine.index.profiles import DEFAULT_PROFILE
+from fanrank.engine.settings import PROFILE_VARIABLE
 
 # How the corpus came about: in one go, or by the history with this seed.
 histories = st.none() | st.integers(0, 1 << 16)
@@ -144,6 +148,7 @@ evidence = st.tuples(document, st.lists(vector, max_size=3), weights)
     st.lists(st.tuples(query, st.none() | vector, weights), min_size=1, max_size=4),
     st.integers(0, 45),
     histories,
+    profiles,
 )
 def test_every_strategy_equals_the_oracle(
     tmp_path_factory: pytest.TempPathFactory,
@@ -151,6 +156,7 @@ def test_every_strategy_equals_the_oracle(
     batch: list[tuple[list[str], list[int] | None, dict[str, float]]],
     k: int,
     history: int | None,
+    profile: str,
 ) -> None:
     plain_records = [
         replace(record, embedding=rows or None, weights=own)
@@ -159,7 +165,8 @@ def test_every_strategy_equals_the_oracle(
     asked = [fr.Query(terms=tuple(t), vector=v, weights=own) for t, v, own in batch]
     rows = [[] if record.embedding is None else record.embedding.tolist() for record in plain_records]
     vectors = [None if q.vector is None else q.vector[0].tolist() for q in asked]
-    near, every = [VectorOracle(rows).search(own, len(rows)) for own in vectors], oracle([t for t, _, _ in documents])
+    near = [VectorOracle(rows).search(own, len(rows)) for own in vectors]
+    every = oracle([t for t, _, _ in documents], profile=profile)
     lists = [
         [[document for document, _ in found] for found in (every.search(t, len(rows)), own)]
         for (t, _, _), own in zip(batch, near, strict=True)
@@ -171,7 +178,7 @@ def test_every_strategy_equals_the_oracle(
         "sparse": [learned.search(own, k) for _, _, own in batch],
         "rrf": [reciprocal_ranks(own, k) for own in lists],
     }
-    engine = made(plain_records, history, encoder=fr.OwnVectors(3))
+    engine = made(plain_records, history, encoder=fr.OwnVectors(3), profile=profile)
     for strategy, wanted in expected.items():
         for path, got in strategy_paths(engine, asked, k, strategy):
             assert got == wanted, (strategy, path)
@@ -220,13 +227,15 @@ def strategy_paths(
     queries,
     st.integers(1, 12),
     histories,
+    profiles,
 )
 def test_filters_apply_before_selection(
-    documents: list[tuple[list[str], str | None]], batch: list[list[str]], k: int, history: int | None
+    documents: list[tuple[list[str], str | None]], batch: list[list[str]], k: int, history: int | None, profile: str
 ) -> None:
     plain_records = records([t for t, _ in documents])
-    engine = made([replace(r, session=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history)
-    plain = oracle([t for t, _ in documents])
+    in_sessions = [replace(r, session=s) for r, (_, s) in zip(plain_records, documents, strict=True)]
+    engine = made(in_sessions, history, profile=profile)
+    plain = oracle([t for t, _ in documents], profile=profile)
     for wanted in ("s", None, ["s", None], "nobody", []):
         accepted = {wanted} if wanted is None or isinstance(wanted, str) else set(wanted)
         expected = [plain.search(q, k, [s in accepted for _, s in documents]) for q in batch]
@@ -271,17 +280,19 @@ def test_what_neighbours_lend_is_the_same_by_every_road(
     st.lists(st.tuples(document, st.sampled_from("xyz")), max_size=40),
     st.lists(st.tuples(query, st.sampled_from("xyzw"))),
     histories,
+    profiles,
 )
 def test_namespaces_are_apart_in_one_batch(
-    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]], history: int | None
+    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]], history: int | None, profile: str
 ) -> None:
     plain_records = records([t for t, _ in documents])
-    engine = made([replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)], history)
+    apart = [replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)]
+    engine = made(apart, history, profile=profile)
     hits = engine.search([fr.Query(terms=tuple(q), namespace=s) for q, s in batch], 5)
     found = answer(hits, dense=False)
     for row, (q, s) in enumerate(batch):
         own = [(n, t) for n, (t, other) in enumerate(documents) if other == s]
-        expected = oracle([t for _, t in own]).search(q, 5)
+        expected = oracle([t for _, t in own], profile=profile).search(q, 5)
         assert found[row] == [(own[d][0], quanta) for d, quanta in expected]
         if history is None:
             assert hits.documents[row, : len(expected)].tolist() == [d for d, _ in expected]
@@ -419,9 +430,11 @@ def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
-    expected = [oracle(documents).search(q, k) for q in batch]
-    for history in (None, size):
-        for path, got in paths(build(documents, history), [fr.Query(terms=tuple(q)) for q in batch], k):
+    for history, profile in zip((None, size), PROFILES, strict=True):
+        expected = [oracle(documents, profile=profile).search(q, k) for q in batch]
+        for path, got in paths(
+            build(documents, history, profile=profile), [fr.Query(terms=tuple(q)) for q in batch], k
+        ):
             assert got == expected, (history, path)
 
 
@@ -433,9 +446,8 @@ def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"w{rank}" for rank in range(200)]
     documents = [rng.choices(words, weights, k=rng.randrange(12)) for _ in range(3000)]
     batch = [rng.choices(words, weights, k=rng.randrange(1, 8)) for _ in range(20)]
-    plain = oracle(documents)
-    for history in (None, 7):
-        engine = build(documents, history)
+    for history, profile in zip((None, 7), PROFILES, strict=True):
+        plain, engine = oracle(documents, profile=profile), build(documents, history, profile=profile)
         for k in (1, 10, 100):
             expected = [plain.search(q, k) for q in batch]
             for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
@@ -465,9 +477,10 @@ def test_contributions_beyond_int32() -> None:
             assert got == expected, (history, path)
 
 
-def test_a_batch_with_different_k() -> None:
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_batch_with_different_k(profile: str) -> None:
     documents = [["a1"] * (n % 5) for n in range(40)]
-    plain, engine = oracle(documents), build(documents)
+    plain, engine = oracle(documents, profile=profile), build(documents, profile=profile)
     wanted = [3, 0, 40, 1, 100]
     hits = engine.search([fr.Query(terms=("a1",), k=k) for k in wanted], k=5)
     assert hits.scores.shape == (5, 100)
@@ -499,9 +512,10 @@ def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> Non
     rng = random.Random(5)
     documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]
     batch = [rng.choices(TERMS, k=3) for _ in range(10)]
-    expected = [oracle(documents).search(q, 10) for q in batch]
+    expected = [oracle(documents, profile=DEFAULT_PROFILE).search(q, 10) for q in batch]
     for chunk in (1, 7, 64, 1000):
         borders.shrink(monkeypatch, BUILD_CHUNK=chunk)
+        monkeypatch.delenv(PROFILE_VARIABLE, raising=False)  # what an engine has outside of tests
         assert answer(build(documents).search(batch, 10)) == expected
 
 

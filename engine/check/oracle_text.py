@@ -1,8 +1,8 @@
 """The oracle's analyzers: what each analyzer's terms are, in plain loops over characters.
 
 Like the oracle it imports nothing of the engine: the stop words, Porter's algorithm and the word boundaries of
-Unicode's UAX #29 are stated a second time, so that a mistake in an analyzer would have to be made twice. Sources: SPEC
-A025 to A028, B015, X18, C007, R10.
+Unicode's UAX #29 are stated a second time, so that a mistake in an analyzer would have to be made twice. The tokens of
+`agent` are stated in `oracle_agent.py`. Sources: SPEC A025 to A028, B015, X18, C007, R10.
 
 `PLAIN` holds the analyzers that it knows. A new analyzer gets an entry of its own there: a function from a text to its
 terms, in order, with repeats, that shares no code with the engine's.
@@ -14,6 +14,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import pairwise
+
+from .oracle_agent import agent_tokens
 
 Terms = Callable[[str], "list[str]"]
 
@@ -375,6 +377,16 @@ def _opsem_terms(numbers: bool, text: str) -> list[str]:
     return terms
 
 
+def _agent_terms(numbers: bool, text: str) -> list[str]:
+    terms = []
+    for token in agent_tokens(text):
+        if numbers or not _numeric(token):
+            # A name that is kept whole shows it by what joins it.
+            whole = any(joint in token for joint in "_./@+:")
+            terms.append(token[:LONGEST] if whole else _word_term(token, NLTK, "nltk"))
+    return [term for term in terms if term]
+
+
 def _variants() -> Iterator[tuple[str, Terms]]:
     words = {"minimal": (frozenset[str](), "none"), "stopword": (LUCENE, "none"), "full": (LUCENE, "first")}
     for numbers in (True, False):
@@ -384,6 +396,7 @@ def _variants() -> Iterator[tuple[str, Terms]]:
             yield f"{name}+compounds{ending}", partial(_word_terms, stop, mode, True, numbers)
         yield "lucene" + ending, partial(_lucene_terms, numbers)
         yield "opsem" + ending, partial(_opsem_terms, numbers)
+        yield "agent" + ending, partial(_agent_terms, numbers)
 
 
 PLAIN: dict[str, Terms] = dict(_variants())

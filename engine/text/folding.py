@@ -30,13 +30,16 @@ _INSTEAD = {**_SPACES, **dict.fromkeys(map(ord, "\u2010\u2011\u2212"), "-")}
 _LETTERS = "æae ÆAE œoe ŒOE øo ØO łl ŁL đd ĐD ðd ÐD þth ÞTH ħh ĦH ıi ẞSS"
 _AFTER = {**_INSTEAD, **{ord(pair[0]): pair[1:] for pair in _LETTERS.split()}}
 
-# General accents, which mark letters of any script, and characters that show nothing. The joiner U+200D stays between
-# pictures, where it makes one of several.
+# General accents, which mark letters of any script, and characters that show nothing.
 _DROPPED = re.compile(
     "[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f"
     "\u00ad\u061c\u200c\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U0001f3fb-\U0001f3ff"
     "\U000e0000-\U000e0fff]+"
-    "|(?<![\u2190-\u2bff\U0001f000-\U0001faff])\u200d+|\u200d+(?![\u2190-\u2bff\U0001f000-\U0001faff])"
+)
+# The joiner U+200D stays between pictures, where it makes one of several: between what is left of them, because a
+# selector of variants may stand before it.
+_LONE_JOINERS = re.compile(
+    "(?<![\u2190-\u2bff\U0001f000-\U0001faff])\u200d+|\u200d+(?![\u2190-\u2bff\U0001f000-\U0001faff])"
 )
 
 
@@ -44,7 +47,7 @@ def fold(text: str) -> str:
     """The text without what does not tell words apart, in the case that it has."""
     text = unicodedata.normalize("NFKD", _few_marks(text.translate(_INSTEAD)))
     # Where invisible characters go, two runs of marks may meet.
-    return unicodedata.normalize("NFC", _few_marks(_DROPPED.sub("", text.translate(_AFTER))))
+    return unicodedata.normalize("NFC", _few_marks(_LONE_JOINERS.sub("", _DROPPED.sub("", text.translate(_AFTER)))))
 
 
 def _few_marks(text: str) -> str:

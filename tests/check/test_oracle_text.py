@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
-from fanrank.engine.check import oracle_text
+from fanrank.engine.check import oracle_agent, oracle_text
 from fanrank.engine.check.check import check, terms_by
 from fanrank.engine.check.oracle_text import PLAIN, stem
 from fanrank.engine.cli.main import main
 from fanrank.engine.settings import ENVIRONMENT_VARIABLE
-from fanrank.engine.text import analyzers, dispatch, porter
+from fanrank.engine.text import agent, analyzers, dispatch, folding, porter
 from fanrank.engine.text.stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 from fanrank.text import ANALYZERS, Analyzer, get_analyzer
 
@@ -49,18 +51,62 @@ PIECES = [
     ),
     *("x" * 300, "_", "＿", "’s", "(k)", "(ab)", "401", "E-47821", "BRK.B", "\u2010"),
 ]
+NAMES = [
+    *"aBsvV12_-+./\\@:?mK\x1b\x07 \xad\u200d\ufe0f",
+    *("::", "//", "\\\\", "/.", "/@", "v1.2", "1.26.4", "IDs", "HTTPServer", "aB" * 33, "aB" * 32, "ab12", "9e44bd2a"),
+    *(
+        "\x1b[0m",
+        "\x1b[2J",
+        "\x1b]0;t\x07",
+        "\x1b(B",
+        "é",
+        "e\u0301",
+        "ß",
+        "İ",
+        "ẞ",
+        "ı",
+        "½",
+        "ﬁ",
+        "①",
+        "™",
+        "٣",
+        "ǅ",
+        "Ⅷ",
+    ),
+    *(
+        "日",
+        "か\u3099",
+        "ｶﾞ",
+        "ー",
+        "한",
+        "\u1112\u1161",
+        "हि",
+        "\u302a",
+        "\u0903",
+        "\ud800",
+        "\u2010",
+        "\u2014",
+        "\u2044",
+    ),
+    *("👩", "👍🏽", "❤", "🇩", "🇪", "the", "running", "ing"),
+]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
+CODE = st.lists(st.sampled_from(NAMES) | st.characters(codec=None, exclude_categories=()), max_size=30).map("".join)
 
 
 def test_it_imports_nothing_of_the_engine() -> None:
-    tree = ast.parse(Path(oracle_text.__file__).read_text(encoding="utf-8"))
-    imported = {
-        name
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in ([node.module or "."] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-    }
-    assert imported == {"__future__", "unicodedata", "collections.abc", "functools", "itertools", "regex"}
+    plain = {"__future__", "unicodedata", "collections.abc", "functools", "itertools", "regex"}
+    for module, own in ((oracle_text, {"oracle_agent"}), (oracle_agent, set[str]())):
+        tree = ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8"))
+        imported = {
+            name
+            for node in ast.walk(tree)
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for name in (
+                [node.module or "."] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            )
+        }
+        assert imported == plain | own
 
 
 @pytest.mark.parametrize(
@@ -74,6 +120,21 @@ def test_it_imports_nothing_of_the_engine() -> None:
         ("nltk-numbers", "47 rooms, room2", ["room", "room2"]),
         ("lucene", "Ana's can't 3.5 foo.bar 日本 😀", ["ana", "can't", "3.5", "foo.bar", "日", "本", "😀"]),
         ("opsem", "Ana_x said to E-47821 ok", ["ana_x", "said", "e-47821"]),
+        (
+            "agent",
+            "the src/userTest.py failed: ﬁx é",
+            ["src/usertest.py", "src", "usertest.py", "usertest", "user", "test", "py", "fail", "fix", "e"],
+        ),
+        (
+            "agent",
+            "numpy-1.26.4 IDs 9e44bd2a",
+            ["numpy1.26.4", "numpi", "1.26.4", "1", "26", "4", "id", *["9e44bd2a"] * 2],
+        ),
+        (
+            "agent-numbers",
+            "\x1b[1mv1.2\x1b[0m 日本語 👩\u200d💻 E-4",
+            ["v1", "v", "日本", "本語", "👩\u200d💻", "e4", "e"],
+        ),
     ],
 )
 def test_terms_by_hand(name: str, text: str, terms: list[str]) -> None:
@@ -96,8 +157,7 @@ def test_stems_of_porters_paper() -> None:
 def test_every_analyzer_has_one() -> None:
     """An analyzer that is added without an entry is not checked, and `check` says so."""
     known = {name.split("+")[0].split("-")[0] for name in PLAIN}
-    missing = set(ANALYZERS) - known
-    assert missing <= {"agent"}
+    assert known == set(ANALYZERS)
     for name in PLAIN:
         assert terms_by(get_analyzer(name)) == (PLAIN[name], "plain")
     made = Analyzer("nltk", str.split, lambda token: token)
@@ -111,6 +171,31 @@ def test_both_statements_of_every_analyzer_agree(text: str) -> None:
         assert plain(text) == get_analyzer(name)(text), name
 
 
+@settings(deadline=None, max_examples=300)
+@given(CODE)
+@example("a:\xad:b \x1b[?\ud800m ❤\ufe0f\u200d🔥 👩\u200d\u200dx")
+def test_both_statements_of_agent_agree(text: str) -> None:
+    # The tokens too, because a stem or a stop word could hide a difference.
+    assert oracle_agent.agent_tokens(text) == agent.agent_tokens(text)
+    assert PLAIN["agent"](text) == get_analyzer("agent")(text)
+    assert PLAIN["agent-numbers"](text) == get_analyzer("agent-numbers")(text)
+
+
+@pytest.mark.parametrize("part", [*range(0, 0x32000, 0x1000), 0xE0000])
+@pytest.mark.sweep
+def test_both_statements_of_agent_agree_on_every_character(part: int) -> None:
+    for code in range(part, part + 0x1000):
+        for text in (chr(code), f"aB{chr(code)}Cd", f"日{chr(code)}_{chr(code)}本"):
+            assert oracle_agent.agent_tokens(text) == agent.agent_tokens(text), hex(code)
+
+
+def test_both_statements_of_agent_agree_on_real_texts(data: Path) -> None:
+    abstracts = (data / "scifact" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    talks = (data / "locomo" / "locomo10.json").read_text(encoding="utf-8").splitlines()
+    for text in (*abstracts[::50], *talks[::50]):
+        assert PLAIN["agent"](text) == get_analyzer("agent")(text)
+
+
 def test_both_lists_of_stop_words_agree() -> None:
     both = ((oracle_text.LUCENE, LUCENE_ENGLISH), (oracle_text.NLTK, NLTK_ENGLISH), (oracle_text.OPSEM, OPSEM))
     for mine, theirs in both:
@@ -118,11 +203,11 @@ def test_both_lists_of_stop_words_agree() -> None:
 
 
 RECORDS = [
-    fr.Record("a", "the runners were running to the tea house, room 401"),
-    fr.Record("b", "a run for tea: houses and the rooms"),
+    fr.Record("a", "the cafe runners were running to the tea house, room 401 E47821"),
+    fr.Record("b", "a café run for src/tea.py: houses and the rooms, tea"),
     fr.Record("c", "nothing of the kind"),
 ]
-QUERIES = [fr.Query("who runs for tea in the house"), fr.Query("rooms 401")]
+QUERIES = [fr.Query("who runs for tea in the house"), fr.Query("rooms 401 47821"), fr.Query("cafe src/tea.py")]
 
 
 def wrong_stem(monkeypatch: pytest.MonkeyPatch) -> str:
@@ -148,16 +233,49 @@ def wrong_tokens(monkeypatch: pytest.MonkeyPatch) -> str:
     return "lucene"
 
 
-@pytest.mark.parametrize("plant", [wrong_stem, wrong_stop_words, wrong_tokens])
+def forget() -> None:
+    """What was remembered of tokens before a fault, or during it."""
+    agent._remembered.cache_clear()
+    for name in ("nltk", "agent"):
+        analyzers.get_analyzer(name).forget()
+
+
+def wrong_names(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Letters and the digits behind them are one, in plain Python."""
+    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "numpy")
+    monkeypatch.setattr(agent, "_NUMBERED", lambda word: None)
+    return "agent"
+
+
+def wrong_folding(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Accents stay."""
+    monkeypatch.setattr(folding, "_DROPPED", re.compile("\ufe0f"))
+    return "agent"
+
+
+def wrong_compiled_names(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The compiled loops cut words alone."""
+    made = dispatch.compiled_loops()
+    if made is None:
+        pytest.skip("the compiled loops are not here")
+    loops = SimpleNamespace(Analysis=lambda *given, names, **sizes: made.Analysis(*given, names=False, **sizes))
+    monkeypatch.setattr(dispatch, "compiled_loops", lambda: loops)
+    return "agent"
+
+
+FAULTS = [wrong_stem, wrong_stop_words, wrong_tokens, wrong_names, wrong_folding, wrong_compiled_names]
+
+
+@pytest.mark.parametrize("plant", FAULTS)
 def test_a_broken_analyzer_shows(plant: Callable[[pytest.MonkeyPatch], str], tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text("".join(f'{{"id": "{record.id}", "text": "{record.text}"}}\n' for record in RECORDS))
     with pytest.MonkeyPatch.context() as planted:
-        analyzers.get_analyzer("nltk").forget()
+        forget()
         name = plant(planted)
         found = check(RECORDS, QUERIES, corpus="made", k=5, backend="numpy", analyzer=name)
         told = CliRunner().invoke(main, ["check", str(path), "--backend", "numpy", "--analyzer", name, "-k", "5"])
-    analyzers.get_analyzer("nltk").forget()
+    forget()
     assert found["analysis"] == "plain"
     assert found["differences"] > 0
     assert told.exit_code == 1

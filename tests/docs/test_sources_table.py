@@ -34,29 +34,6 @@ WANTED = re.findall(
 UNNUMBERED = ("§4.3", "J.11", "J.12", "§1", "§6", "since I joined", "k1 + 1")
 """What the documents ask for and no id names."""
 
-COMING = {
-    "bench.ablation",
-    "bench.recency",
-    "engine.hybrid.beside",
-    "engine.index.time_order",
-    "engine.records.term_weights",
-    "fanrank eval --answer-with",
-    "fanrank tune --bm25",
-    "fr.evaluation.ChatAnswerer",
-    "fr.evaluation.answer_substring",
-    "fr.evaluation.answers_in_context",
-    "fr.evaluation.draw_per_category",
-    "fr.evaluation.judge_answers",
-    "fr.evaluation.measure_latency",
-    "fr.evaluation.token_recall",
-    "fr.scopes.Occasion",
-    "fr.strategies.Hinted",
-    "Strategy.search_again",
-    "recall-source",
-    "softcentroid-second",
-}
-"""Names that the table may hold before they are there."""
-
 
 def rows(text: str) -> list[list[str]]:
     """The cells of the table's rows."""
@@ -132,7 +109,7 @@ def test_every_row_says_where_or_why_not() -> None:
 
 @pytest.mark.parametrize("token", sorted({token for row in table() for token in re.findall(r"`([^`]+)`", row[2])}))
 def test_each_name_leads_somewhere(token: str) -> None:
-    if token in COMING or token == "agent_rrf":
+    if token == "agent_rrf":
         return
     (row, *_) = [row for row in table() if f"`{token}`" in row[2]]
     assert leads(token, row)

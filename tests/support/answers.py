@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import fanrank as fr
 from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.index.bm25 import METHODS, SCALE
+from fanrank.engine.index.profiles import DEFAULT_PROFILE
 
 TERMS = ["a1", "b2", "c3", "d4", "e5", "f6", "g7"]
 terms = st.sampled_from(TERMS)
@@ -20,12 +21,20 @@ corpus = st.lists(document, max_size=40)
 query = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=6)
 queries = st.lists(query, min_size=1, max_size=6)
 
+# The papers' constants, which tests take unless they say otherwise, and those of an engine outside of tests.
+CONSTANTS = {
+    "literature": {"method": "lucene", "k1": 1.2, "b": 0.75},
+    "general": {"method": "bm25l", "k1": 2.0, "b": 0.75},
+}
+PROFILES = ("literature", DEFAULT_PROFILE)
+profiles = st.sampled_from(PROFILES)
+
 
 @st.composite
 def parameters(draw: st.DrawFn) -> dict[str, object]:
     return {
         "method": draw(st.sampled_from(METHODS)),
-        "k1": draw(st.sampled_from([0.0, 0.9, 1.2, 1.5])),
+        "k1": draw(st.sampled_from([0.0, 0.9, 1.2, 1.5, 2.0])),
         "b": draw(st.sampled_from([0.0, 0.4, 0.75, 1.0])),
         "query_tf": draw(st.sampled_from(["count", "unique"])),
     }
@@ -95,8 +104,9 @@ def delete(engine: fr.Engine, doomed: list[tuple[str, str]]) -> None:
         engine.delete([record_id for own, record_id in doomed if own == namespace], namespace=namespace)
 
 
-def oracle(documents: list[list[str]], **options: object) -> Oracle:
-    delta = fr.BM25(method=str(options.get("method", "lucene"))).delta
+def oracle(documents: list[list[str]], *, profile: str = "literature", **options: object) -> Oracle:
+    options = {**CONSTANTS[profile], **options}
+    delta = fr.BM25(method=str(options["method"])).delta
     return Oracle([[terms] for terms in documents], **{"delta": delta, **options})  # type: ignore[arg-type]
 
 

@@ -73,6 +73,7 @@ TEXTS = NAMES | st.text(st.characters(codec=None, exclude_categories=()), max_si
         ("हिन्दी ไทย", "हिन्दी ไทย"),
         # Pictures.
         ("ok 👍🏽 👍 ❤️ ❤ 👩‍💻 🇩🇪🇫🇷 ⚠️!", "ok 👍 👍 ❤ ❤ 👩‍💻 🇩🇪 🇫🇷 ⚠"),
+        ("❤\ufe0f\u200d🔥 ❤\u200d🔥 ❤\u200d\u200d🔥 👩\u200dx", "❤\u200d🔥 ❤\u200d🔥 ❤ 🔥 👩 x"),
     ],
 )
 def test_tokens(text: str, tokens: str) -> None:
