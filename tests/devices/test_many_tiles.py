@@ -126,7 +126,7 @@ def test_filters_times_and_decay_over_many_tiles(
 def test_an_earlier_tile_that_only_equals_the_last_hit(name: str, sums: str) -> None:
     """Its bound is the threshold that a better tile has left, and its document comes before that one's.
 
-    A tile leaves a threshold where it holds as many matches as hits are wanted, as that of 32 to 63 does for 1, 3 and 4.
+    A tile leaves a threshold where it holds as many matches as hits are wanted. That of 32 to 63 does for 1, 3 and 4.
     """
     documents = [["x"]] * 160
     documents[40] = documents[41] = ["a1", "a1"]
