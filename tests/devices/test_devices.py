@@ -100,6 +100,18 @@ def test_scores_beyond_int32(name: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_a_contribution_of_0_is_a_match(name: str) -> None:
+    """By Robertson's idf a term of half the records has a weight of 0, and a more frequent one a negative weight."""
+    documents = [["a1", "b2"], ["b2"], ["a1", "c3"], ["d4"], ["b2", "b2"], ["a1"]] * 20
+    plain = oracle(documents, method="robertson")
+    engine = serve(build(documents, method="robertson"), name)
+    batch = [["a1"], ["a1", "a1", "c3"], ["b2", "a1"], ["a1"] * 30_000]
+    expected = [plain.search(q, 70) for q in batch]
+    assert [score for _, score in expected[0]] == [0] * 60
+    assert answer(engine.search([fr.Query(terms=tuple(q)) for q in batch], 70)) == expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_contributions_beyond_int32_and_large_frequencies(name: str) -> None:
     documents = [["a1"] * 5000, ["a1", "b2"], ["b2"] * 9, [], ["c3"] * 100, *[["d4"]] * 80, ["c3", "b2"], ["a1"] * 4096]
     batch = [["a1"], ["b2", "a1"], ["c3"] * 400]

@@ -123,7 +123,7 @@ def test_weighted_sums_on_both_sides_of_a_border(name: str, k1: float, border: i
     terms, offsets = tensors_of(engine, [["z9"], ["z9", "a1"], ["a1"]])
     for beside in (-1, 0, 1):
         alone, half = border // largest["z9"] + beside, border // 2 // largest["z9"] + beside
-        rest = (border - half * largest["z9"]) // largest["a1"]
+        rest = (border - half * largest["z9"]) // largest["a1"] + beside
         weights = [alone, half, rest, 1]
         expected = []
         for query in ({"z9": alone}, {"z9": half, "a1": rest}, {"a1": 1}):

@@ -377,6 +377,11 @@ def check_select(
         if rng.random() < 0.5:
             documents = documents ^ (1 << 31)
         scores = rng.integers(-limit, limit, size=count)
+        order = np.lexsort((documents, -scores))[: ks[query]]
+        if len(order):
+            # The last hit comes last, when the best of all others have set a threshold.
+            scores[[order[-1], -1]] = scores[[-1, order[-1]]]
+            documents[[order[-1], -1]] = documents[[-1, order[-1]]]
         start = int(work.candidate_offset[query])
         keys = scores if wide else (scores << 32) | (LOW - documents)
         buffers.keys[start : start + count] = tensor(keys, np.int64)

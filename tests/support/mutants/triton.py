@@ -7,6 +7,7 @@ from .fault import Fault
 ANSWERS = "tests/devices/test_devices.py"
 MANY = "tests/devices/test_many_tiles.py"
 TENSORS = "tests/devices/test_tensors.py"
+KERNELS = "tests/kernels/test_triton_kernels.py"
 
 FAULTS = (
     Fault(
@@ -63,7 +64,7 @@ FAULTS = (
         "kernels/triton/order.py",
         "if ((tl.load(query_wide + query) != 0) == WIDE) & (tl.load(query_k + query) > 0):",
         "if tl.load(query_k + query) > 0:",
-        f"{TENSORS}::test_weighted_sums_on_both_sides_of_a_border -k triton-interpreter",
+        f"{KERNELS}::test_family",
     ),
     Fault(
         "triton: a decayed bound does not decay",
@@ -77,7 +78,7 @@ FAULTS = (
         "kernels/triton/select.py",
         "(other_low[None, :] > low_half[:, None])",
         "(other_low[None, :] < low_half[:, None])",
-        "tests/kernels/test_triton_kernels.py::test_select",
+        f"{KERNELS}::test_select",
     ),
     Fault(
         "triton: the mean of the largest cosines divides by what was asked for",
