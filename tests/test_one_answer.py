@@ -1,4 +1,7 @@
-"""One answer: every path gives the oracle's documents, scores and order, with tolerance zero."""
+"""One answer: every path gives the oracle's documents, scores and order, with tolerance zero.
+
+Long because every path is compared with every other over one set of corpora.
+"""
 
 from __future__ import annotations
 

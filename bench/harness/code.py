@@ -49,11 +49,11 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "quality": (*_HYBRID, "engine/route/**/*"),
     "events": _HYBRID,
     "neighbours": _HYBRID,
-    "typed": (*_HYBRID, "bench/harness/typed.py"),
+    "typed": _HYBRID,
     "recency": _HYBRID,
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
     "text": ("setup.py", "native/**/*", "engine/text/*.py"),
-    "traces": (*_SEARCH, "bench/traces.py"),
+    "traces": _SEARCH,
     "gpu": (*_SEARCH, "kernels/**/*"),
     # The constants that it counts by lie in these two files of the kernels.
     "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),

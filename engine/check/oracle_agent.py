@@ -144,7 +144,8 @@ def _is(letter: str, property: str) -> bool:
 
 
 def _fold(text: str) -> str:
-    text = "".join(map(_instead, unicodedata.normalize("NFKD", "".join(map(_instead, text)))))
+    text = _few_marks("".join(map(_instead, text)))
+    text = "".join(map(_instead, unicodedata.normalize("NFKD", text)))
     text = "".join(LETTERS.get(letter, letter) for letter in text)
     text = "".join(letter for letter in text if not any(_within(letter, *bounds) for bounds in GONE))
     kept = [
@@ -152,7 +153,17 @@ def _fold(text: str) -> str:
         for number, letter in enumerate(text)
         if letter != JOINER or (_is_drawn(text[number - 1 : number]) and _is_drawn(text[number + 1 : number + 2]))
     ]
-    return unicodedata.normalize("NFC", "".join(kept))
+    return unicodedata.normalize("NFC", _few_marks("".join(kept)))
+
+
+def _few_marks(text: str) -> str:
+    """The text with the first 30 of each run of marks, the two half-width voicing marks among them."""
+    kept, run = [], 0
+    for letter in text:
+        run = run + 1 if letter in "\uff9e\uff9f" or unicodedata.category(letter).startswith("M") else 0
+        if run <= 30:
+            kept.append(letter)
+    return "".join(kept)
 
 
 def _instead(letter: str) -> str:

@@ -134,7 +134,7 @@ class Graph:
 class Temporal:
     """Records of the type ``Event`` in the time that the query names, whatever type the query hints at.
 
-    The window ranks nothing: all events in it share the first rank (B035). It lists the newest of them, and of equal
+    The window ranks nothing: all events in it share the first rank. It lists the newest of them, and of equal
     fused scores the newest event comes first, then what was added first. With `newest_first` the later have the better
     rank, so that age counts in the fusion too.
     `recent_days` is what "recently" reaches back. It needs the query's own `now`.

@@ -631,7 +631,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         self.data = load_beir(self.folder)
-        engine = fr.Engine.from_records(self.data.records, backend="numpy")
+        engine = fr.Engine.from_records(self.data.records, analyzer="nltk", backend="numpy")
         (snapshot,) = engine.index.memory.snapshots.values()
         width = len(engine.index.memory.indexer.vocabulary)
         rows, terms, weights = [], [], []

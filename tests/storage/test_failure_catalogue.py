@@ -207,7 +207,7 @@ def test_c042_a_pronoun() -> None:
     asked = "what about that thing we discussed?"
     assert keywords(asked) == []
     assert names(engine.search([asked])) == []
-    known = engine.search([fr.Query(asked, now=NOW, vector=[1, 0], entities=["kestrel"])], strategy="recall")
+    known = engine.search([fr.Query(asked, now=NOW, vector=[1, 0], entities=["kestrel"])], strategy="recall-source")
     assert names(known)[0] == "launch"
     timed = fr.Query(f"{asked} since we last talked", now=NOW, vector=[1, 0], last_session_end=NOW - 2 * DAY)
     assert names(engine.search([timed], strategy="recall"))[0] == "launch"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import example, given
@@ -173,12 +174,18 @@ def test_a_fault_in_a_rule_parts_the_two_paths(name: str, fault: object, monkeyp
     assert agree()
 
 
+@pytest.fixture
+def registered() -> Iterator[dict[str, Any]]:
+    """Analyzers by name, as in another process: none."""
+    with mock.patch.dict(analyzers._REGISTERED, clear=True):
+        yield analyzers._REGISTERED
+
+
 def german(word: str) -> str:
     return re.sub("(en|e)$", "", word)
 
 
-def test_a_language_has_its_stop_words_and_stemmer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+def test_a_language_has_its_stop_words_and_stemmer(tmp_path: Path, registered: dict[str, Any]) -> None:
     made = fr.text.make_analyzer("german", stop_words=["die", "für"], stem=german)
     assert made("Die Katzen für src/katzen.py") == ["katz", "src/katzen.py", "src", "katzen.py", "katz", "py"]
     with pytest.raises(fr.errors.ParameterError, match=r"nothing is known by the name 'german'.*register_analyzer"):
@@ -190,13 +197,13 @@ def test_a_language_has_its_stop_words_and_stemmer(tmp_path: Path, monkeypatch: 
         assert memory.analyzer is made
         assert [record for record, _ in memory.search(["Katze"])[0]] == ["m"]
     # Another process, which registered nothing, is told what to do.
-    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+    registered.clear()
     with pytest.raises(fr.errors.ParameterError, match=r"no analyzer 'german'.*register_analyzer before"):
         fr.Engine.open(tmp_path / "memory")
 
 
-def test_names_that_are_taken_or_unfit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analyzers, "_REGISTERED", {})
+@pytest.mark.usefixtures("registered")
+def test_names_that_are_taken_or_unfit_are_refused() -> None:
     fr.text.register_analyzer(fr.text.Analyzer("mine", str.split, str))
     for name in ("mine", "nltk", "agent-numbers", "minimal+compounds", "", "a b", "é"):
         with pytest.raises(fr.errors.ParameterError, match=r"another name|name is a letter"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = [ROOT / "native" / name for name in ("text.cpp", "text_documents.cpp", "text_porter.cpp")]
+SOURCES = [ROOT / "native" / name for name in ("text.cpp", "text_documents.cpp", "text_names.cpp", "text_porter.cpp")]
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 
 
