@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -240,16 +240,20 @@ def forget() -> None:
         analyzers.get_analyzer(name).forget()
 
 
+def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, rule: str, fault: object) -> None:
+    monkeypatch.setattr(module, rule, fault)
+
+
 def wrong_names(monkeypatch: pytest.MonkeyPatch) -> str:
     """Letters and the digits behind them are one, in plain Python."""
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, "numpy")
-    monkeypatch.setattr(agent, "_NUMBERED", lambda word: None)
+    plant(monkeypatch, agent, "_NUMBERED", lambda word: None)
     return "agent"
 
 
 def wrong_folding(monkeypatch: pytest.MonkeyPatch) -> str:
     """Accents stay."""
-    monkeypatch.setattr(folding, "_DROPPED", re.compile("\ufe0f"))
+    plant(monkeypatch, folding, "_DROPPED", re.compile("\ufe0f"))
     return "agent"
 
 
