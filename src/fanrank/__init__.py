@@ -3,7 +3,7 @@
 >>> import fanrank as fr
 >>> engine = fr.Engine.from_records([fr.Record("1", "error 4711 was fixed by a restart"), fr.Record("2", "lunch")])
 >>> engine.search(["fix for error 4711"], k=1)[0]
-[('1', 1.6696243286132812)]
+[('1', 2.32672119140625)]
 
 What most programs need is here. The rest is by theme:
 
