@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.route.policy import POLICIES
+
 from .format import NONE, percent, sentence, table
 from .rows import Fields, Recorded, choose_newest, machine, note_stale, stamp
 
@@ -13,9 +16,18 @@ PLACES = 4
 
 
 def strategy_rows(recorded: Recorded) -> dict[str, Fields]:
-    """The newest row of each set that compares the named strategies."""
+    """The newest row of each set that compares the named strategies, with those that still have their name."""
     rows = [row for row in recorded.of("quality") if row.get("part") == "strategies"]
-    return {dataset: row for (dataset,), row in choose_newest(rows, "dataset").items()}
+    newest = {dataset: row for (dataset,), row in choose_newest(rows, "dataset").items()}
+    return {
+        dataset: {
+            **row,
+            "systems": {
+                name: values for name, values in row["systems"].items() if name in STRATEGIES or name in POLICIES
+            },
+        }
+        for dataset, row in newest.items()
+    }
 
 
 def interval(test: Fields) -> tuple[float, float, float]:
