@@ -262,6 +262,16 @@ def test_what_is_filtered_out_lends_and_what_is_deleted_or_expired_does_not() ->
     assert engine.search([replace(near, now=5e9)], 5)[0] == []
 
 
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_a_deleted_record_stands_between_nobody(backend: str) -> None:
+    engine = fr.Engine(analyzer="minimal", backend=backend)
+    # So few of the records are deleted that their segment is not written anew.
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["b", "c", "a", "c", "d", *["e"] * 60])])
+    engine.delete(["r1", "r3"])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r2", "r0", "r4"]
+
+
 def test_an_update_is_a_new_arrival() -> None:
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["a", "b", "c"])])
