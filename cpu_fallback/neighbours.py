@@ -21,7 +21,7 @@ from ..engine.plan.borrowing import borrowed_sums, lending_parts, whole_weight
 from ..engine.plan.passing import flags_of
 from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
-from ..engine.plan.verbs import Output
+from ..engine.plan.verbs import Output, empty_output
 from ..engine.records.neighbours import STEPS
 from ..engine.timing import Phases
 from .score import CHUNK_BYTES, score_chunk, workspace
@@ -38,11 +38,7 @@ def search_neighbours(
     phases: Phases | None = None,
 ) -> Output:
     """The k best of each query, all of which borrow: as `search_numpy`, with sums in steps of 2**-6 quanta."""
-    out = (
-        np.zeros((batch, k), dtype=np.int64),
-        np.full((batch, k), -1, dtype=np.int64),
-        np.zeros(batch, dtype=np.int32),
-    )
+    out = empty_output(batch, k)
     phases = phases or Phases()
     with phases("score and select"):
         postings = sum([_search(plan, out) for plan in plans]) if k else 0

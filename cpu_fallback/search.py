@@ -18,7 +18,7 @@ import numpy as np
 
 from ..engine.arrays import Flags, Integers
 from ..engine.plan.plan import Plan
-from ..engine.plan.verbs import Output
+from ..engine.plan.verbs import Output, empty_output
 from ..engine.timing import Phases
 from .newest import search_newest
 from .prune import score_tiles
@@ -58,11 +58,7 @@ def search_numpy(
     (`THREADS_PAY`). ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
     scoring all postings on every corpus tried (docs/decisions.md).
     """
-    out = (
-        np.zeros((batch, k), dtype=np.int64),
-        np.full((batch, k), -1, dtype=np.int64),
-        np.zeros(batch, dtype=np.int32),
-    )
+    out = empty_output(batch, k)
     counted, phases = phases is not None, phases or Phases()
     threads = threads if THREADS_PAY else 1
     postings: list[int] = []

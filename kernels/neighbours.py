@@ -25,7 +25,7 @@ from ..engine.plan.borrowing import lending_parts
 from ..engine.plan.passing import flags_of
 from ..engine.plan.plan import Plan, SegmentPlan
 from ..engine.plan.requests import QuerySettings
-from ..engine.plan.verbs import Output
+from ..engine.plan.verbs import Output, empty_output
 from ..engine.records.neighbours import STEPS
 from ..engine.timing import Phases
 from .device import Residency
@@ -72,11 +72,7 @@ class DeviceNeighbours:
         phases: Phases | None = None,
     ) -> Output:
         """As `search_neighbours` of the CPU. Raises `DeviceMemoryError` where a single query does not fit."""
-        out = (
-            np.zeros((batch, k), dtype=np.int64),
-            np.full((batch, k), -1, dtype=np.int64),
-            np.zeros(batch, dtype=np.int32),
-        )
+        out = empty_output(batch, k)
         residency, clock = self._residency, DevicePhases(phases, self._residency.device)
         with self._search.lock, self._runtime.active():
             residency.lifetimes.sweep()

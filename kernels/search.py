@@ -17,7 +17,6 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..engine.arrays import Floats, Integers, ranges
@@ -26,7 +25,7 @@ from ..engine.index.bm25 import INT32_MAX, SCALE
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
-from ..engine.plan.verbs import TextHits
+from ..engine.plan.verbs import Output, TextHits, empty_output
 from ..engine.timing import Phases
 from .batch import Chunk, Launch, Texts, chunks, make_launch
 from .device import Residency
@@ -46,8 +45,6 @@ STREAMS = 2
 
 EVERY_RECORD = QuerySettings()
 _UNIT = 1.0 / SCALE
-
-Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
 class DeviceSearch:
@@ -94,10 +91,7 @@ class DeviceSearch:
 
         Raises `DeviceMemoryError` if a segment, or a single query, does not fit the device.
         """
-        scores = np.zeros((batch, k), dtype=np.int64)
-        documents = np.full((batch, k), -1, dtype=np.int64)
-        counts = np.zeros(batch, dtype=np.int32)
-        out = (scores, documents, counts)
+        out = empty_output(batch, k)
         if not k:
             return out
         clock = DevicePhases(phases, self.residency.device)

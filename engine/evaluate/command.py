@@ -111,8 +111,8 @@ def evaluate(
         raise ParameterError("embeddings keeps what an encoder makes; give both")
     if term_encoder is None and answerer.learned:
         raise ParameterError(f"strategy {answerer.name!r} has a channel of learned weights: give a term encoder")
-    options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
     chosen = _override(chosen, analyzer, method, k1, b)
+    options = _reading_of(chosen, dataset_kind, split, reading)
     started = time.perf_counter()
     dataset = _load(dataset_kind, path, options, neighbours)
     if answering is not None and not (dataset.answers or dataset.unanswerable):
@@ -227,9 +227,8 @@ def compare_strategies(
     answerers = {answerer.name: answerer for answerer in map(strategy_of, strategies)}
     if len(answerers) != len(strategies) or len(answerers) < 2:
         raise ParameterError("a comparison needs two strategies or more, each of another name")
-    chosen = find_preset(preset, dataset_kind)
-    options = {**chosen.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
-    chosen = _override(chosen, analyzer, method, k1, b)
+    chosen = _override(find_preset(preset, dataset_kind), analyzer, method, k1, b)
+    options = _reading_of(chosen, dataset_kind, split, reading)
     dense = next((name for name, answerer in answerers.items() if answerer.dense), None)
     if encoder is None and dense is not None:
         encoder = default_encoder(f"strategy {dense!r} has a dense channel")
@@ -254,6 +253,11 @@ def compare_strategies(
     parameters = {**options, "k": depth, "types": types, **_shown(neighbours)}
     shared = {"preset": preset, "parameters": parameters, "backend": backend}
     return {**compared, **shared, "encoder": describe_encoder(model), **({"latency": timed} if timed else {})}
+
+
+def _reading_of(preset: Preset, dataset_kind: str, split: str, reading: dict[str, Any] | None) -> dict[str, Any]:
+    """The loader's options: the preset's, and what the caller gives instead."""
+    return {**preset.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
 
 
 def _override(preset: Preset, analyzer: str | None, method: str | None, k1: float | None, b: float | None) -> Preset:

@@ -17,6 +17,15 @@ from .requests import QuerySettings
 Output = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int32]]
 
 
+def empty_output(batch: int, k: int) -> Output:
+    """The answer to queries that find nothing: (scores 0 [batch, k], documents -1 [batch, k], counts 0 [batch])."""
+    return (
+        np.zeros((batch, k), dtype=np.int64),
+        np.full((batch, k), -1, dtype=np.int64),
+        np.zeros(batch, dtype=np.int32),
+    )
+
+
 class Search(Protocol):
     """The search function, with the same signature in every backend. `cpu_fallback/search.py` states its promises."""
 
