@@ -201,13 +201,19 @@ class Engine(Reading, Writing, Carrying):
         check_engine_options(options, "Engine.open")
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
+        new = None
+        if not read_only and not os.path.exists(path):
+            # Options that cannot be kept are refused before anything is written.
+            new = cls(backend=backend, **options)
+            new.schema.check_names()
+            new._config()
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
             if config is None and read_only:
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
-                engine = cls(backend=backend, **options)
+                engine = cls(backend=backend, **options) if new is None else new
                 engine.schema.check_names()
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)

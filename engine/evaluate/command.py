@@ -232,6 +232,8 @@ def compare_strategies(
     dense = next((name for name, answerer in answerers.items() if answerer.dense), None)
     if encoder is None and dense is not None:
         encoder = default_encoder(f"strategy {dense!r} has a dense channel")
+    elif encoder is None and embeddings is not None:
+        raise ParameterError("embeddings keeps what an encoder makes; give both")
     learned = next((name for name, answerer in answerers.items() if answerer.learned), None)
     if term_encoder is None and learned is not None:
         raise ParameterError(f"strategy {learned!r} has a channel of learned weights: give a term encoder")

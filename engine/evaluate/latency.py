@@ -56,11 +56,11 @@ def measure_latency(
 
     `sample` queries are taken at even distances (default: `default_sample`, or all if there are fewer). They are asked
     once before the clock starts. A percentile is the smallest time that this share of the queries did not exceed.
-    Raises `ParameterError` for a sample below 1, or without queries.
+    Raises `ParameterError` for a sample that is no whole number of at least 1, or without queries.
     """
     wanted = default_sample(answerer) if sample is None else sample
-    if wanted < 1 or not queries:
-        raise ParameterError(f"a measurement of latency needs a query; given {len(queries)}, to be timed {wanted}")
+    if not isinstance(wanted, int) or wanted < 1 or not queries:
+        raise ParameterError(f"a measurement of latency needs a query; given {len(queries)}, to be timed {wanted!r}")
     rows = np.unique(np.linspace(0, len(queries) - 1, min(wanted, len(queries))).round().astype(np.int64))
     timed = [queries[row] for row in rows.tolist()]
     engine.search(timed, k, strategy=answerer, threads=threads)

@@ -107,7 +107,12 @@ class Analyzer:
         return term
 
     def __call__(self, text: str) -> list[str]:
-        """The terms of a text in order, with repeats: those of `tokenize` and `normalize`, without None."""
+        """The terms of a text in order, with repeats: those of `tokenize` and `normalize`, without None.
+
+        Raises `ParameterError` for what is not text.
+        """
+        if not isinstance(text, str):
+            raise ParameterError(f"an analyzer reads text, not {text!r}")
         return list(filter(None, map(self._terms.__getitem__, self.tokenize(text))))
 
     def encode(

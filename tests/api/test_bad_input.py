@@ -458,3 +458,20 @@ def test_more_slips_that_are_named(engine: fr.Engine) -> None:
             engine.add(records)  # type: ignore[arg-type]
         with pytest.raises(fr.errors.RecordError, match="pass a list"):
             engine.update(records)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options", [{"analyzer": "nope"}, {"columns": 5}, {"k1": "x"}, {"columns": {"a/b": "number"}}, {"encoder": "nope"}]
+)
+def test_a_directory_that_options_refuse_is_not_made(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(fr.FanrankError):
+        fr.Engine.open(tmp_path / "memory", **options)
+    assert not (tmp_path / "memory").exists()
+
+
+def test_what_is_explained_and_analysed_is_text(engine: fr.Engine) -> None:
+    with pytest.raises(fr.errors.QueryError, match="a record's id is text, not 2"):
+        engine.explain("tea", 2)  # type: ignore[arg-type]
+    for name in fr.text.ANALYZERS:
+        with pytest.raises(fr.errors.ParameterError, match="reads text, not None"):
+            fr.text.get_analyzer(name)(None)  # type: ignore[arg-type]
