@@ -395,19 +395,19 @@ def test_sources_are_compiled_with_their_headers() -> None:
         assert text.count("constexpr i32 WARP = 32;") == 1
 
 
-def test_blocks_that_a_multiprocessor_holds() -> None:
+@pytest.mark.parametrize("target", TARGETS)
+def test_blocks_that_a_multiprocessor_holds(target: str) -> None:
     """Three narrow tiles of 2**14 documents where there are 228 KiB of shared memory, else two of what fits."""
     expected = {"sm_80": (14, 13, 2), "sm_90": (14, 13, 3), "sm_100": (14, 13, 3)}
+    narrow, wide, blocks = expected.get(target, (13, 12, 2))
+    own = CudaVerbs(Fixed(LIMITS[target]))
+    assert (own.tile_bits(False), own.tile_bits(True)) == (narrow, wide)
     for place in list(every_compiler())[:1]:
-        for target, limits in LIMITS.items():
-            narrow, wide, blocks = expected.get(target, (13, 12, 2))
-            own = CudaVerbs(Fixed(limits))
-            assert (own.tile_bits(False), own.tile_bits(True)) == (narrow, wide), target
-            usage, _ = built(place, target)
-            for kernel, threads in kernels().items():
-                if kernel.startswith("score_"):
-                    fitting = blocks_of(usage[kernel], threads, target)
-                    assert fitting >= (blocks if kernel in ("score_narrow", "score_narrow_4") else 2), (target, kernel)
+        usage, _ = built(place, target)
+        for kernel, threads in kernels().items():
+            if kernel.startswith("score_"):
+                fitting = blocks_of(usage[kernel], threads, target)
+                assert fitting >= (blocks if kernel in ("score_narrow", "score_narrow_4") else 2), kernel
 
 
 def test_no_source_includes_anything_of_the_system() -> None:

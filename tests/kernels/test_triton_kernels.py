@@ -62,8 +62,16 @@ def best_first(case: launches.Case, work: Work, buffers: Buffers) -> None:
     kernel_cases.check_best_first(case, work, buffers, TUNING["cpu"].order.classes // 2)
 
 
+EVERY_TIME = ("plain", "one document", "a tile and one", "ties everywhere", "filters everywhere", "more than there are")
+EVERY_TIME += ("signed, wide", "large weights, signed", "fields, bm25l", "decay", "learned weights")
+CASES = [
+    pytest.param(number, id=name, marks=() if name in EVERY_TIME else pytest.mark.sweep)
+    for number, name in enumerate(launches.CASES)
+]
+
+
 @interpreted
-@pytest.mark.parametrize("number", range(len(launches.CASES)), ids=list(launches.CASES))
+@pytest.mark.parametrize("number", CASES)
 def test_family(verbs: TritonVerbs, number: int) -> None:
     name, options = list(launches.CASES.items())[number]
     case = launches.build(number, name=name, **options)
@@ -72,7 +80,7 @@ def test_family(verbs: TritonVerbs, number: int) -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("number", range(len(launches.CASES)), ids=list(launches.CASES))
+@pytest.mark.parametrize("number", CASES)
 def test_plan(verbs: TritonVerbs, number: int) -> None:
     name, options = list(launches.CASES.items())[number]
     kernel_cases.check_plan(verbs, launches.build(number, name=name, **options), number, also=[best_first])
@@ -322,6 +330,7 @@ def test_faults_are_caught(verbs: TritonVerbs, name: str, monkeypatch: pytest.Mo
 
 
 @interpreted
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", list(SMALL))
 def test_without_a_fault(verbs: TritonVerbs, name: str) -> None:
     check_both(verbs, launches.build(0, **SMALL[name]))
