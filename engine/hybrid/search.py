@@ -57,13 +57,19 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
     # another way.
     deeper = {} if pages is None or not strategy.single else pages.wanted
     searched = batch if not deeper else _deepen(batch, deeper)
-    collector = make_collector(searched, backend, sources, strategy, options)
+    # The latest events are a list that needs no more places than the answer has: 11 us a query for 10 events of
+    # 1,000,000, 57 us for 100.
+    brief = pages is None and strategy.by_time and (strategy.depth or 0) > batch.width > 0
+    listed = replace(strategy, depth=batch.width) if brief else strategy
+    collector = make_collector(searched, backend, sources, listed, options)
     candidates, fused = collector.evidence()
     with collector.phases("fuse"):
         counts_asked = np.array([asked.k for asked in batch.asked], dtype=np.int64)
         scores, documents, _ = best(fused, candidates, counts_asked, batch.width)
         found = scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
     explain: Explain = partial(explain_hits, collector, candidates, fused)
+    if brief:
+        explain = partial(_explain_deep, batch, backend, sources, strategy, options)
     if pages is not None:
         ranked = {row: rank_row(candidates, fused, row) for row in pages.wanted}
         pages.take(ranked, complete=not strategy.single)
@@ -90,6 +96,20 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         plain = Decision(strategy.name)
         hits = replace(hits, decisions=tuple(decisions.get(row, plain) for row in batch.source))
     return replace(hits, timing=collector.phases.milliseconds) if options.timing else hits
+
+
+def _explain_deep(
+    batch: Batch,
+    backend: Backend,
+    sources: Sources,
+    strategy: Strategy,
+    options: SearchOptions,
+    position: int,
+    record_id: str,
+) -> Explanation | FusedExplanation:
+    """As `explain_hits`, from lists as deep as the strategy's although the answer needed less."""
+    collector = make_collector(batch, backend, sources, strategy, options)
+    return explain_hits(collector, *collector.evidence(), position, record_id)
 
 
 def _deepen(batch: Batch, depths: Mapping[int, int]) -> Batch:

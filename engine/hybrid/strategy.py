@@ -275,11 +275,16 @@ class Strategy:
         (first, *others) = self.channels
         return (
             not others
-            and (isinstance(first, (Lexical, Learned)) or (isinstance(first, Dense) and first.mode != "hnsw"))
+            and (isinstance(first, (Lexical, Learned, Temporal)) or (isinstance(first, Dense) and first.mode != "hnsw"))
             and (self.fusion is None or self.fades)
             and self.feedback is None
             and self.optimizer is None
         )
+
+    @once
+    def by_time(self) -> bool:
+        """Whether the latest events in the time that a query names are the ranking."""
+        return self.single and isinstance(self.channels[0], Temporal)
 
     # Sources: C001.
     @once

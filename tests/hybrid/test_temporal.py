@@ -196,3 +196,22 @@ def test_a_type_that_is_no_string_is_named() -> None:
     with pytest.raises(fr.errors.QueryError, match="'type'"):
         engine.events(0.0, 1.0, type=3)  # type: ignore[arg-type]
     assert engine.events(0.0, 1.0, type="Nobody") == []
+
+
+def test_a_short_answer_begins_a_long_one_and_is_explained_as_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch)
+    engine = fr.Engine(analyzer="minimal")
+    for start in range(0, 300, 60):
+        engine.add(fr.Record(f"r{i}", "tea", type="Event", time=float(i // 3)) for i in range(start, start + 60))
+    assert len(engine.index.memory.snapshots[""].segments) > 1
+    query = fr.Query("what happened today?", now=DAY / 2)
+    long = [name for name, _ in engine.search([query], 300, strategy="temporal")[0]]
+    assert len(long) == 300
+    for k in (1, 2, 99, 100, 101):
+        assert [name for name, _ in engine.search([query], k, strategy="temporal")[0]] == long[:k]
+        paged = engine.search([replace(query, offset=150)], k, strategy="temporal")
+        assert [name for name, _ in paged[0]] == long[150 : 150 + k]
+        assert paged.explain(0, long[150]).score == 1.0
+    hits = engine.search([query], 2, strategy="temporal")
+    # As far as the strategy's depth, 100.
+    assert [hits.explain(0, name).score for name in (long[0], long[99], long[100])] == [1.0, 1.0, None]
