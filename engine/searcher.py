@@ -301,7 +301,6 @@ def _first_sentences(
 
 def _columns_in(given: object) -> list[str]:
     """The columns that these queries or filters name."""
-    filters = (
-        [one.filter if isinstance(one, Query) else one for one in given] if isinstance(given, (list, tuple)) else []
-    )
+    several = given if isinstance(given, (list, tuple)) else ()
+    filters = [one.filter if isinstance(one, Query) else one for one in several]
     return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
