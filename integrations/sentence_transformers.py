@@ -8,8 +8,8 @@ vectors by at most `tolerance`, about 2**-10. A search therefore takes more cand
 again from the given vectors in float64. It takes yet more until no vector that was left out can enter the best. So the
 answer is that of comparing each query with every vector in float64, however close two vectors are.
 
-The inner product of vectors of any length becomes a cosine by one more component: with the greatest length M, a vector d
-is indexed as ``[d, sqrt(M**2 - |d|**2)] / M``, a query q as ``[q, 0] / |q|``. Their cosine is ``q @ d / (|q| * M)``.
+The inner product of vectors of any length becomes a cosine by one more component: with the greatest length M, a vector
+d is indexed as ``[d, sqrt(M**2 - |d|**2)] / M``, a query q as ``[q, 0] / |q|``. Their cosine is ``q @ d / (|q| * M)``.
 """
 
 from __future__ import annotations
