@@ -38,7 +38,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("haystack-ai", "haystack") from error
 
-from .haystack_documents import document_of, meta_of, record_of
+from .haystack_documents import document_of, record_of
 
 DIMENSION = 768
 """Components of the embeddings of a new store that is told no `embedding_dimension`."""
@@ -195,7 +195,7 @@ class FanrankDocumentStore:
             index=self.index,
             embedding_dimension=self.embedding_dimension,
             return_embedding=self.return_embedding,
-            engine_options=self.engine_options,
+            engine_options=dict(self.engine_options),
         )
 
     @classmethod
@@ -208,14 +208,18 @@ class FanrankDocumentStore:
         return self.memory.count()
 
     def filter_documents(self, filters: AnyFilters = None) -> list[Document]:
-        """The documents that pass the filters, in the order of their last write. Raises `FilterError`."""
-        memory = self.memory
-        if filters and filters.get("field") == "id" and filters.get("operator") == "==":
-            # The engine finds an id without a filter.
+        """The documents that pass the filters, in the order of their last write. Raises `FilterError`.
+
+        Filters are on ``meta.KEY``. Here alone one may be on ``id``, by itself, with ``==``.
+        """
+        found: Iterable[Record | None]
+        if isinstance(filters, Mapping) and filters.get("field") == "id" and filters.get("operator") == "==":
+            # Haystack's components ask so for single documents. The engine finds an id without a filter.
             value = filters.get("value")
-            found = memory.fetch([value]) if isinstance(value, str) else []
-            return [document_of(one, embedding=self.return_embedding) for one in found if one is not None]
-        return [document_of(one, embedding=self.return_embedding) for one in self._records(filters)]
+            found = self.memory.fetch([value]) if isinstance(value, str) else []
+        else:
+            found = self._records(filters)
+        return [document_of(one, embedding=self.return_embedding) for one in found if one is not None]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Write documents, all or none, as one durable batch; returns how many were written.
@@ -274,8 +278,7 @@ class FanrankDocumentStore:
         """
 
         def merged(record: Record) -> Record:
-            payload = dict(record.payload or {})
-            return replace(record, payload={**payload, "meta": {**payload.get("meta", {}), **meta}})
+            return replace(record, payload={**(record.payload or {}), **meta})
 
         return self.memory.update_where(_needed(filters), merged)
 
@@ -291,7 +294,7 @@ class FanrankDocumentStore:
         names = [_bare(field) for field in metadata_fields]
         values: dict[str, set[Any]] = {name: set() for name in names}
         for record in self._records(filters):
-            meta = meta_of(record)
+            meta = record.payload or {}
             for name in names:
                 if meta.get(name) is not None:
                     values[name].add(_hashable(meta[name]))
@@ -308,7 +311,7 @@ class FanrankDocumentStore:
             for name, kind in {
                 name: types.get(type(value), "keyword")
                 for record in self._records(None)
-                for name, value in meta_of(record).items()
+                for name, value in (record.payload or {}).items()
                 if value is not None
             }.items()
         }
@@ -319,7 +322,7 @@ class FanrankDocumentStore:
         Numbers, booleans and strings count.
         """
         name = _bare(metadata_field)
-        found = (meta_of(record).get(name) for record in self._records(None))
+        found = ((record.payload or {}).get(name) for record in self._records(None))
         values = [value for value in found if isinstance(value, (int, float, str))]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
@@ -342,7 +345,7 @@ class FanrankDocumentStore:
         name, term = _bare(metadata_field), (search_term or "").lower()
         values: dict[tuple[str, Any], Any] = {}
         for record in self._records(filters):
-            value = meta_of(record).get(name)
+            value = (record.payload or {}).get(name)
             if value is not None and term in str(value).lower():
                 values.setdefault((type(value).__name__, _hashable(value)), value)
         ordered = [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
@@ -572,11 +575,7 @@ class _Retriever:
     @classmethod
     def from_dict(cls: type[Component], data: dict[str, Any]) -> Component:
         """The component that `to_dict` wrote."""
-        values = dict(data.get("init_parameters", {}))
-        # Haystack would import the store's class by its name, which it allows for its own modules alone.
-        if isinstance(store := values.get("document_store"), dict):
-            values["document_store"] = FanrankDocumentStore.from_dict(store)
-        return default_from_dict(cls, {**data, "init_parameters": values})
+        return default_from_dict(cls, data)
 
     def _options(
         self, filters: AnyFilters, top_k: int | None, scale_score: bool | None = None, embedding: bool | None = None

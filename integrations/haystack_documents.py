@@ -1,9 +1,8 @@
 """Haystack's documents as records, and back, with nothing lost.
 
-The content is the record's text, and the embedding its vector, in half precision. `Record.payload` holds what else a
-document has: ``id`` and ``meta``, which filters read, and where they are set ``score``, ``blob``, ``sparse_embedding``
-and the embedding as it was given. A document without content (None) is a record with an empty text, and ``content``
-null.
+The content is the record's text, the metadata its payload, and the embedding its vector, in half precision.
+``Record.extra["haystack"]`` holds what else a document has: ``score``, ``blob``, ``sparse_embedding``, the embedding as
+it was given, and ``content`` null for a document without content, which is a record with an empty text.
 """
 
 from __future__ import annotations
@@ -22,56 +21,55 @@ try:
 except ImportError as error:
     raise MissingExtraError("haystack-ai", "haystack") from error
 
+EXTRA = "haystack"
+"""The key of `Record.extra`."""
 FORMS = ("<f2", "<f4", "<f8")
 """How the numbers of an embedding may be kept: as the first form that holds all of them exactly."""
 
 
 def record_of(document: Document) -> Record:
     """The record of a document. Raises `RecordError` for what no record can hold."""
-    payload: dict[str, Any] = {"id": document.id, "meta": document.meta}
+    rest: dict[str, Any] = {}
     if document.content is None:
-        payload["content"] = None
+        rest["content"] = None
     if document.score is not None:
-        payload["score"] = document.score
+        rest["score"] = document.score
     if document.blob is not None:
-        payload["blob"] = {
-            "data": base64.b64encode(document.blob.data).decode(),
-            "meta": document.blob.meta,
-            "mime_type": document.blob.mime_type,
-        }
+        data = base64.b64encode(document.blob.data).decode()
+        rest["blob"] = {"data": data, "meta": document.blob.meta, "mime_type": document.blob.mime_type}
     if document.sparse_embedding is not None:
-        payload["sparse_embedding"] = document.sparse_embedding.to_dict()
+        rest["sparse_embedding"] = document.sparse_embedding.to_dict()
     if document.embedding is not None:
-        payload["embedding"] = _packed(document.embedding, document.id)
-    return Record(document.id, document.content or "", payload=payload, embedding=document.embedding)
+        rest["embedding"] = _packed(document.embedding, document.id)
+    return Record(
+        document.id,
+        document.content or "",
+        payload=document.meta or None,
+        extra={EXTRA: rest} if rest else {},
+        embedding=document.embedding,
+    )
 
 
 def document_of(record: Record, score: float | None = None, *, embedding: bool = False) -> Document:
     """The document of a record that was read for the caller alone; the document takes the record's objects over.
 
-    `score` takes the place of the document's own score. A record that was not written as a document (by another
-    program, or through the engine) gives a document with its payload as ``meta``.
+    `score` takes the place of the document's own. A record that was not written as a document gives one of its text and
+    its payload.
     """
-    payload = record.payload
-    if not isinstance(payload, dict) or payload.get("id") != record.id or not isinstance(payload.get("meta"), dict):
-        return Document(id=record.id, content=record.text, meta=dict(payload or {}), score=score)
-    rest: dict[str, Any] = {}
-    if len(payload) > 2:
-        if (blob := payload.get("blob")) is not None:
-            rest["blob"] = ByteStream(base64.b64decode(blob["data"]), blob["meta"], blob["mime_type"])
-        if (sparse := payload.get("sparse_embedding")) is not None:
-            rest["sparse_embedding"] = SparseEmbedding(**sparse)
-        if embedding and (packed := payload.get("embedding")) is not None:
-            rest["embedding"] = _unpacked(packed)
+    values: dict[str, Any] = {"content": record.text, "score": score}
+    rest = record.extra.get(EXTRA)
+    if isinstance(rest, dict):
+        if "content" in rest:
+            values["content"] = None
+        if (blob := rest.get("blob")) is not None:
+            values["blob"] = ByteStream(base64.b64decode(blob["data"]), blob["meta"], blob["mime_type"])
+        if (sparse := rest.get("sparse_embedding")) is not None:
+            values["sparse_embedding"] = SparseEmbedding(**sparse)
+        if embedding and (packed := rest.get("embedding")) is not None:
+            values["embedding"] = _unpacked(packed)
         if score is None:
-            score = payload.get("score")
-    content = None if "content" in payload else record.text
-    return Document(id=record.id, content=content, meta=payload["meta"], score=score, **rest)
-
-
-def meta_of(record: Record) -> Mapping[str, Any]:
-    """The ``meta`` of a record's document."""
-    return document_of(record).meta
+            values["score"] = rest.get("score")
+    return Document(id=record.id, meta=record.payload or {}, **values)
 
 
 def _packed(embedding: Sequence[float], id: str) -> dict[str, str]:
