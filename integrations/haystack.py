@@ -511,10 +511,12 @@ def _scale(strategy: AnyStrategy) -> Callable[[float], float]:
 
 
 def _lists(hits: Hits, scale: Callable[[float], float] | None, embedding: bool) -> list[list[Document]]:
-    return [
-        [document_of(hit.record, scale(hit.score) if scale else hit.score, embedding=embedding) for hit in row]
-        for row in hits
-    ]
+    assert hits.records is not None
+    counts, lists = hits.counts.tolist(), []
+    for records, scores, count in zip(hits.records.tolist(), hits.scores.tolist(), counts, strict=True):
+        found = zip(records[:count], map(scale, scores[:count]) if scale else scores, strict=False)
+        lists.append([document_of(record, score, embedding=embedding) for record, score in found])
+    return lists
 
 
 class _Retriever:
