@@ -350,7 +350,7 @@ def test_dense_answers_are_those_of_cosines() -> None:
     store = store_of()
     theirs = InMemoryDocumentStore(embedding_similarity_function="cosine")
     theirs.write_documents(documents())
-    embedding = [0.3, -0.2, 0.9, 0.1, 0.0, -0.5, 0.4, 0.2]
+    embedding = VECTOR
     for scaled in (False, True):
         mine = FanrankEmbeddingRetriever(store, scale_score=scaled).run(embedding)["documents"]
         others = theirs.embedding_retrieval(embedding, scale_score=scaled)
@@ -407,16 +407,13 @@ def pipeline(store: FanrankDocumentStore) -> Pipeline:
     return made
 
 
-def run(made: Pipeline) -> dict[str, Any]:
-    vector = [0.3, -0.2, 0.9, 0.1, 0.0, -0.5, 0.4, 0.2]
-    return made.run(
-        {
-            "text": {"query": "tea cup", "filters": {"field": "meta.kind", "operator": "!=", "value": "b"}},
-            "dense": {"query_embedding": vector},
-            "hybrid": {"query": "milk", "query_embedding": vector},
-            "many": {"queries": ["tea", "sugar spoon"]},
-        }
-    )
+VECTOR = [0.3, -0.2, 0.9, 0.1, 0.0, -0.5, 0.4, 0.2]
+INPUTS = {
+    "text": {"query": "tea cup", "filters": {"field": "meta.kind", "operator": "!=", "value": "b"}},
+    "dense": {"query_embedding": VECTOR},
+    "hybrid": {"query": "milk", "query_embedding": VECTOR},
+    "many": {"queries": ["tea", "sugar spoon"]},
+}
 
 
 @pytest.mark.parametrize("where", ["memory", "disk"])
@@ -428,12 +425,13 @@ def test_a_pipeline_runs_and_comes_back_from_its_file(where: str, tmp_path: Path
     writer.add_component("writer", DocumentWriter(store, policy=DuplicatePolicy.SKIP))
     assert writer.run({"writer": {"documents": documents()}})["writer"]["documents_written"] == 60
     first = pipeline(store)
-    expected = run(first)
+    expected = first.run(INPUTS)
+    assert all(answer["documents"] for answer in expected.values())
     # In this process the copy shares the engine; a directory may be opened once only.
     again = Pipeline.loads(first.dumps(), allowed_modules=["fanrank.*"])
-    assert run(again) == expected
+    assert again.run(INPUTS) == expected
     assert again.dumps() == first.dumps()
-    assert asyncio.run(again.run_async({"many": {"queries": ["tea"]}}))["many"]["documents"]
+    assert asyncio.run(again.run_async(INPUTS)) == expected
     copy = Pipeline.loads(writer.dumps(), allowed_modules=["fanrank.*"])
     assert copy.run({"writer": {"documents": documents(61)}})["writer"]["documents_written"] == 1
     assert store.count_documents() == 61
@@ -442,7 +440,7 @@ def test_a_pipeline_runs_and_comes_back_from_its_file(where: str, tmp_path: Path
             one.close()
         with fr.Engine.open(tmp_path / "memory", columns="auto") as engine:
             assert engine.namespace("users/ana").count() == 61
-        assert run(again).keys() == expected.keys()
+        assert again.run(INPUTS).keys() == expected.keys()
         again.close()
 
 
