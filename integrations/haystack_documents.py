@@ -27,8 +27,8 @@ EXTRA = "haystack"
 KNOWN = {field.name for field in fields(Document)} == {
     *("id", "content", "blob", "meta", "score", "embedding", "sparse_embedding")
 }
-"""Whether a document has the fields that are set here and no others. Then its constructor is left out, which checks what
-was checked when the document was written: it takes 3 us of a document, and the answers to 20 queries hold 200."""
+"""Whether a document has the fields that are set here and no others. Then its constructor is left out, which checks
+what was checked when the document was written: it takes 3 us, and the answers to 20 queries hold 200 documents."""
 FORMS = ("<f2", "<f4", "<f8")
 """How the numbers of an embedding may be kept: as the first form that holds all of them exactly."""
 

@@ -436,8 +436,10 @@ def test_a_pipeline_runs_and_comes_back_from_its_file(where: str, tmp_path: Path
     assert copy.run({"writer": {"documents": documents(61)}})["writer"]["documents_written"] == 1
     assert store.count_documents() == 61
     if where == "disk":
-        for one in (first, writer, copy, again):
+        for one in (first, again):
             one.close()
+        for one in (writer, copy):
+            one.get_component("writer").document_store.close()
         with fr.Engine.open(tmp_path / "memory", columns="auto") as engine:
             assert engine.namespace("users/ana").count() == 61
         assert again.run(INPUTS).keys() == expected.keys()
@@ -566,10 +568,12 @@ def test_no_documents_are_asked_for() -> None:
     assert FanrankRetriever(FanrankDocumentStore()).run("tea") == {"documents": []}
 
 
-def test_the_words_that_haystack_finds_are_found() -> None:
+def test_documents_with_a_word_of_the_query_are_found_as_by_haystack() -> None:
     theirs = InMemoryDocumentStore()
     theirs.write_documents(documents())
     store = store_of()
     for query in ("tea", "milk sugar", "spoon kettle bean"):
-        mine = FanrankRetriever(store, top_k=60).run(query)["documents"]
-        assert {one.id for one in mine} == {one.id for one in theirs.bm25_retrieval(query, top_k=60)}
+        mine = {one.id for one in FanrankRetriever(store, top_k=60).run(query)["documents"]}
+        assert mine == {one.id for one in documents() if {*query.split()} & {*(one.content or "").split()}}
+        # Older versions of Haystack also give documents without a word of the query.
+        assert mine <= {one.id for one in theirs.bm25_retrieval(query, top_k=60)}
