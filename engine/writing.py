@@ -169,7 +169,8 @@ class Writing:
         values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
         call raises `RecordError`; vectors stay.
         """
-        decide = partial(_ids_where, _checked_filter(filter, "update_where"), checked_scope(namespace))
+        parsed = _checked_filter(filter, "update_where")
+        decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
         if callable(changes):
             if fields:
@@ -179,7 +180,7 @@ class Writing:
         else:
             change = self._patch(changes, fields).apply
         return self.searcher.declaring(
-            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), change))
+            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), change)), [parsed]
         )
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
@@ -197,9 +198,10 @@ class Writing:
         when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
         says nothing: `drop` deletes a whole namespace.
         """
-        decide = partial(_ids_where, _checked_filter(filter, "delete_where"), checked_scope(namespace))
+        parsed = _checked_filter(filter, "delete_where")
+        decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
-        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())))
+        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())), [parsed])
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""
