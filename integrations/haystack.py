@@ -63,8 +63,8 @@ class FilterError(QueryError, HaystackFilterError):
 class _Opened:
     """An engine that stores of this process share."""
 
-    def __init__(self, engine: Engine, settings: dict[str, Any]) -> None:
-        self.engine, self.settings = engine, settings
+    def __init__(self, engine: Engine, settings: dict[str, Any], *, given: bool = False) -> None:
+        self.engine, self.settings, self.given = engine, settings, given
         self.users: WeakSet[FanrankDocumentStore] = WeakSet()
 
 
@@ -118,7 +118,7 @@ class FanrankDocumentStore:
         # Copies that are made of a pipeline in this process share the engine.
         if isinstance(engine, Engine) and (path := _path_of(engine)) is not None:
             with _LOCK:
-                self._opened = _OPENED.setdefault(_key_of(path), _Opened(engine, {}))
+                self._opened = _OPENED[_key_of(path)] = _Opened(engine, {}, given=True)
 
     @property
     def memory(self) -> Engine | Namespace:
@@ -169,7 +169,7 @@ class FanrankDocumentStore:
                 return
             self._opened = None
             opened.users.discard(self)
-            if not opened.users and _OPENED.get(_key_of(self.engine)) is opened:
+            if not opened.users and not opened.given and _OPENED.get(_key_of(self.engine)) is opened:
                 del _OPENED[_key_of(self.engine)]
                 opened.engine.close()
 

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -182,39 +183,33 @@ def test_every_duplicate_policy_within_a_batch_and_against_the_store() -> None:
 
 
 def test_two_writers_that_skip_write_each_document_once() -> None:
-    store, wrote = FanrankDocumentStore(), []
+    store = FanrankDocumentStore()
     batch = [Document(id=str(number), content="tea") for number in range(300)]
     start = threading.Barrier(4)
 
-    def write(seed: int) -> None:
+    def write(seed: int) -> int:
         mine = random.Random(seed).sample(batch, len(batch))
         start.wait()
         parts = [mine[place : place + 30] for place in range(0, len(mine), 30)]
-        wrote.extend(store.write_documents(part, policy=DuplicatePolicy.SKIP) for part in parts)
+        return sum(store.write_documents(part, policy=DuplicatePolicy.SKIP) for part in parts)
 
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sum(wrote) == store.count_documents() == 300
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(write, range(4))) == store.count_documents() == 300
 
 
 def test_concurrent_updates_by_filter_both_count() -> None:
     store = store_of(20)
     start = threading.Barrier(4)
 
+    everything = {"field": "meta.number", "operator": ">=", "value": 0}
+
     def update(number: int) -> None:
         start.wait()
         for turn in range(10):
-            everything = {"field": "meta.number", "operator": ">=", "value": 0}
             assert store.update_by_filter(everything, {f"by{number}.{turn}": turn}) == 20
 
-    threads = [threading.Thread(target=update, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(update, range(4)))
     before = {one.id: one for one in documents(20)}
     for one in store.filter_documents():
         assert {f"by{number}.{turn}" for number in range(4) for turn in range(10)} < one.meta.keys()
@@ -487,7 +482,9 @@ def test_an_engine_or_a_namespace_serves_as_it_is(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory", columns="auto", encoder="own:8") as durable:
         mine = FanrankDocumentStore(durable)
         mine.write_documents(documents(3))
-        assert FanrankDocumentStore.from_dict(mine.to_dict()).filter_documents() == documents(3)
+        copy = FanrankDocumentStore.from_dict(mine.to_dict())
+        assert copy.filter_documents() == documents(3)
+        copy.close()
         mine.close()
         assert mine.count_documents() == 3, "an engine that was given stays open"
 
