@@ -486,7 +486,7 @@ def test_an_engine_or_a_namespace_serves_as_it_is(tmp_path: Path) -> None:
         assert copy.filter_documents() == documents(3)
         copy.close()
         mine.close()
-        assert mine.count_documents() == 3, "an engine that was given stays open"
+        assert mine.write_documents([Document(id="later")]) == 1, "an engine that was given stays open"
 
 
 def test_haystacks_own_components_work_over_the_store() -> None:
