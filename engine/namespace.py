@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
@@ -70,7 +70,7 @@ class Verbs(Protocol):
     def update_where(
         self,
         filter: AnyFilter,
-        changes: Mapping[str, Any] | None,
+        changes: Mapping[str, Any] | Callable[[Record], Record] | None,
         *,
         namespace: str,
         **fields: Unpack[RecordFields],
@@ -220,7 +220,10 @@ class Namespace:
         return self._engine.patch(ids, changes, namespace=self.name, missing_ok=missing_ok, **fields)
 
     def update_where(
-        self, filter: AnyFilter, changes: Mapping[str, Any] | None = None, **fields: Unpack[RecordFields]
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
+        **fields: Unpack[RecordFields],
     ) -> int:
         return self._engine.update_where(filter, changes, namespace=self.name, **fields)
 

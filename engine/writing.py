@@ -14,7 +14,7 @@ from typing import Any
 from .encoders.embed import Given
 from .encoders.models import positive
 from .encoders.patch import Patch, RecordFields
-from .errors import ParameterError, StorageError, UnknownIdError
+from .errors import ParameterError, RecordError, StorageError, UnknownIdError
 from .index.bm25 import BM25
 from .index.columns import ANY
 from .listing.matching import ids_in, searched
@@ -146,14 +146,14 @@ class Writing:
             if missing is not None and not missing_ok:
                 where = f" in namespace {name!r}" if name else ""
                 raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
-            return _patched(pending, {name: [record_id for record_id in batch if record_id in live]}, patch)
+            return _patched(pending, {name: [record_id for record_id in batch if record_id in live]}, patch.apply)
 
         return self.index.ready().write(decide=decide)
 
     def update_where(
         self,
         filter: Filter | Mapping[str, Any],
-        changes: Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
         *,
         namespace: str | None = "",
         **fields: Unpack[RecordFields],
@@ -164,13 +164,23 @@ class Writing:
         namespaces are changed. The filter is read when no other write is under way, so it misses no record and meets
         none that has changed. The records become the youngest, in their former order. All or nothing. Raises
         `QueryError`, and as `patch`.
+
+        `changes` may also be a function from a record to the record that takes its place, for what depends on the old
+        values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
+        call raises `RecordError`; vectors stay.
         """
-        patch = self._patch(changes, fields)
         parsed = _checked_filter(filter, "update_where")
         decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
+        if callable(changes):
+            if fields:
+                raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
+            memory.check_texts()
+            change: Callable[[Record], Record] = partial(_changed_by, changes)
+        else:
+            change = self._patch(changes, fields).apply
         return self.searcher.declaring(
-            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), patch)), [parsed]
+            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), change)), [parsed]
         )
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
@@ -272,7 +282,18 @@ def _ids_where(filter: Filter, namespace: str | None, pending: Pending) -> dict[
     return {name: ids for name, ids in found.items() if ids}
 
 
-def _patched(pending: Pending, ids: Mapping[str, Sequence[str]], patch: Patch) -> Decision:
-    """What a patch of these records removes and adds. The records are read while they are written."""
+def _patched(pending: Pending, ids: Mapping[str, Sequence[str]], change: Callable[[Record], Record]) -> Decision:
+    """What a change of these records removes and adds. The records are read while they are written."""
     records: Iterator[Record] = chain.from_iterable(pending.records(name, some) for name, some in ids.items())
-    return ids, map(patch.apply, records)
+    return ids, map(change, records)
+
+
+def _changed_by(function: Callable[[Record], Record], record: Record) -> Record:
+    """What the function of a caller makes of a record, checked."""
+    changed = function(record)
+    if not isinstance(changed, Record):
+        raise RecordError(f"changes must return a Record, not {type(changed).__name__}", record_id=record.id)
+    for name in ("id", "namespace", "text", "passages"):
+        if getattr(changed, name) != getattr(record, name):
+            raise RecordError(f"changes must leave {name!r} as it is", record_id=record.id)
+    return changed if record.embedding is None else changed.with_rows(record.embedding)

@@ -240,6 +240,63 @@ def test_no_change_is_lost_between_reading_and_writing(engine: fr.Engine) -> Non
         assert record.text == "tea 19"
 
 
+def test_a_function_changes_records_by_their_old_values(engine: fr.Engine) -> None:
+    """Each thread counts in the payload, where a lost update would be seen. Texts and vectors stay."""
+    engine.add([fr.Record(str(number), "tea", role="user", payload={"count": 0}) for number in range(4)])
+    engine.add([fr.Record("other", "tea", payload={"count": 0})])
+    barrier = threading.Barrier(4)
+
+    def count(record: fr.Record) -> fr.Record:
+        assert record.payload is not None
+        return replace(record, payload={"count": record.payload["count"] + 1})
+
+    def run() -> None:
+        barrier.wait()
+        for _ in range(10):
+            assert engine.update_where({"role": "user"}, count) == 4
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [record.payload for record in engine.records()] == [{"count": 0}, *[{"count": 40}] * 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda record: replace(record, id="m9"), "RecordError", "leave 'id'"),
+        (lambda record: replace(record, namespace="a"), "RecordError", "leave 'namespace'"),
+        (lambda record: replace(record, text="rain"), "RecordError", "leave 'text'"),
+        (lambda record: replace(record, passages=["rain"]), "RecordError", "leave 'passages'"),
+        (lambda record: {"role": "x"}, "RecordError", "must return a Record, not dict"),
+    ],
+)
+def test_a_function_that_changes_what_must_stay_changes_nothing(
+    engine: fr.Engine, change: Any, error: str, message: str
+) -> None:
+    engine.add([fr.Record("m1", "tea", role="user"), fr.Record("m2", "snow", role="user")])
+    before = list(engine.records())
+    with pytest.raises(getattr(fr.errors, error), match=message):
+        engine.update_where({"role": "user"}, change)
+    with pytest.raises(fr.errors.ParameterError, match="give 'role' by the function"):
+        engine.update_where({"role": "user"}, lambda record: record, role="x")
+    assert list(engine.records()) == before
+
+
+def test_a_function_leaves_the_vectors_as_they_are() -> None:
+    engine = fr.Engine(encoder="own:2")
+    engine.add([fr.Record("m1", "tea", role="user", embedding=[3.0, 4.0], weights={"tea": 0.5})])
+    before = engine.get("m1")
+    engine.update_where({"role": "user"}, lambda record: replace(record, role="tool", embedding=None))
+    after = engine.get("m1")
+    assert before is not None
+    assert after is not None
+    assert (after.role, after.weights) == ("tool", before.weights)
+    assert after.embedding.tobytes() == before.embedding.tobytes()
+
+
 @pytest.mark.parametrize("durable", [True, False])
 def test_batches_of_one_commit_see_each_other(engine: fr.Engine, durable: bool) -> None:
     """Writes that wait are committed together; a patch among them reads what those before it write."""

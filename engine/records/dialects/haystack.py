@@ -53,7 +53,9 @@ def _comparison(condition: Mapping[Any, Any], place: Place) -> Filter:
         return equal if operator == "==" else place.negate(equal)
     if operator in ("in", "not in"):
         below = place.inner("value")
-        values = below.a_list(value)
+        if not isinstance(value, list):
+            raise below.error(f"must be a list, not {type(value).__name__}")
+        values: list[Any] = value
         texts = [one for one in values if not isinstance(one, dt.date)]
         parts = [place.among(key, texts)]
         parts += [place.compare(key, "date ==", date) for one in values if (date := _date(one)) is not None]
