@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.records.record import Record
+from ..engine.records.record import CATEGORIES, Record
 
 BYTES_PER_TOKEN = 4
 """Bytes of UTF-8 that count as a token."""
@@ -151,23 +151,21 @@ def memory_frame(record: Record, labels: Sequence[str], zone: dt.tzinfo) -> dict
     if record.time is not None:
         frame["time"] = write_time(record.time, zone)
     for label in labels:
-        value = label_of(record, label)
+        value = getattr(record, label) if label in CATEGORIES else label_of(record, label)
         if value is not None:
             frame[label] = value
     return frame
 
 
 def label_of(record: Record, label: str) -> Any:
-    """A record's value under a label: a built-in column, a key of `extra`, or a (dotted) key of the payload."""
-    if label in Record.__dataclass_fields__:
-        return getattr(record, label)
+    """A record's value of a declared column: a key of `extra`, or a (dotted) key of the payload."""
     if label in record.extra:
         return record.extra[label]
     value: Any = record.payload or {}
     if label in value:
         return value[label]
     for key in label.split("."):
-        if not isinstance(value, dict) or key not in value:
+        if not isinstance(value, Mapping) or key not in value:
             return None
         value = value[key]
     return value
@@ -176,12 +174,10 @@ def label_of(record: Record, label: str) -> Any:
 def write_time(seconds: float, zone: dt.tzinfo) -> str:
     """A time as ISO 8601 text, a midnight as its date alone; seconds since 1970 where the calendar ends."""
     try:
-        moment = dt.datetime.fromtimestamp(seconds, zone).replace(microsecond=0)
+        text = dt.datetime.fromtimestamp(seconds, zone).isoformat(timespec="seconds")
     except (OverflowError, ValueError, OSError):
         return f"{seconds:.0f} seconds since 1970"
-    if not (moment.hour or moment.minute or moment.second):
-        return moment.date().isoformat()
-    return moment.isoformat().replace("+00:00", "Z")
+    return text[:10] if text[11:19] == "00:00:00" else text.replace("+00:00", "Z")
 
 
 def write(value: Any) -> str:

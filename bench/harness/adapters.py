@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -23,6 +23,8 @@ import fanrank as fr
 
 Pairs = list[list[tuple[str, float]]]
 """For each question the ids and scores of what was found, best first."""
+Found = list[list[tuple[str, float, Any]]]
+"""The same, each with its record or its payload."""
 
 
 @dataclass(frozen=True)
@@ -99,25 +101,36 @@ class System:
 class Adapter(System):
     """A system over an engine of ours."""
 
-    engine: fr.Engine | fr.scopes.Namespace
+    engine: Any
+    """An `Engine`, or the `Namespace` that the adapter keeps its records in."""
     strategy: str = "bm25"
+    brings: str | None = "record"
+    """What the adapter reads of each hit: its ``record`` with text and payload, its ``payload`` alone, or nothing."""
 
     def queries(self, questions: Sequence[int]) -> list[fr.Query]:
         """The questions as the adapter asks them."""
         return [fr.Query(text) for text in self.texts_of(questions)]
 
-    def plain(self, questions: Sequence[int]) -> list[list[tuple[str, float, Any]]]:
-        """What the engine gives without the adapter: ids, scores and records with texts and payload."""
-        hits = self.engine.search(
-            self.queries(questions), self.work.k, strategy=self.strategy, texts=True, payload=True
+    def plain(self, questions: Sequence[int]) -> Found:
+        """What the engine gives without the adapter: ids, scores, and what `brings` names of each hit."""
+        return self._found(
+            self.engine.search(self.queries(questions), self.work.k, strategy=self.strategy, **self._brought())
         )
-        return [[(hit.id, hit.score, hit.record) for hit in row] for row in hits]
 
-    async def plain_wait(self, questions: Sequence[int]) -> list[list[tuple[str, float, Any]]]:
+    async def plain_wait(self, questions: Sequence[int]) -> Found:
         """As `plain`, awaited."""
-        hits = await self.engine.asearch(
-            self.queries(questions), self.work.k, strategy=self.strategy, texts=True, payload=True
+        return self._found(
+            await self.engine.asearch(self.queries(questions), self.work.k, strategy=self.strategy, **self._brought())
         )
+
+    def _brought(self) -> dict[str, Any]:
+        return {"texts": self.brings == "record", "payload": self.brings is not None}
+
+    def _found(self, hits: fr.Hits) -> Found:
+        if self.brings is None:
+            return [[(hit.id, hit.score, None) for hit in row] for row in hits]
+        if self.brings == "payload":
+            return [[(hit.id, hit.score, hit.payload) for hit in row] for row in hits]
         return [[(hit.id, hit.score, hit.record) for hit in row] for row in hits]
 
     def pairs(self, answer: Any) -> Pairs:
@@ -179,6 +192,7 @@ class LlamaIndex(Adapter):
     """`FanrankRetriever.retrieve_batch` and `aretrieve_batch`."""
 
     name, package, awaited = "llama-index", "llama-index-core", "asyncio"
+    brings = "payload"
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
@@ -272,6 +286,7 @@ class Mem0(Adapter):
     """`FanrankVectorStore.keyword_search_batch`; awaited in a thread, as mem0's `AsyncMemory` does."""
 
     name, package, awaited = "mem0", "mem0ai", "threads"
+    brings = "payload"
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
@@ -316,6 +331,7 @@ class SentenceTransformers(Adapter):
     """`semantic_search_fanrank` with an index that an earlier call made."""
 
     name, package, kind, strategy = "sentence-transformers", "sentence-transformers", "vectors", "dense"
+    brings = None
     note = "scores candidates again in float64, and gives no texts"
 
     def __init__(self, work: Work) -> None:
@@ -397,16 +413,22 @@ def haystack_documents(work: Work) -> list[Any]:
     ]
 
 
-def put_items(store: Any, work: Work, place: tuple[str, ...], size: int = 10_000) -> None:
-    """Write the records into a store of LangGraph, in batches."""
+def put_items(store: Any, work: Work, place: tuple[str, ...]) -> None:
+    """Write the records into a store of LangGraph, in batches.
+
+    No batch holds a text twice, as `InMemoryStore` refuses to embed such a batch.
+    """
     from langgraph.store.base import PutOp
 
-    puts = [
-        PutOp(place, id, {"text": text, **values})
-        for id, text, values in zip(work.ids, work.texts, work.metadata, strict=True)
-    ]
-    for start in range(0, len(puts), size):
-        store.batch(puts[start : start + size])
+    batches: list[list[Any]] = []
+    seen: Counter[str] = Counter()
+    for id, text, values in zip(work.ids, work.texts, work.metadata, strict=True):
+        if seen[text] == len(batches):
+            batches.append([])
+        batches[seen[text]].append(PutOp(place, id, {"text": text, **values}))
+        seen[text] += 1
+    for batch in batches:
+        store.batch(batch)
 
 
 def search_operations(system: System, questions: Sequence[int], place: tuple[str, ...]) -> list[Any]:
@@ -512,7 +534,7 @@ class HaystackBM25(System):
 class Mem0Qdrant(System):
     """mem0's default store: Qdrant in this process."""
 
-    name, of, package = "mem0 Qdrant, local", "mem0-dense", "qdrant-client"
+    name, of, package = "mem0 local Qdrant", "mem0-dense", "qdrant-client"
     kind, awaited = "vectors", "threads"
 
     def __init__(self, work: Work) -> None:
@@ -520,9 +542,7 @@ class Mem0Qdrant(System):
         from mem0.vector_stores.qdrant import Qdrant
         from qdrant_client import QdrantClient
 
-        self.folder = tempfile.TemporaryDirectory()
-        client = QdrantClient(":memory:")
-        self.store = Qdrant("bench", work.dimension, client=client)
+        self.store = Qdrant("bench", work.dimension, client=QdrantClient(":memory:"))
         fill_mem0(self.store, work, range(len(work.ids)))
 
     def ask(self, questions: Sequence[int]) -> Any:
@@ -531,7 +551,6 @@ class Mem0Qdrant(System):
 
     def close(self) -> None:
         self.store.client.close()
-        self.folder.cleanup()
 
 
 class SemanticSearch(System):

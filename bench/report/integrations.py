@@ -17,11 +17,13 @@ def integrations(recorded: Recorded) -> list[str]:
     first = newest[0]
     wrong = sorted({row["system"] for row in newest if row["verified"] is False})
     text = [
-        f"{sentence(stamp(newest))}; {machine(newest)}. {first['records']:,} records of SGD, the {first['k']} best with "
-        "texts and payload, every system in this process and one after another. An adapter's answers were first "
+        f"{sentence(stamp(newest))}; {machine(newest)}. {first['records']:,} records of SGD, the {first['k']} best "
+        "with texts and payload, every system in this process and one after another. An adapter's answers were first "
         "compared with the plain engine's, bit for bit, and each of its calls then takes turns with one of the engine "
-        "below it: the overhead is the median of the ratios, less 1, with its quartiles. Peers split texts into words "
-        "in their own ways, and find other records. Vectors are drawn, and looked up where a framework embeds.",
+        "below it: the overhead is the median of the ratios, less 1, with its quartiles, and beside it that of the "
+        "processor's time. The last ratio is the throughput over that of the framework's own store. Peers split texts "
+        "into words in their own ways, and find other records. Vectors are drawn, and looked up where a framework "
+        "embeds.",
     ]
     if wrong:
         text.append(f"**Answers differed from the plain engine's: {', '.join(wrong)}.**")
@@ -52,13 +54,14 @@ def _times(rows: list[Fields], row: Fields) -> str:
 def _fan_outs(rows: list[Fields]) -> str:
     body = []
     for row in rows:
-        overhead = ""
+        overhead = busy = ""
         if row.get("overhead") is not None:
             low, middle, high = (100 * row[name] for name in ("overhead_low", "overhead", "overhead_high"))
             overhead = f"{middle:+.1f} % [{low:+.1f}, {high:+.1f}]"
+            busy = f"{100 * row['cpu_overhead']:+.1f} %"
         cells = [_named(row), *(number(row[name]) for name in ("queries_per_s", "p50_ms", "p99_ms"))]
-        body.append([*cells, overhead, _times(rows, row), f"{row['calls']:,}"])
-    head = ["through", "queries/s", "p50, ms", "p99, ms", "over the engine", "times its framework's own", "calls"]
+        body.append([*cells, overhead, busy, _times(rows, row), f"{row['calls']:,}"])
+    head = ["through", "queries/s", "p50, ms", "p99, ms", "over the engine", "processor", "times its own", "calls"]
     return table(head, body)
 
 
@@ -73,5 +76,5 @@ def _agents(rows: list[Fields]) -> str:
         ]
         for row in rows
     ]
-    head = ["through", "agents", "awaited by", "queries/s", "p50, ms", "p99, ms", "times its framework's own"]
+    head = ["through", "agents", "awaited by", "queries/s", "p50, ms", "p99, ms", "times its own"]
     return table(head, body)
