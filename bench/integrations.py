@@ -1,6 +1,6 @@
 """The adapters for other frameworks, beside those frameworks' own stores: ``python -m bench.integrations``.
 
-Appends to ``bench/results/integrations.jsonl`` rows of two parts:
+Appends to ``integrations.jsonl`` in the folder of results rows of two parts:
 
 - ``fan-out``: 20 questions in one call. An adapter and the plain engine below it, which gives the same records with
   texts and payload, take turns call by call. ``overhead`` is the median of their ratios, less 1, with its quartiles;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import warnings
 from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -456,7 +457,9 @@ class LangChainBM25(System):
 
     def __init__(self, work: Work) -> None:
         super().__init__(work)
-        from langchain_community.retrievers import BM25Retriever
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of the package's own end
+            from langchain_community.retrievers import BM25Retriever
 
         self.retriever = BM25Retriever.from_texts([*work.texts], metadatas=[*map(dict, work.metadata)], ids=[*work.ids])
         self.retriever.k = work.k
