@@ -88,6 +88,8 @@ def test_the_last_ranks_are_left_out_first() -> None:
     assert all(row == [*range(len(row))] for row in ranks)
     assert max(map(len, ranks)) - min(map(len, ranks)) <= 1
     assert min(map(len, ranks)) >= 1
+    # What is shown is long enough to be of use: a half of a word and the unused part of the mark may be missing.
+    assert min(len(each["text"]) for each in value["memories"]) >= LEAST_TEXT - 60
 
 
 @pytest.mark.parametrize("text", ["", "a", "語" * 500, "word " * 500, '"\\' * 500, "\x00" * 500, "🙂" * 500])

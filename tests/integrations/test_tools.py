@@ -68,7 +68,7 @@ def test_awaited_calls_of_many_tenants_share_launches_and_answer_as_alone() -> N
 
     before = engine.coalescer.stats()["launches"]
     found = asyncio.run(all_at_once())
-    assert engine.coalescer.stats()["launches"] - before < len(users) / 4
+    assert 0 < engine.coalescer.stats()["launches"] - before < len(users) / 4
     assert found == [tools.call("recall", {"queries": ["tea", "Ana Bo"]}) for tools in users]
 
 
