@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .backends.choose import Backend
 from .encoders.pins import Models
-from .errors import FanrankError, QueryError
+from .errors import FanrankError, QueryError, UnknownColumnError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
@@ -31,6 +31,7 @@ from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
+from .records.filters import Filter, columns_in
 from .records.hits import Hits
 from .records.jsonl import checked_ids
 from .records.query import Query, searched_fields
@@ -50,6 +51,8 @@ from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
 from .storage.state import MemoryState, searched_names
 from .timing import Phases
+
+T = TypeVar("T")
 
 
 class Searcher:
@@ -79,11 +82,29 @@ class Searcher:
                 hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
                 hits, reason = self.answer(queries, k, answerer, options), None
+        except UnknownColumnError as error:
+            try:
+                self.index.ready().declare(error, _columns_in(queries))
+            except FanrankError as failure:
+                self.count_failure(queries, failure)
+                raise
+            # Each round declares at least one more column.
+            return self.search(queries, k, keywords)
         except FanrankError as error:
             self.count_failure(queries, error)
             raise
         self.monitor.count(hits, time.perf_counter() - started, reason)
         return hits
+
+    def declaring(self, read: Callable[[], T], filters: object = ()) -> T:
+        """What `read` returns. Where the engine declares columns when filters name them, `read` is called again after
+        those of `filters`, queries or filters, were declared. Raises what `read` raises, and `QueryError`.
+        """
+        try:
+            return read()
+        except UnknownColumnError as error:
+            self.index.ready().declare(error, _columns_in(filters))
+            return self.declaring(read, filters)
 
     def answer(
         self,
@@ -188,9 +209,13 @@ class Searcher:
                     f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
                     "the query's strategy, newest, offset, min_score and distinct, or use search"
                 )
-        memory = self.index.ready().state
-        batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
-        return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
+
+        def collect() -> Evidence:
+            memory = self.index.ready().state
+            batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
+            return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
+
+        return self.declaring(collect, checked)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
@@ -272,3 +297,10 @@ def _first_sentences(
 ) -> npt.NDArray[np.float64]:
     """As `Sources.sentences`."""
     return anchors(["" if record is None else record.text for record in records(namespace, ids)])
+
+
+def _columns_in(given: object) -> list[str]:
+    """The columns that these queries or filters name."""
+    several = given if isinstance(given, (list, tuple)) else ()
+    filters = [one.filter if isinstance(one, Query) else one for one in several]
+    return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
