@@ -143,6 +143,20 @@ def test_filters_match_as_a_plain_loop_does(op: str) -> None:
         assert {*answer["answers"][0]["ids"]} == {id for id, own in of.items() if plain(own, value)}
 
 
+def test_labels_of_an_engine_with_automatic_columns_need_no_declaration(tmp_path: Any) -> None:
+    for _ in range(2):  # the second time over the directory of the first
+        with fr.Engine.open(tmp_path / "memory", columns="auto") as engine:
+            tools = tools_of(engine, namespace="ana", labels={"project": "its name", "urgent": ""})
+            rows = [{"text": "tea in Berlin", "project": "atlas"}, {"text": "tea in Lisbon", "urgent": "yes"}]
+            asked(tools, "remember", {"records": rows})
+            condition = {"key": "project", "op": "eq", "value": "atlas"}
+            answer = asked(tools, "recall", {"queries": ["tea"], "filters": [condition]})
+            assert {each["text"] for each in answer["memories"]} == {"tea in Berlin"}
+            assert {each["project"] for each in answer["memories"]} == {"atlas"}
+            condition = {"key": "urgent", "op": "ne", "value": True}
+            assert len(asked(tools, "recall", {"queries": ["tea"], "filters": [condition]})["answers"][0]["ids"]) >= 2
+
+
 # --- remember and forget
 
 
