@@ -88,7 +88,7 @@ class Searcher:
             except FanrankError as failure:
                 self.count_failure(queries, failure)
                 raise
-            # Each round declares columns more, and a query names few.
+            # Each round declares at least one more column.
             return self.search(queries, k, keywords)
         except FanrankError as error:
             self.count_failure(queries, error)

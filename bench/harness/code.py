@@ -54,6 +54,10 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
     "text": ("setup.py", "native/**/*", "engine/text/*.py"),
     "traces": _SEARCH,
+    "integrations": (
+        *(*_HYBRID, "engine/serve/**/*", "engine/route/**/*", "engine/namespace.py", "engine/reading.py"),
+        "integrations/*.py",
+    ),
     "gpu": (*_SEARCH, "kernels/**/*"),
     # The constants that it counts by lie in these two files of the kernels.
     "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),
@@ -84,6 +88,7 @@ COMMANDS: Mapping[str, str] = {
     "cascade": "make cascade",
     "text": "python -m bench.text --json bench/results/text.jsonl",
     "traces": "python -m bench.traces --json bench/results/traces.jsonl",
+    "integrations": "make integrations",
     "gpu": "python -m bench.gpu.run",
     "skipped": "python -m bench.gpu.skipped",
     "gpu_counted": "python -m bench.gpu.counted",

@@ -18,6 +18,7 @@ from . import evaluation as report_evaluation
 from . import events as report_events
 from . import fanout as report_fanout
 from . import growth as report_growth
+from . import integrations as report_integrations
 from . import neighbours as report_neighbours
 from . import published as report_published
 from . import quality as report_quality
@@ -40,6 +41,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Where the time goes", report_roofline.breakdown),
     ("Events in the time a query names", report_events.events),
     ("Many agents", report_store.agents),
+    ("Through other frameworks", report_integrations.integrations),
     ("Writes", report_store.writes),
     ("Records that come and go", report_store.churn),
     ("Crashes", report_store.crash),

@@ -44,7 +44,7 @@ KINDS = (
         "recency",
         "ablation",
     ),
-    *("gpu", "profile", "agents", "building", "build"),
+    *("gpu", "profile", "agents", "integrations", "building", "build"),
 )
 
 

@@ -1,0 +1,460 @@
+"""The tool functions of a memory: recall, remember, forget, tenants, and the OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import datetime as dt
+import json
+import random
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.tool_cases import GOOD, NOW, asked, filled, remembered, some_texts, tools_of
+
+import fanrank as fr
+from fanrank.engine.errors import MissingExtraError, ParameterError, QueryError
+from fanrank.integrations import tools as module
+from fanrank.integrations.tool_answers import (
+    BYTES_PER_TOKEN,
+    FRAME_BYTES,
+    least_tokens,
+)
+from fanrank.integrations.tools import NAMES, ToolLimits, memory_tools
+
+# --- recall
+
+
+def test_recall_is_one_search_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, tools = filled()
+    queries = ["tea", "billing error", "Berlin budget", "zebra"]
+    calls: list[int] = []
+    search = fr.Engine.search
+
+    def counted(self: fr.Engine, batch: Sequence[Any], *arguments: Any, **keywords: Any) -> fr.Hits:
+        calls.append(len(batch))
+        return search(self, batch, *arguments, **keywords)
+
+    monkeypatch.setattr(fr.Engine, "search", counted)
+    answer = asked(tools, "recall", {"queries": queries, "k": 4})
+    assert calls == [4]
+    expected = engine.namespace("ana").search(queries, 4, texts=True)
+    assert [row["ids"] for row in answer["answers"]] == [[hit.id for hit in row] for row in expected]
+    assert [row["query"] for row in answer["answers"]] == queries
+    assert answer["answers"][3]["note"] == "no record holds a word of the query"
+    texts = {hit.id: hit.text for row in expected for hit in row}
+    assert {each["id"]: each["text"] for each in answer["memories"]} == texts
+    assert len(answer["memories"]) == len(texts)
+
+
+def test_a_batch_answers_as_its_queries_alone() -> None:
+    _, tools = filled()
+    queries = some_texts(12, seed=8)
+    together = asked(tools, "recall", {"queries": queries, "k": 6})
+    for query, row in zip(queries, together["answers"], strict=True):
+        assert asked(tools, "recall", {"queries": [query], "k": 6})["answers"] == [row]
+
+
+def test_awaited_calls_of_many_tenants_share_launches_and_answer_as_alone() -> None:
+    engine = fr.Engine()
+    users = [tools_of(engine, namespace=f"users/{number}") for number in range(40)]
+    for number, tools in enumerate(users):
+        remembered(tools, *some_texts(5, seed=number))
+
+    async def all_at_once() -> list[str]:
+        return list(await asyncio.gather(*(tools.acall("recall", {"queries": ["tea", "Ana Bo"]}) for tools in users)))
+
+    before = engine.coalescer.stats()["launches"]
+    found = asyncio.run(all_at_once())
+    assert 0 < engine.coalescer.stats()["launches"] - before < len(users) / 4
+    assert found == [tools.call("recall", {"queries": ["tea", "Ana Bo"]}) for tools in users]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        ({"since": "2026-03-10"}, {"mar10", "mar10late", "mar17", "mar18"}),
+        ({"until": "2026-03-10"}, {"feb", "mar10", "mar10late"}),
+        ({"since": "2026-03-10T12:00:00Z"}, {"mar10late", "mar17", "mar18"}),
+        ({"since": "2026-03-10T13:00:00+01:00", "until": "2026-03-10T12:00:00Z"}, set()),
+        ({"since": "yesterday"}, {"mar17", "mar18"}),
+        ({"since": "last month", "until": "2026-03-09"}, {"feb"}),
+        ({"since": None, "until": None}, {"feb", "mar10", "mar10late", "mar17", "mar18"}),
+    ],
+)
+def test_times_are_dates_or_words(limit: dict[str, Any], kept: set[str]) -> None:
+    engine = fr.Engine.from_records(
+        fr.Record(id, "tea", time=time)
+        for id, time in [
+            ("feb", "2026-02-20T09:00:00Z"),
+            ("mar10", "2026-03-10T00:00:00Z"),
+            ("mar10late", "2026-03-10T23:59:59Z"),
+            ("mar17", "2026-03-17T20:00:00Z"),
+            ("mar18", "2026-03-18T10:00:00Z"),
+        ]
+    )
+    answer = asked(tools_of(engine), "recall", {"queries": ["tea"], **limit})
+    assert {*answer["answers"][0]["ids"]} == kept
+
+
+def test_times_are_shown_in_the_users_zone() -> None:
+    tools = tools_of(timezone="Europe/Berlin")
+    asked(tools, "remember", {"records": [{"text": "tea", "time": "2026-03-10"}, {"text": "tea cup", "time": None}]})
+    times = {each["text"]: each["time"] for each in asked(tools, "recall", {"queries": ["tea"]})["memories"]}
+    assert times == {"tea": "2026-03-10", "tea cup": "2026-03-18T15:30:00+01:00"}
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte"])
+def test_filters_match_as_a_plain_loop_does(op: str) -> None:
+    engine = fr.Engine(columns={"priority": "number", "project": "category"})
+    tools = tools_of(engine, labels=("type", "priority", "project"))
+    draw = random.Random(op)
+    records = [
+        fr.Record(
+            str(number),
+            "tea",
+            type=draw.choice(["fact", "task", None]),
+            extra={"priority": draw.randint(0, 4), "project": draw.choice(["atlas", "borea"])},
+        )
+        for number in range(18)
+    ]
+    engine.add(records)
+    plain = {
+        "eq": lambda one, other: one == other,
+        "ne": lambda one, other: one != other,
+        "in": lambda one, other: one in other,
+        "nin": lambda one, other: one not in other,
+        "gt": lambda one, other: one > other,
+        "gte": lambda one, other: one >= other,
+        "lt": lambda one, other: one < other,
+        "lte": lambda one, other: one <= other,
+    }[op]
+    several = op in ("in", "nin")
+    conditions: list[tuple[str, Any]] = [("priority", [1, 3] if several else 2)]
+    if op in ("eq", "ne", "in", "nin"):
+        conditions += [("type", ["task"] if several else "task"), ("project", ["atlas", "x"] if several else "atlas")]
+    for key, value in conditions:
+        answer = asked(
+            tools, "recall", {"queries": ["tea"], "k": 20, "filters": [{"key": key, "op": op, "value": value}]}
+        )
+        of = {record.id: record.type if key == "type" else record.extra[key] for record in records}
+        assert {*answer["answers"][0]["ids"]} == {id for id, own in of.items() if plain(own, value)}
+
+
+def test_labels_of_an_engine_with_automatic_columns_need_no_declaration(tmp_path: Any) -> None:
+    for _ in range(2):  # the second time over the directory of the first
+        with fr.Engine.open(tmp_path / "memory", columns="auto") as engine:
+            tools = tools_of(engine, namespace="ana", labels={"project": "its name", "urgent": ""})
+            rows = [{"text": "tea in Berlin", "project": "atlas"}, {"text": "tea in Lisbon", "urgent": "yes"}]
+            asked(tools, "remember", {"records": rows})
+            condition = {"key": "project", "op": "eq", "value": "atlas"}
+            answer = asked(tools, "recall", {"queries": ["tea"], "filters": [condition]})
+            assert {each["text"] for each in answer["memories"]} == {"tea in Berlin"}
+            assert {each["project"] for each in answer["memories"]} == {"atlas"}
+            condition = {"key": "urgent", "op": "ne", "value": True}
+            assert len(asked(tools, "recall", {"queries": ["tea"], "filters": [condition]})["answers"][0]["ids"]) >= 2
+
+
+# --- remember and forget
+
+
+def test_what_is_remembered_can_be_recalled_replaced_and_forgotten(tmp_path: Any) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        tools = tools_of(engine, namespace="ana", stamp={"session": "s7", "agent": "planner"})
+        first, second = remembered(tools, "Ana prefers tea", "The billing job failed", type="fact")
+        assert first != second
+        answer = asked(
+            tools,
+            "remember",
+            {"records": [{"text": "Ana prefers coffee now", "id": first}, {"text": "Bo sails", "time": "yesterday"}]},
+        )
+        [third] = answer["remembered"]
+        assert answer["replaced"] == [first]
+        kept = tools.memory.get(first)
+        assert kept is not None
+        assert (kept.text, kept.type, kept.session, kept.agent) == ("Ana prefers coffee now", "fact", "s7", "planner")
+        assert asked(tools, "forget", {"ids": [second, "nothing", second]}) == {
+            "forgotten": [second],
+            "unknown": ["nothing"],
+            "note": "no memory has the unknown ids; repeat ids exactly as recall gives them",
+        }
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        tools = tools_of(engine, namespace="ana")
+        assert {record.id for record in tools.memory.records()} == {first, third}
+        assert asked(tools, "recall", {"queries": ["billing"]})["memories"] == []
+        assert asked(tools, "recall", {"queries": ["coffee"]})["answers"][0]["ids"] == [first]
+
+
+def test_a_replaced_memory_keeps_what_the_model_did_not_name() -> None:
+    engine = fr.Engine(columns={"project": "category"})
+    tools = tools_of(engine, labels=("type", "project"))
+    engine.add(
+        [
+            fr.Record(
+                "host-1",
+                "old text",
+                user="ana",
+                importance=0.5,
+                extra={"project": "atlas", "kept": 1},
+                payload={"a": [1]},
+                entities=["e1"],
+                expires=NOW + 1e9,
+            )
+        ]
+    )
+    asked(tools, "remember", {"records": [{"text": "new text", "id": "host-1", "type": "fact", "time": "2026-01-05"}]})
+    record = engine.get("host-1")
+    assert record is not None
+    assert (record.text, record.user, record.type, record.importance) == ("new text", "ana", "fact", 0.5)
+    assert (dict(record.extra), record.payload, record.expires) == (
+        {"project": "atlas", "kept": 1},
+        {"a": [1]},
+        NOW + 1e9,
+    )
+    assert not record.entities
+    assert record.time == dt.datetime(2026, 1, 5, tzinfo=dt.timezone.utc).timestamp()
+
+
+def test_one_bad_record_keeps_the_whole_batch_out() -> None:
+    engine, tools = filled(3)
+    rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": "also fine", "id": "m1"}, {"text": " "}]
+    assert (
+        "records[2].text is empty; say what to remember; nothing was changed"
+        in asked(tools, "remember", {"records": rows})["error"]
+    )
+    assert engine.namespace("ana").count() == 3
+    record = engine.namespace("ana").get("m1")
+    assert record is not None
+    assert record.text != "also fine"
+
+
+def test_a_text_alone_is_one_memory() -> None:
+    tools = tools_of()
+    [id] = asked(tools, "remember", {"records": "Ana prefers tea"})["remembered"]
+    [hit] = asked(tools, "recall", {"queries": ["tea"]})["memories"]
+    assert hit == {"id": id, "time": "2026-03-18T14:30:00Z", "text": "Ana prefers tea"}
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch, mixed: bool) -> None:
+    _, tools = filled(5)
+    drawn = iter(["m1", "m2", "fresh1", "fresh1", "fresh1", "fresh2"])
+    monkeypatch.setattr(module, "_new_id", lambda: next(drawn))
+    before = {record.id: record.text for record in tools.memory.records()}
+    rows: list[dict[str, Any]] = [{"text": "one"}, {"text": "two"}]
+    answer = asked(tools, "remember", {"records": [*rows, {"text": "three", "id": "m3"}] if mixed else rows})
+    assert answer["remembered"] == ["fresh1", "fresh2"]
+    after = {record.id: record.text for record in tools.memory.records()}
+    expected = {**before, "fresh1": "one", "fresh2": "two", **({"m3": "three"} if mixed else {})}
+    assert after == expected
+
+
+def test_remembering_from_many_threads_keeps_every_memory() -> None:
+    tools = tools_of()
+    barrier = threading.Barrier(8)
+    ids: list[str] = []
+
+    def work(number: int) -> None:
+        barrier.wait(30)
+        for turn in range(10):
+            ids.extend(remembered(tools, f"memory {number} {turn}", f"beside {number} {turn}"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len({*ids}) == len(ids) == 160 == tools.memory.count()
+
+
+def test_new_ids_are_short_and_free_of_letters_that_are_mistaken() -> None:
+    tools = tools_of()
+    for id in remembered(tools, *some_texts(50)):
+        assert len(id) == 8
+        assert not {*id} & set("il1o0ILO")
+
+
+# --- Tenants
+
+
+def test_no_argument_leaves_the_namespace() -> None:
+    engine = fr.Engine()
+    bo = engine.namespace("users/bo")
+    bo.add([fr.Record("secret", "the password is tea", type="fact", user="bo")])
+    engine.add([fr.Record("open", "tea of nobody")])
+    tools = tools_of(engine, namespace="users/ana")
+    [own] = remembered(tools, "Ana prefers tea")
+    hostile = [
+        "users/bo",
+        "../bo",
+        "users/bo/secret",
+        "",
+        "*",
+        "users",
+        "users/ana/../bo",
+        "users/bo\x00secret",
+        "secret",
+    ]
+    draw = random.Random(2)
+    for _ in range(400):
+        place, name = draw.choice(hostile), draw.choice(NAMES)
+        value = copy.deepcopy(GOOD[name])
+        value["filters" if name == "recall" else "ids" if name == "forget" else "records"] = draw.choice(
+            [
+                [{"key": key, "op": "eq", "value": place} for key in ("namespace",)],
+                [{"text": "x", "namespace": place}],
+                [{"text": "x", "id": place}],
+                [place],
+                place,
+                {"namespace": place},
+                [{"key": "type", "op": "ne", "value": place}],
+            ]
+        )
+        if draw.random() < 0.5:
+            value[draw.choice(["namespace", "namespaces", "under", "user", "strategy"])] = draw.choice([place, [place]])
+        if name == "recall" and draw.random() < 0.5:
+            value["filters"] = None
+        text = tools.call(name, value)
+        assert "password" not in text
+        assert "of nobody" not in text
+    assert bo.get("secret") is not None
+    assert engine.get("open") is not None
+    assert {*engine.namespaces} == {"", "users/ana", "users/bo"}
+    assert (bo.count(), engine.count()) == (1, 1)
+    assert tools.memory.get(own) is not None
+    assert asked(tools, "recall", {"queries": ["password tea"]})["answers"][0]["ids"][:1] != ["secret"]
+
+
+def test_one_set_of_tools_serves_many_users() -> None:
+    engine = fr.Engine()
+    tools = tools_of(engine)
+    ana, bo = tools.within("users/ana"), tools.within("users/bo")
+    [id] = remembered(ana, "Ana prefers tea")
+    assert asked(bo, "recall", {"queries": ["tea"]})["memories"] == []
+    assert asked(bo, "forget", {"ids": [id]})["forgotten"] == []
+    assert asked(ana, "recall", {"queries": ["tea"]})["answers"][0]["ids"] == [id]
+    with pytest.raises(ParameterError, match="stay in it"):
+        tools_of(engine.namespace("users/ana")).within("users/bo")
+
+
+def test_a_model_that_may_only_read_writes_nothing() -> None:
+    engine, tools = filled(3, tools=("recall",))
+    assert [each["name"] for each in tools.definitions()] == ["recall"]
+    assert "there is no such tool" in asked(tools, "forget", {"ids": ["m1"]})["error"]
+    assert "there is no such tool" in asked(tools, "remember", {"records": "x"})["error"]
+    assert engine.namespace("ana").count() == 3
+
+
+# --- What the host says
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"tools": ["recall", "drop"]}, "unknown tool 'drop'"),
+        ({"labels": ["text"]}, "'text' is a field of every record"),
+        ({"labels": ["namespace"]}, "'namespace' is a field of every record"),
+        ({"stamp": {"project": "x"}}, "the stamp 'project' must be one of role"),
+        ({"stamp": {"type": "x"}}, "no label that the model sets"),
+        ({"k": 0}, "k must be an integer from 1 to 20"),
+        ({"k": 21}, "k must be an integer from 1 to 20"),
+        ({"timezone": "Moon/Sea"}, "unknown time zone 'Moon/Sea'"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ParameterError, match=told):
+        tools_of(fr.Engine(), **options)
+
+
+def test_wrong_limits_are_named() -> None:
+    with pytest.raises(ParameterError, match="the limit 'k' must be an integer of 1 or more, not 0"):
+        ToolLimits(k=0)
+    with pytest.raises(ParameterError, match="the limit 'tokens' must be"):
+        ToolLimits(tokens=10)
+    assert ToolLimits(queries=1, tokens=least_tokens(1)).tokens * BYTES_PER_TOKEN > FRAME_BYTES
+    with pytest.raises(ParameterError, match="were given a namespace already"):
+        memory_tools(fr.Engine().namespace("ana"), namespace="bo")
+    with pytest.raises(QueryError, match="project"):
+        memory_tools(fr.Engine(), labels=["project"])
+
+
+def test_a_path_is_opened_and_kept(tmp_path: Any) -> None:
+    tools = tools_of(tmp_path / "memory", namespace="ana")
+    [id] = remembered(tools, "Ana prefers tea")
+    assert tools.engine is not None
+    tools.engine.close()
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        assert engine.namespace("ana").get(id) is not None
+
+
+# --- OpenAI Agents
+
+
+def run_agent(tools: Any, calls: Sequence[tuple[str, str]], context: Any = None) -> list[str]:
+    """The outputs of the tools, for a model that calls them all in its first turn and ends in its second."""
+    agents = pytest.importorskip("agents")
+    from agents.items import ModelResponse
+    from agents.models.interface import Model
+    from agents.usage import Usage
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+    asked: list[Any] = [
+        ResponseFunctionToolCall(arguments=arguments, call_id=f"c{number}", name=name, type="function_call")
+        for number, (name, arguments) in enumerate(calls)
+    ]
+    text = ResponseOutputText(annotations=[], text="done", type="output_text")
+    told = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+    turns = iter([asked, [told]])
+
+    class StubModel(Model):
+        async def get_response(self, *arguments: Any, **keywords: Any) -> Any:
+            return ModelResponse(output=next(turns), usage=Usage(), response_id=None)
+
+        def stream_response(self, *arguments: Any, **keywords: Any) -> Any:
+            raise NotImplementedError
+
+    agent = agents.Agent(name="planner", model=StubModel(), tools=tools)
+    quiet = agents.RunConfig(tracing_disabled=True)
+    result = asyncio.run(agents.Runner.run(agent, "what does Ana drink?", context=context, run_config=quiet))
+    assert result.final_output == "done"
+    return [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+
+
+def test_an_agent_of_the_sdk_calls_the_tools() -> None:
+    _, tools = filled()
+    arguments = json.dumps({"queries": ["tea", "billing error"], "k": 2, "since": None, "until": None, "filters": None})
+    good, bad = run_agent(tools.as_openai_agents(), [("recall", arguments), ("recall", "{")])
+    assert (good, bad) == (tools.call("recall", arguments), tools.call("recall", "{"))
+    assert len(json.loads(good)["answers"]) == 2
+    assert "error" in json.loads(bad)
+
+
+def test_the_sdk_takes_the_schemas_as_strict_ones_unchanged() -> None:
+    strict = pytest.importorskip("agents.strict_schema")
+    for tool in (tools := tools_of()).as_openai_agents():
+        assert tool.strict_json_schema
+        assert tool.params_json_schema == tools.schema(tool.name)
+        assert strict.ensure_strict_json_schema(copy.deepcopy(tool.params_json_schema)) == tool.params_json_schema
+
+
+def test_the_context_of_a_run_says_whose_memory_it_is() -> None:
+    pytest.importorskip("agents")
+    engine = fr.Engine()
+    shared = tools_of(engine).as_openai_agents(namespace=lambda run: f"users/{run.context}")
+    run_agent(shared, [("remember", '{"records": [{"text": "I prefer tea"}]}')], "ana")
+    assert engine.namespaces == ("users/ana",)
+    found = {user: run_agent(shared, [("recall", '{"queries": ["tea"]}')], user)[0] for user in ("ana", "bo")}
+    assert [each["text"] for each in json.loads(found["ana"])["memories"]] == ["I prefer tea"]
+    assert json.loads(found["bo"])["memories"] == []
+    with pytest.raises(ParameterError, match="stay in it"):
+        tools_of(engine.namespace("users/ana")).as_openai_agents(namespace=str)
+
+
+def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "agents", None)
+    tools = tools_of()
+    assert tools.definitions()
+    with pytest.raises(MissingExtraError, match=r"fanrank\[openai-agents\]"):
+        tools.as_openai_agents()
