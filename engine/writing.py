@@ -184,7 +184,9 @@ class Writing:
         embedding keeps it to the bit; one without is encoded, while other writers wait. All or nothing: raises what
         `change` raises, as `add`, and `StorageError` for an engine that keeps no texts.
         """
-        names = {checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()}
+        names = {
+            checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
+        }
         memory = self.index.ready()
         memory.check_texts()
 

@@ -11,33 +11,47 @@ An item is a record:
 | updated_at | the time |
 | created_at, ttl | `Record.extra` |
 
-Labels and keys are escaped so that any two stay apart and can be read back: ``%``, in labels ``/`` too, and lone
-surrogates, which no file can hold, become ``%`` and four hexadecimal digits. An empty key becomes ``%``.
+Labels and keys are escaped (`langgraph_items.py`), so any two stay apart and can be read back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import math
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from functools import lru_cache
 from typing import Any, cast
 
-from ..engine.encoders.encoder import Encoder, OwnVectors
+from ..engine.encoders.encoder import OwnVectors
 from ..engine.engine import Engine
-from ..engine.errors import MissingExtraError, ParameterError, QueryError, RecordError, StorageError
+from ..engine.errors import MissingExtraError, ParameterError, QueryError
 from ..engine.namespace import Namespace
 from ..engine.records.filters import Filter, col
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from ..engine.records.record import Record
+from .langgraph_items import (
+    BARE,
+    MINUTE,
+    Embedder,
+    Labels,
+    check_key,
+    check_labels,
+    check_put,
+    created_at,
+    escaped,
+    id_of,
+    key_of,
+    labels_at,
+    listed_namespaces,
+    moment,
+    passages_of,
+    record_of,
+    tokenized_paths,
+    value_of,
+)
 from .shared import AnyEngine, metadata_filter, open_engine
 
 try:
@@ -45,10 +59,8 @@ try:
         BaseStore,
         GetOp,
         IndexConfig,
-        InvalidNamespaceError,
         Item,
         ListNamespacesOp,
-        MatchCondition,
         Op,
         PutOp,
         Result,
@@ -57,10 +69,8 @@ try:
         TTLConfig,
         ensure_embeddings,
         get_text_at_path,
-        tokenize_path,
     )
     from langgraph.store.base.batch import AsyncBatchedBaseStore
-    from langgraph.store.base.embed import EmbeddingsLambda
 except ImportError:
     raise MissingExtraError("langgraph-checkpoint", "langgraph") from None
 
@@ -70,19 +80,8 @@ ROOT = "langgraph"
 UNRANKED = "unranked"
 """The strategy that ignores the text of a search, as InMemoryStore does without an index."""
 
-BARE = "bare"
-"""`Record.type` of an item without a text or a vector, which only a search without a text finds."""
-
-MINUTE = 60.0
-
 Strategy = Any
 """What `Engine.search` takes as its strategy."""
-
-Labels = tuple[str, ...]
-
-
-class NamespaceError(QueryError, InvalidNamespaceError):
-    """A namespace of an operation is empty or reserved, or one of its labels is not allowed."""
 
 
 @dataclass
@@ -95,17 +94,13 @@ class _Work:
     puts: dict[tuple[str, str], PutOp] = field(default_factory=dict)
     """The last put of each (namespace, id)."""
     results: list[Result] = field(default_factory=list)
+    found: dict[int, list[tuple[Record, float | None]]] = field(default_factory=dict)
+    """The records that each search found, with their scores."""
     refreshed: dict[tuple[str, str], None] = field(default_factory=dict)
     """The items whose time to live begins again."""
 
 
-@dataclass(frozen=True)
-class _Texts:
-    """What is indexed of an item."""
-
-    text: str
-    passages: tuple[str, ...]
-    """The texts that are embedded."""
+Change = Callable[[Mapping[tuple[str, str], Record]], Iterable[Record]]
 
 
 class FanrankStore(BaseStore):
@@ -117,9 +112,9 @@ class FanrankStore(BaseStore):
     `index` is LangGraph's `IndexConfig`. ``embed`` and ``dims`` make vectors of the ``fields``. Without them, searches
     with a text rank by BM25 over the fields (by default the whole value), or by the encoder of an engine that has one.
 
-    `strategy` is what `Engine.search` takes: by default ``auto`` where there are vectors, else ``bm25``. ``dense`` gives
-    the scores of InMemoryStore, cosines, and lists the items without a vector last. ``unranked`` ignores the text of a
-    search. A search without a text lists the items that pass its filter, the last updated first.
+    `strategy` is what `Engine.search` takes: by default ``auto`` where there are vectors, else ``bm25``. ``dense``
+    gives the scores of InMemoryStore, cosines, and lists the items without a vector last. ``unranked`` ignores the text
+    of a search. A search without a text lists the items that pass its filter, the last updated first.
 
     `ttl` is LangGraph's `TTLConfig`. An item that has expired is in no answer, whether it was swept or not; the engine
     sweeps after writes, and `sweep_ttl` does at once.
@@ -153,15 +148,17 @@ class FanrankStore(BaseStore):
         self.embeddings = None if index is None or index.get("embed") is None else ensure_embeddings(index["embed"])
         if self.embeddings is not None and index is not None and "dims" not in index:
             raise ParameterError("index needs 'dims', the number of dimensions of the embeddings, beside 'embed'")
-        self._fields = _tokenized((index or {}).get("fields") or ["$"])
+        self._fields = tokenized_paths((index or {}).get("fields") or ["$"])
         self._owns = not isinstance(engine, Engine)
-        made = open_engine(engine, **({"encoder": _pinned(index)} if self._owns and self.embeddings else {}))
+        vectors = None if self.embeddings is None or index is None else _pinned(index)
+        made = open_engine(engine, encoder=vectors) if self._owns and vectors else open_engine(engine)
         self.engine = cast(Engine, made)
         try:
             self._check_dimension()
         except ParameterError:
             self.close()
             raise
+        self._embedder = Embedder(self.embeddings, self.engine.encoder)
         self.strategy = strategy if strategy is not None else "auto" if self.engine.pin is not None else "bm25"
         self._sweeper: tuple[threading.Event, Future[None]] | None = None
 
@@ -176,12 +173,6 @@ class FanrankStore(BaseStore):
         if pin["dimension"] != dims:
             raise ParameterError(f"the engine's vectors have {pin['dimension']} dimensions, and index says {dims}")
 
-    @property
-    def _own_encoder(self) -> Encoder | None:
-        """The engine's encoder, where the store has no embeddings and it can encode."""
-        encoder = self.engine.encoder
-        return encoder if self.embeddings is None and getattr(encoder, "encodes", encoder is not None) else None
-
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations; the results are in their order.
 
@@ -192,13 +183,14 @@ class FanrankStore(BaseStore):
         self._read_items(work)
         if work.searches:
             texts = self._texts_of_queries(work)
-            queries = self._queries(work, dict(zip(texts, self._embed_queries(texts), strict=True)))
-            self._take(work, self.engine.search(queries, **self._keywords()))
-            if fillers := self._fillers(work):
-                self._fill(work, fillers, self.engine.search([*fillers.values()], **self._keywords()))
+            queries = self._queries(work, texts, self._embedder.queries(texts))
+            self._rank(work, self.engine.search(queries, **self._keywords()))
+            if rest := self._rest(work):
+                self._append(work, rest, self.engine.search([*rest.values()], **self._keywords()))
+            self._answer(work)
         if work.puts or work.refreshed:
             indexed = self._indexed(work)
-            self.engine.rewrite(*self._change(work, indexed, self._embed(_passages(indexed))))
+            self.engine.rewrite(*self._change(work, indexed, self._embedder.documents(passages_of(indexed))))
         return work.results
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -208,18 +200,15 @@ class FanrankStore(BaseStore):
             await asyncio.to_thread(self._read_items, work)
         if work.searches:
             texts = self._texts_of_queries(work)
-            queries = self._queries(work, dict(zip(texts, await self._aembed_queries(texts), strict=True)))
-            self._take(work, await self.engine.asearch(queries, **self._keywords()))
-            if fillers := self._fillers(work):
-                self._fill(work, fillers, await self.engine.asearch([*fillers.values()], **self._keywords()))
+            queries = self._queries(work, texts, await self._embedder.aqueries(texts))
+            self._rank(work, await self.engine.asearch(queries, **self._keywords()))
+            if rest := self._rest(work):
+                self._append(work, rest, await self.engine.asearch([*rest.values()], **self._keywords()))
+            self._answer(work)
         if work.puts or work.refreshed:
             indexed = self._indexed(work)
-            passages = _passages(indexed)
-            if self.embeddings is not None and passages:
-                rows: Sequence[Any] = await self.embeddings.aembed_documents(passages)
-            else:
-                rows = await asyncio.to_thread(self._embed, passages) if passages else []
-            await self.engine.arewrite(*self._change(work, indexed, rows))
+            vectors = await self._embedder.adocuments(passages_of(indexed))
+            await self.engine.arewrite(*self._change(work, indexed, vectors))
         return work.results
 
     def sweep_ttl(self) -> int:
@@ -280,21 +269,21 @@ class FanrankStore(BaseStore):
         work = _Work()
         for position, op in enumerate(ops):
             if isinstance(op, GetOp):
-                _check_labels(op.namespace)
-                _check_key(op.key)
+                check_labels(op.namespace)
+                check_key(op.key)
                 work.gets.append((position, op))
             elif isinstance(op, SearchOp):
-                _check_labels(op.namespace_prefix)
+                check_labels(op.namespace_prefix)
                 work.searches.append((position, op))
             elif isinstance(op, ListNamespacesOp):
                 for condition in op.match_conditions or ():
-                    _check_labels(condition.path)
+                    check_labels(condition.path)
                     if condition.match_type not in ("prefix", "suffix"):
                         raise QueryError(f"a condition matches by 'prefix' or 'suffix', not {condition.match_type!r}")
                 work.lists.append((position, op))
             elif isinstance(op, PutOp):
-                _check_put(op)
-                work.puts[self._path(op.namespace), _id_of(op.key)] = op
+                check_put(op)
+                work.puts[self._path(op.namespace), id_of(op.key)] = op
             else:
                 raise QueryError(f"unknown operation type: {type(op)}")
             work.results.append(None)
@@ -302,18 +291,18 @@ class FanrankStore(BaseStore):
 
     def _path(self, namespace: Labels) -> str:
         """The namespace of the engine that holds the items of this one."""
-        return "/".join([self.root, *map(_escaped, namespace)])
+        return "/".join([self.root, *map(escaped, namespace)])
 
     def _read_items(self, work: _Work) -> None:
         """Answer the operations that read without searching."""
         ids: dict[str, dict[str, Record | None]] = {}
         for _, op in work.gets:
-            ids.setdefault(self._path(op.namespace), {})[_id_of(op.key)] = None
+            ids.setdefault(self._path(op.namespace), {})[id_of(op.key)] = None
         for path, wanted in ids.items():
             wanted.update(zip(wanted, self.engine.fetch([*wanted], namespace=path), strict=True))
         given: set[int] = set()
         for position, op in work.gets:
-            path, name = self._path(op.namespace), _id_of(op.key)
+            path, name = self._path(op.namespace), id_of(op.key)
             record = ids[path][name]
             if record is None:
                 continue
@@ -321,19 +310,19 @@ class FanrankStore(BaseStore):
                 record = self.engine.get(name, namespace=path) or record
             given.add(id(record))
             work.results[position] = Item(
-                value=_value_of(record),
+                value=value_of(record),
                 key=op.key,
                 namespace=op.namespace,
-                created_at=_created(record),
-                updated_at=_moment(record.time),
+                created_at=created_at(record),
+                updated_at=moment(record.time),
             )
             if op.refresh_ttl and record.expires is not None:
                 work.refreshed[path, name] = None
         if work.lists:
             start = self.root + "/"
-            known = [_labels(name[len(start) :]) for name in self.engine.namespaces if name.startswith(start)]
+            known = [labels_at(name[len(start) :]) for name in self.engine.namespaces if name.startswith(start)]
             for position, listed in work.lists:
-                work.results[position] = _listed(known, listed)
+                work.results[position] = listed_namespaces(known, listed)
 
     def _ranks(self, op: SearchOp) -> bool:
         return bool(op.query) and self.strategy != UNRANKED
@@ -352,71 +341,142 @@ class FanrankStore(BaseStore):
             return []
         return list(dict.fromkeys([op.query for _, op in work.searches if op.query and self._ranks(op)]))
 
-    def _queries(self, work: _Work, vectors: Mapping[str, Any]) -> list[Query]:
+    def _queries(self, work: _Work, texts: Sequence[str], vectors: Sequence[Any]) -> list[Query]:
+        vector_of = dict(zip(texts, vectors, strict=True)) if vectors else {}
+        # Fusions that look at ages and at times in the text need to know when they are asked.
         now = None if self.strategy in ("bm25", "dense", UNRANKED) else time.time()
         queries = []
         for _, op in work.searches:
-            passing = metadata_filter(op.filter, "langgraph")
-            path = self._path(op.namespace_prefix)
+            passing, path = _filter_of(op), self._path(op.namespace_prefix)
             if not self._ranks(op):
                 queries.append(Query(k=op.limit, offset=op.offset, under=path, filter=passing, newest=True))
                 continue
             text = cast(str, op.query)
-            # A page of a list that goes on with unranked items is cut from the list.
+            # A list that goes on with items without a vector is cut into pages when it is whole.
             k, offset = (op.limit + op.offset, 0) if self._appends else (op.limit, op.offset)
             queries.append(
-                Query(text, k, under=path, filter=passing, offset=offset, vector=vectors.get(text), now=now)
+                Query(text, k, under=path, filter=passing, offset=offset, vector=vector_of.get(text), now=now)
             )
         return queries
 
-    def _take(self, work: _Work, hits: Hits) -> None:
-        """Make items of the hits of all searches."""
+    def _rank(self, work: _Work, hits: Hits) -> None:
         for row, (position, op) in enumerate(work.searches):
-            ranked = self._ranks(op)
-            items = self._items(work, hits, row, op, ranked)
-            work.results[position] = items[op.offset :] if ranked and self._appends else items
+            count = int(hits.counts[row])
+            assert hits.records is not None
+            scores = hits.scores[row, :count].tolist() if self._ranks(op) else [None] * count
+            work.found[position] = [*zip(hits.records[row, :count].tolist(), scores, strict=True)]
 
-    def _items(self, work: _Work, hits: Hits, row: int, op: SearchOp, ranked: bool) -> list[SearchItem]:
-        count = int(hits.counts[row])
-        assert hits.records is not None
-        records: list[Record] = hits.records[row, :count].tolist()
-        scores = hits.scores[row, :count].tolist() if ranked else [None] * count
-        skip = len(self.root) + 1
-        items = []
-        for record, score in zip(records, scores, strict=True):
-            if op.refresh_ttl and record.expires is not None:
-                work.refreshed[record.namespace, record.id] = None
-            items.append(
-                SearchItem(
-                    _labels(record.namespace[skip:]),
-                    _key_of(record.id),
-                    _value_of(record),
-                    _created(record),
-                    _moment(record.time),
-                    score,
-                )
-            )
-        return items
-
-    def _fillers(self, work: _Work) -> dict[int, Query]:
-        """By position, the queries for the items without a vector that go on where the ranked ones end."""
-        if not self._appends:
-            return {}
-        fillers = {}
-        for position, op in work.searches:
-            if not self._ranks(op):
-                continue
-            found = len(cast(list[SearchItem], work.results[position]))
-            if found < op.limit:
-                bare = col("type") == BARE
-                passing = metadata_filter(op.filter, "langgraph")
-                fillers[position] = Query(
-                    k=op.limit + op.offset,
+    def _rest(self, work: _Work) -> dict[int, Query]:
+        """The queries for items without a vector, by the position of the search whose list goes on with them."""
+        rest = {}
+        for position, op in work.searches if self._appends else ():
+            missing = op.limit + op.offset - len(work.found[position])
+            if self._ranks(op) and missing > 0:
+                passing, bare = _filter_of(op), col("type") == BARE
+                rest[position] = Query(
+                    k=missing,
                     under=self._path(op.namespace_prefix),
                     filter=bare if passing is None else passing & bare,
                     newest=True,
                 )
-        return fillers
+        return rest
 
-    def _fill(self, work: _Work, fillers: Mapping[int, Query], hits: Hits) -> None:
-        raise NotImplementedError
+    def _append(self, work: _Work, rest: Iterable[int], hits: Hits) -> None:
+        assert hits.records is not None
+        for position, count, records in zip(rest, hits.counts.tolist(), hits.records.tolist(), strict=True):
+            known = {(record.namespace, record.id) for record, _ in work.found[position]}
+            # A write between the two searches may have taken an item's vector away.
+            more = [one for one in records[:count] if (one.namespace, one.id) not in known]
+            work.found[position] += [(record, None) for record in more]
+
+    def _answer(self, work: _Work) -> None:
+        """Make the items of the records that each search found."""
+        skip = len(self.root) + 1
+        for position, op in work.searches:
+            found = work.found[position]
+            if self._appends and self._ranks(op):
+                found = found[op.offset :]
+            if op.refresh_ttl:
+                work.refreshed.update(
+                    ((record.namespace, record.id), None) for record, _ in found if record.expires is not None
+                )
+            work.results[position] = [
+                SearchItem(
+                    labels_at(record.namespace[skip:]),
+                    key_of(record.id),
+                    value_of(record),
+                    created_at(record),
+                    moment(record.time),
+                    score,
+                )
+                for record, score in found
+            ]
+
+    def _indexed(self, work: _Work) -> dict[tuple[str, str], list[str]]:
+        """The texts of each item that is put."""
+        indexed = {}
+        for place, op in work.puts.items():
+            if op.value is not None:
+                fields = self._fields if op.index is None else tokenized_paths(op.index or ())
+                indexed[place] = [text for one in fields for text in get_text_at_path(dict(op.value), one)]
+        return indexed
+
+    def _change(
+        self, work: _Work, indexed: Mapping[tuple[str, str], list[str]], vectors: Sequence[Any]
+    ) -> tuple[dict[str, list[str]], Change]:
+        """What `Engine.rewrite` takes to write the puts, and to begin the times to live anew."""
+        texts = passages_of(indexed)
+        row_of = dict(zip(texts, vectors, strict=True)) if len(vectors) else {}
+        now = time.time()
+        records: dict[tuple[str, str], tuple[Record, dict[str, Any]] | None] = {}
+        for place, op in work.puts.items():
+            records[place] = None if op.value is None else record_of(place, op, indexed[place], row_of, now)
+        ids: dict[str, list[str]] = {}
+        for path, name in (*work.puts, *work.refreshed):
+            ids.setdefault(path, []).append(name)
+
+        def change(live: Mapping[tuple[str, str], Record]) -> Iterator[Record]:
+            for place, record in live.items():
+                if place not in records:
+                    ttl = record.extra.get("ttl")
+                    yield record if ttl is None else record.with_expiry(now + ttl * MINUTE)
+            for place, written in records.items():
+                if written is not None:
+                    record, extra = written
+                    if place in live:
+                        extra["created_at"] = live[place].extra["created_at"]
+                    yield record
+
+        return ids, change
+
+
+class AsyncFanrankStore(AsyncBatchedBaseStore):
+    """A `FanrankStore` for one event loop: what its tasks ask in one tick becomes one batch, with one durable write.
+
+    It takes what `FanrankStore` takes, or one as `store`, and is made while the loop runs. A batch is checked as a
+    whole, so one task's bad operation fails those of all tasks of the tick; the awaited methods of `FanrankStore`
+    itself share launches without that.
+    """
+
+    supports_ttl = True
+
+    def __init__(self, *args: Any, store: FanrankStore | None = None, **options: Any) -> None:
+        super().__init__()
+        if store is not None and (args or options):
+            raise ParameterError("give a store, or what a FanrankStore takes")
+        self.store = FanrankStore(*args, **options) if store is None else store
+        self.ttl_config = self.store.ttl_config
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """As `FanrankStore.abatch`."""
+        return await self.store.abatch(ops)
+
+
+def _pinned(index: IndexConfig) -> OwnVectors:
+    """The encoder of an engine that keeps the vectors of these embeddings. A model that is named is pinned."""
+    embed = index["embed"]
+    return OwnVectors(index["dims"], embed) if isinstance(embed, str) else OwnVectors(index["dims"])
+
+
+def _filter_of(op: SearchOp) -> Filter | None:
+    return metadata_filter(op.filter, "langgraph") if op.filter else None
