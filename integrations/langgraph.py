@@ -43,7 +43,7 @@ from .langgraph_items import (
     created_at,
     escaped,
     id_of,
-    key_of,
+    items_of,
     labels_at,
     listed_namespaces,
     moment,
@@ -64,7 +64,6 @@ try:
         Op,
         PutOp,
         Result,
-        SearchItem,
         SearchOp,
         TTLConfig,
         ensure_embeddings,
@@ -397,20 +396,10 @@ class FanrankStore(BaseStore):
             if self._appends and self._ranks(op):
                 found = found[op.offset :]
             if op.refresh_ttl:
-                work.refreshed.update(
-                    ((record.namespace, record.id), None) for record, _ in found if record.expires is not None
-                )
-            work.results[position] = [
-                SearchItem(
-                    labels_at(record.namespace[skip:]),
-                    key_of(record.id),
-                    value_of(record),
-                    created_at(record),
-                    moment(record.time),
-                    score,
-                )
-                for record, score in found
-            ]
+                for record, _ in found:
+                    if record.expires is not None:
+                        work.refreshed[record.namespace, record.id] = None
+            work.results[position] = items_of(found, skip)
 
     def _indexed(self, work: _Work) -> dict[tuple[str, str], list[str]]:
         """The texts of each item that is put."""

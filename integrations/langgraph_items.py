@@ -27,6 +27,7 @@ try:
         ListNamespacesOp,
         MatchCondition,
         PutOp,
+        SearchItem,
         tokenize_path,
     )
     from langgraph.store.base.embed import EmbeddingsLambda
@@ -233,7 +234,9 @@ def value_of(record: Record) -> dict[str, Any]:
     return payload if type(payload) is dict else dict(payload or {})
 
 
+@lru_cache(4096)
 def moment(seconds: float | None) -> datetime:
+    """A time of a record as LangGraph has it."""
     return datetime.fromtimestamp(seconds or 0.0, timezone.utc)
 
 
@@ -245,6 +248,22 @@ def created_at(record: Record) -> datetime:
             "records out of the store's root"
         )
     return moment(created)
+
+
+def items_of(found: Iterable[tuple[Record, float | None]], skip: int) -> list[SearchItem]:
+    """The items of records, with their scores; `skip` is the length of the root's path, with the slash behind it."""
+    items = []
+    for record, score in found:
+        # The constructor also reads times of text, and takes three times as long: a fifth of a search of 20 queries.
+        item = SearchItem.__new__(SearchItem)
+        item.namespace = labels_at(record.namespace[skip:])
+        item.key = key_of(record.id) if "%" in record.id else record.id
+        item.value = value_of(record)
+        item.created_at = created_at(record)
+        item.updated_at = moment(record.time)
+        item.score = score
+        items.append(item)
+    return items
 
 
 def listed_namespaces(known: Iterable[Labels], op: ListNamespacesOp) -> list[Labels]:
