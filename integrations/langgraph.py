@@ -49,6 +49,7 @@ from .langgraph_items import (
     moment,
     passages_of,
     record_of,
+    texts_of,
     tokenized_paths,
     value_of,
 )
@@ -67,7 +68,6 @@ try:
         SearchOp,
         TTLConfig,
         ensure_embeddings,
-        get_text_at_path,
     )
     from langgraph.store.base.batch import AsyncBatchedBaseStore
 except ImportError:
@@ -142,6 +142,7 @@ class FanrankStore(BaseStore):
         if not isinstance(root, str) or not root or root != root.strip("/"):
             raise ParameterError(f"root must be a path of namespaces such as 'langgraph', not {root!r}")
         self.root = root
+        self._sweeper: tuple[threading.Event, Future[None]] | None = None
         self.ttl_config = ttl
         self.index_config = index
         self.embeddings = None if index is None or index.get("embed") is None else ensure_embeddings(index["embed"])
@@ -159,7 +160,6 @@ class FanrankStore(BaseStore):
             raise
         self._embedder = Embedder(self.embeddings, self.engine.encoder)
         self.strategy = strategy if strategy is not None else "auto" if self.engine.pin is not None else "bm25"
-        self._sweeper: tuple[threading.Event, Future[None]] | None = None
 
     def _check_dimension(self) -> None:
         if self.embeddings is None or self.index_config is None:
@@ -403,12 +403,11 @@ class FanrankStore(BaseStore):
 
     def _indexed(self, work: _Work) -> dict[tuple[str, str], list[str]]:
         """The texts of each item that is put."""
-        indexed = {}
-        for place, op in work.puts.items():
-            if op.value is not None:
-                fields = self._fields if op.index is None else tokenized_paths(op.index or ())
-                indexed[place] = [text for one in fields for text in get_text_at_path(dict(op.value), one)]
-        return indexed
+        return {
+            place: texts_of(op, self._fields if op.index is None else tokenized_paths(op.index or ()))
+            for place, op in work.puts.items()
+            if op.value is not None
+        }
 
     def _change(
         self, work: _Work, indexed: Mapping[tuple[str, str], list[str]], vectors: Sequence[Any]

@@ -28,6 +28,7 @@ try:
         MatchCondition,
         PutOp,
         SearchItem,
+        get_text_at_path,
         tokenize_path,
     )
     from langgraph.store.base.embed import EmbeddingsLambda
@@ -98,6 +99,15 @@ def _checked(vectors: Sequence[Any], texts: Sequence[str]) -> Sequence[Any]:
 def tokenized_paths(paths: Iterable[str]) -> list[str | list[str]]:
     """Paths as `get_text_at_path` takes them, read once."""
     return [path if path == "$" else tokenize_path(path) for path in paths]
+
+
+def texts_of(op: PutOp, paths: Iterable[str | list[str]]) -> list[str]:
+    """The texts at these paths of a value that is put. Raises `RecordError` for a value that is no JSON."""
+    value = dict(cast(Mapping[str, Any], op.value))
+    try:
+        return [text for path in paths for text in get_text_at_path(value, path)]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RecordError(f"the item's value must be JSON: {error}", record_id=op.key) from None
 
 
 def passages_of(indexed: Mapping[tuple[str, str], list[str]]) -> list[str]:

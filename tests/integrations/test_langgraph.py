@@ -96,7 +96,10 @@ class Model:
         store = InMemoryStore(index=self.index)
         for kept in self.kept.values():
             store.batch([kept.op])
-        results = [None if isinstance(op, PutOp) else self.read(store, op) for op in ops]
+        results: list[Any] = [None] * len(ops)
+        # A get brings a namespace into its lists, so gets come last.
+        for n in sorted(range(len(ops)), key=lambda n: isinstance(ops[n], GetOp)):
+            results[n] = None if isinstance(ops[n], PutOp) else self.read(store, ops[n])
         puts = {(op.namespace, op.key): op for op in ops if isinstance(op, PutOp)}
         for place, op in puts.items():
             old = self.kept.pop(place, None)
@@ -151,8 +154,8 @@ values = st.fixed_dictionaries(
     optional={"y": st.sampled_from(["bcd!", "ad!"]), "deep": st.just({"list": [1, {"a": None}]})},
 )
 spaces, keys = st.sampled_from(SPACES), st.sampled_from(KEYS)
-puts = st.builds(PutOp, spaces, keys, values, st.sampled_from([None, False, ["x"], ["y", "x"], ["none"]]))
-deletes = st.builds(PutOp, spaces, keys, st.none())
+puts = st.builds(PutOp, spaces, keys, values, st.sampled_from([None, False, ["x"], ["y", "x"], ["none"]]), st.none())
+deletes = st.builds(PutOp, spaces, keys, st.none(), st.none(), st.none())
 gets = st.builds(GetOp, spaces, keys)
 searches = st.builds(
     SearchOp,
@@ -212,7 +215,8 @@ def test_words_rank_where_there_are_no_embeddings() -> None:
     found = store.batch([SearchOp(("m",), None, 7, 1, text) for text in asked])
     hits = engine.search([fr.Query(text, 7, under="langgraph/m", offset=1) for text in asked])
     assert [[(item.key, item.score) for item in row] for row in found] == [[*row] for row in hits]  # type: ignore[union-attr]
-    assert found[0] and found[2] == []
+    assert found[0]
+    assert found[2] == []
 
 
 def test_the_whole_value_is_searched_where_no_fields_are_named() -> None:
@@ -327,7 +331,8 @@ def test_a_batch_is_one_durable_write(tmp_path: Path) -> None:
         assert store.engine.stats()["writes"] == before + 1
         assert store.get(("a",), "old") is None
         item = store.get(("n1",), "k")
-        assert item is not None and item.value == {"n": "last"}
+        assert item is not None
+        assert item.value == {"n": "last"}
         store.batch([GetOp(("n1",), "k"), SearchOp(()), ListNamespacesOp()])
         assert store.engine.stats()["writes"] == before + 1
 
@@ -342,7 +347,8 @@ def test_what_is_returned_and_what_was_given_belong_to_the_caller() -> None:
         assert item.value == {"list": [1]}  # type: ignore[union-attr]
         item.value["list"].append(3)  # type: ignore[union-attr]
     item = store.get(("a",), "k")
-    assert item is not None and item.value == {"list": [1]}
+    assert item is not None
+    assert item.value == {"list": [1]}
 
 
 def test_odd_names_come_back(tmp_path: Path) -> None:
@@ -352,7 +358,15 @@ def test_odd_names_come_back(tmp_path: Path) -> None:
     with FanrankStore(tmp_path / "m") as store:
         store.batch(
             [
-                PutOp(name, key, {"n": [*name, key] if "\ud800" not in (*name, key) else 0})
+                PutOp(
+                    name,
+                    key,
+                    {
+                        "n": [*name, key]
+                        if not any("\ud7ff" < letter < "\ue000" for letter in "".join((*name, key)))
+                        else 0
+                    },
+                )
                 for name in names
                 for key in keys
             ]
@@ -363,7 +377,8 @@ def test_odd_names_come_back(tmp_path: Path) -> None:
         assert sorted((item.namespace, item.key) for item in found) == sorted((n, k) for n in names for k in keys)
         for item in found:
             got = store.get(item.namespace, item.key)
-            assert got is not None and (got.key, got.value) == (item.key, item.value)
+            assert got is not None
+            assert (got.key, got.value) == (item.key, item.value)
             assert item.value["n"] in (0, [*item.namespace, item.key])
         assert store.search(("r", "a")) == []
 
@@ -393,7 +408,8 @@ def test_items_expire_and_reads_refresh(clock: Clock, tmp_path: Path) -> None:
         assert store.list_namespaces() == [("a",)]
         store.put(("a",), "default", {"x": "new"})
         item = store.get(("a",), "default")
-        assert item is not None and item.created_at == moment(clock.now)  # the expired item's does not count
+        assert item is not None
+        assert item.created_at == moment(clock.now)
     clock.now += 1000
     with FanrankStore(tmp_path / "m") as store:
         assert [item.key for item in store.search(())] == ["never"]
@@ -428,27 +444,19 @@ def test_a_refresh_does_not_bring_back_what_was_deleted_meanwhile(monkeypatch: p
 
 
 def test_expired_items_are_swept(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = FanrankStore(ttl={"sweep_interval_minutes": 7})
+    store = FanrankStore()
     store.put(("a",), "k", {"n": 1}, ttl=1)
     assert store.sweep_ttl() == 0
     clock.now += 60
     assert store.sweep_ttl() == 1
-    waits: list[float] = []
     swept = threading.Event()
-
-    class Stop(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits.append(timeout or 0.0)
-            return len(waits) > 1 and super().wait(60)
-
-    monkeypatch.setattr(threading, "Event", Stop)
     monkeypatch.setattr(store, "sweep_ttl", swept.set)
-    future = store.start_ttl_sweeper()
-    monkeypatch.undo()
+    future = store.start_ttl_sweeper(1e-6)
     assert store.start_ttl_sweeper() is future
     assert swept.wait(60)
-    assert store.stop_ttl_sweeper(60) and future.done() and store.stop_ttl_sweeper()
-    assert waits[0] == 7 * 60
+    assert store.stop_ttl_sweeper(60)
+    assert future.done()
+    assert store.stop_ttl_sweeper()
 
 
 # Many callers.
@@ -470,7 +478,7 @@ def test_tasks_of_one_tick_are_one_batch(monkeypatch: pytest.MonkeyPatch, tmp_pa
         found = await asyncio.gather(
             *(store.asearch((f"n{n % 10}",), query=TEXTS[1 + n % 5], limit=1 + n) for n in range(200))
         )
-        assert launched[0] == 200 - sum(n != m for n, m in ()) and len(launched) <= 2
+        assert [launched[0], len(launched)] == [200, 2]  # short lists go on with the items without a vector
         sync = store.store
         for n, items in enumerate(found):
             assert plain(items) == plain(sync.search((f"n{n % 10}",), query=TEXTS[1 + n % 5], limit=1 + n))
@@ -495,7 +503,7 @@ def test_awaited_calls_of_a_store_share_launches() -> None:
     assert [plain(items) for items in found] == [
         plain(store.search((f"n{n % 10}",), query="ab", limit=5)) for n in range(200)
     ]
-    assert store.engine.coalescer.stats().launches <= 60
+    assert store.engine.coalescer.stats()["launches"] <= 60
     store.engine.close()
 
 
@@ -509,7 +517,8 @@ def test_threads_put_and_search_at_once() -> None:
                 store.put(("t", str(number)), "same", {"text": f"turn {turn}"})
                 store.put(("t",), "shared", {"text": f"turn {turn} of {number}"})
                 own = store.get(("t", str(number)), "same")
-                assert own is not None and own.value == {"text": f"turn {turn}"}
+                assert own is not None
+                assert own.value == {"text": f"turn {turn}"}
                 assert {item.key for item in store.search(("t", str(number)), query=f"turn {turn}")} == {"same"}
         except BaseException as error:
             errors.append(error)
@@ -559,10 +568,9 @@ def test_a_bad_operation_is_named_and_its_batch_does_nothing(op: Any, kind: type
     for run in (store.batch, lambda ops: asyncio.run(store.abatch(ops))):
         with pytest.raises(kind, match=words) as caught:
             run([*good, op])
-        assert isinstance(caught.value, fr.errors.FanrankError)
+        assert isinstance(caught.value, fr.FanrankError)
         assert store.get(("a",), "new") is None
-        assert store.engine.stats()["writes"] == writes + 1  # of the get just before, which refreshes nothing
-        writes += 1
+        assert store.engine.stats()["writes"] == writes
     store.engine.close()
 
 
