@@ -605,3 +605,74 @@ def test_a_foreign_record_below_the_root_is_named() -> None:
     with pytest.raises(fr.errors.StorageError, match="'r' in namespace 'langgraph/a' was not put"):
         store.search((), query="tea")
     assert FanrankStore(store.engine, root="other").search((), query="tea") == []
+
+
+# Filters.
+
+FILTERED: list[dict[str, Any]] = [
+    {"a": 1, "b": "red", "c": {"d": [1, 2], "e": None}, "list": [1, "x"]},
+    {"a": 1.5, "b": "blue", "c": {"d": [1], "e": 2}},
+    {"a": "3", "b": None, "list": [1, "x", 2]},
+    {"a": True, "type": "note", "role": "user", "created_at": 5, "x.y": 7},
+    {"a": -2, "c": "text", "list": [], "type": "fact"},
+    {},
+]
+CONDITIONS: list[dict[str, Any]] = [
+    *({"a": {operator: value}} for operator in ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte") for value in (1, 1.5, "3")),
+    *({"b": {operator: value}} for operator in ("$eq", "$ne") for value in ("red", None)),
+    {"a": 1},
+    {"a": {"$gt": 0, "$lte": 1.5}},
+    {"a": {"$gte": 1}, "b": "red"},
+    {"b": None},
+    {"c": {"d": [1, 2]}},
+    {"c": {"e": None}},
+    {"c": {"d": {"$eq": [1]}}},
+    {"c": {"e": {"$ne": 2}}},
+    {"list": [1, "x"]},
+    {"list": []},
+    {"list": {"$ne": []}},
+    {"type": "note"},
+    {"role": "user", "created_at": 5},
+    {"created_at": {"$lt": 5.5}},
+    {"x.y": 7},
+    {"nowhere": {"$ne": 1}},
+    {"nowhere": {"$eq": None}},
+]
+
+
+class Lenient(InMemoryStore):
+    """An item at which a comparison raises an error does not match."""
+
+    def passing(self, condition: dict[str, Any]) -> set[str]:
+        found = set()
+        for key in map(str, range(len(FILTERED))):
+            try:
+                found |= {item.key for item in self.search((key,), filter=condition, limit=99)}
+            except (TypeError, ValueError):
+                continue
+        return found
+
+
+def test_every_operator_compares_as_in_the_store_of_the_framework(tmp_path: Path) -> None:
+    model = Lenient()
+    with FanrankStore(tmp_path / "m") as store:
+        for target in (model, store):
+            target.batch([PutOp((str(n),), str(n), value) for n, value in enumerate(FILTERED)])
+        found = store.batch([SearchOp((), condition, 99) for condition in CONDITIONS])
+        for condition, items in zip(CONDITIONS, found, strict=True):
+            assert {item.key for item in items} == model.passing(condition), condition  # type: ignore[union-attr]
+    assert sum(0 < len(items) < len(FILTERED) for items in found) > 20  # type: ignore[arg-type]
+
+
+def test_a_filter_narrows_what_is_ranked() -> None:
+    store = FanrankStore(index={"fields": ["text"]})  # type: ignore[typeddict-item]
+    store.batch(
+        [
+            PutOp(("a",), str(n), {"text": "tea " * (n + 1), "n": n, "type": "odd" if n % 2 else "even"})
+            for n in range(40)
+        ]
+    )
+    found = store.search(("a",), query="tea", filter={"type": "odd", "n": {"$lt": 30}}, limit=3)
+    everything = store.search(("a",), query="tea", limit=40)
+    wanted = [(item.key, item.score) for item in everything if item.value["type"] == "odd" and item.value["n"] < 30]
+    assert [(item.key, item.score) for item in found] == wanted[:3]
