@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import count
@@ -646,10 +647,8 @@ class Lenient(InMemoryStore):
     def passing(self, condition: dict[str, Any]) -> set[str]:
         found = set()
         for key in map(str, range(len(FILTERED))):
-            try:
+            with suppress(TypeError, ValueError):
                 found |= {item.key for item in self.search((key,), filter=condition, limit=99)}
-            except (TypeError, ValueError):
-                continue
         return found
 
 
