@@ -154,7 +154,8 @@ values = st.fixed_dictionaries(
     {"x": st.sampled_from(TEXTS), "n": st.integers(0, 3), "tag": st.sampled_from(["red", "blue"])},
     optional={"y": st.sampled_from(["bcd!", "ad!"]), "deep": st.just({"list": [1, {"a": None}]})},
 )
-spaces, keys = st.sampled_from(SPACES), st.sampled_from(KEYS)
+# Most operations meet the same few items.
+spaces, keys = st.sampled_from([("u",), ("u", "a")] * 4 + SPACES), st.sampled_from(["k"] * 8 + KEYS)
 puts = st.builds(PutOp, spaces, keys, values, st.sampled_from([None, False, ["x"], ["y", "x"], ["none"]]), st.none())
 deletes = st.builds(PutOp, spaces, keys, st.none(), st.none(), st.none())
 gets = st.builds(GetOp, spaces, keys)
@@ -203,6 +204,21 @@ def test_batches_are_answered_as_by_the_store_of_the_framework(
         single.batch([op for op in batch if isinstance(op, PutOp)])
     for one in (store, awaited, single):
         one.close()
+
+
+def test_an_update_keeps_when_an_item_was_made(clock: Clock) -> None:
+    store = FanrankStore()
+    for n in range(3):
+        clock.now = START + n
+        store.put(("a",), "k", {"n": n})
+        item = store.get(("a",), "k")
+        assert item is not None
+        assert (item.value, item.created_at, item.updated_at) == ({"n": n}, moment(START), moment(START + n))
+    store.delete(("a",), "k")
+    store.put(("a",), "k", {})
+    item = store.get(("a",), "k")
+    assert item is not None
+    assert item.created_at == moment(clock.now)
 
 
 def test_words_rank_where_there_are_no_embeddings() -> None:
