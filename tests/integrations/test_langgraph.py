@@ -161,7 +161,7 @@ deletes = st.builds(PutOp, spaces, keys, st.none(), st.none(), st.none())
 gets = st.builds(GetOp, spaces, keys)
 searches = st.builds(
     SearchOp,
-    st.sampled_from([(), ("w",), *SPACES]),
+    st.sampled_from([(), ("w",), ("v", "a"), *SPACES]),
     st.sampled_from([None, {}, {"tag": "red"}, {"n": {"$gte": 2}, "tag": {"$ne": "red"}}, {"none": 1}]),
     st.integers(0, 6),
     st.integers(0, 3),
