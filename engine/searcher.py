@@ -49,7 +49,7 @@ from .search.shaping import RecordsOf, is_shaped, set_defaults
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
-from .storage.state import MemoryState, searched_names
+from .storage.state import MemoryState
 from .timing import Phases
 
 T = TypeVar("T")
@@ -274,12 +274,8 @@ class Searcher:
             records = self._read
         elif memory.keeps:
             # An answer keeps its sources, so they must hold no other tenant's records.
-            names = {
-                name
-                for fields in {*map(searched_fields, queries)}
-                for name in searched_names(*fields, state.snapshots.keys)
-            }
-            kept = {name: snapshot for name, snapshot in state.snapshots.items() if name in names}
+            names = {name for fields in {*map(searched_fields, queries)} for name in state.searched(*fields)}
+            kept = {name: state.snapshots[name] for name in names if name in state.snapshots}
             records = replace(state, snapshots=kept, unions={}).records_of
         return Sources(
             models.encoder,

@@ -183,6 +183,36 @@ class Writing:
             lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), change)), [parsed]
         )
 
+    def rewrite(
+        self,
+        ids: Mapping[str, Iterable[str]],
+        change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
+    ) -> int:
+        """Read live records of several namespaces, and write what `change` makes of them, as one durable batch.
+
+        `ids` are ids by namespace. `change` gets those of the records that are live, whole, by (namespace, id), and
+        returns the records to write. A live one that it does not return is deleted, and all it returns become the
+        youngest, in their order. It is called when no other write is under way, maybe by another thread. So nothing
+        changes in between; it must be fast, and must not write.
+
+        Returns how many records were written; if none were, how many were deleted. A record that is returned with its
+        embedding keeps it to the bit; one without is encoded, while other writers wait. All or nothing: raises what
+        `change` raises, as `add`, and `StorageError` for an engine that keeps no texts.
+        """
+        names = {
+            checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
+        }
+        memory = self.index.ready()
+        memory.check_texts()
+
+        def decide(pending: Pending) -> Decision:
+            live = {name: list(searched(pending.snapshot(name)).find_all(some)) for name, some in names.items()}
+            records = {(name, one.id): one for name, some in live.items() for one in pending.records(name, some)}
+            written = list(self.searcher.models.encode(as_records(change(records), self.bm25.fields), None))
+            return {name: some for name, some in live.items() if some}, written
+
+        return memory.write(decide=decide)
+
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """Delete live records by id; returns how many, once the deletion is durable.
 
@@ -240,6 +270,14 @@ class Writing:
     async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `delete`, awaited; cancelled as `aadd`."""
         return await self._write_awaited(partial(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
+
+    async def arewrite(
+        self,
+        ids: Mapping[str, Iterable[str]],
+        change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
+    ) -> int:
+        """As `rewrite`, awaited; cancelled as `aadd`."""
+        return await self._write_awaited(partial(self.rewrite, ids, change))
 
     async def _write_awaited(self, write: Callable[[], int]) -> int:
         if self._closed:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from ..arrays import Integers
 from ..errors import QueryError
 from ..index.decay import rate_of
+from ..index.kept import records_at
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
 from ..index.snapshot import Snapshot
 from ..index.union import Union
@@ -23,6 +25,7 @@ from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.neighbours import Neighbours
 from ..records.query import Query, check_k
+from ..records.record import Record
 from ..storage.state import MemoryState
 
 # The most places for hits in one batch: 2 GiB for each array of the answer.
@@ -133,6 +136,17 @@ class IdResolver:
         for (snapshot, namespace), rows in self._rows():
             names[rows] = namespaces_of(snapshot, namespace, documents[rows])
         return names
+
+    def records(self, documents: Integers) -> list[Record]:
+        """The records that an engine in memory keeps of these documents, row after row, without those that are -1."""
+        found: list[list[Record]] = [[]] * len(documents)
+        for (snapshot, _), rows in self._rows():
+            part = documents[rows]
+            numbers = part[part >= 0]
+            records = iter(records_at(snapshot, numbers) if len(numbers) else ())
+            for row, count in zip(rows, (part >= 0).sum(axis=1).tolist(), strict=True):
+                found[row] = [*islice(records, count)]
+        return [*chain.from_iterable(found)]
 
     def slice(self, start: int, stop: int) -> IdResolver:
         return IdResolver(self.searched[start:stop])

@@ -23,6 +23,7 @@ from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
 from ..storage.sqlite import StoreMoment, damaged
 from ..storage.state import MemoryState
+from .batch import IdResolver
 from .options import SearchOptions
 
 TRIES = 3
@@ -109,6 +110,10 @@ def _kept(state: MemoryState, hits: Hits) -> Records:
         numbers, places = np.unique(hits.documents[hits.documents >= 0], return_inverse=True)
         own = [own_copy(one, vectors=False) for one in records_at(state.snapshot(hits.namespace), numbers)]
         return _arrange(hits, [own[place] for place in places.tolist()])
+    if isinstance(hits.resolver, IdResolver):
+        shared = hits.resolver.records(hits.documents)
+        copies = {id(one): own_copy(one, vectors=False) for one in shared}
+        return _arrange(hits, [copies[id(one)] for one in shared])
     keys = _keys_of(hits)
     records: dict[Key, Record | None] = {}
     for namespace, ids in _ids_of(keys).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -20,6 +21,8 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 
 # Unions of namespaces that are kept.
 UNIONS = 32
+
+_BEHIND_SLASH = chr(ord("/") + 1)
 
 new_numbering = count().__next__
 """The number of a new numbering."""
@@ -51,6 +54,9 @@ class MemoryState:
     """The number of publications so far."""
     numbering: int = field(default_factory=new_numbering)
     """Which numbering of terms and column values this is. No two of a process have the same."""
+
+    names: tuple[str, ...] = ()
+    """The namespaces, sorted."""
 
     unions: dict[tuple[str, ...], tuple[tuple[Snapshot, ...], Union]] = field(default_factory=dict)
     """The unions that searches asked for last, each with the snapshots that it was made of. The next state takes over
@@ -102,9 +108,17 @@ class MemoryState:
         expiries, next_expiry = self._expiries_of(
             snapshots, {*self.snapshots, *snapshots} if written is None else written
         )
+        # Most writes add no namespace. Sorting names of which all but a few are in order costs little.
+        fresh = [name for name in (snapshots if written is None else written) if name not in self.snapshots]
+        names = self.names
+        if fresh or len(snapshots) != len(names):
+            names = tuple(
+                sorted([*(name for name in names if name in snapshots), *(n for n in fresh if n in snapshots)])
+            )
         return replace(
             self,
             snapshots=snapshots,
+            names=names,
             sequence=self.sequence if sequence is None else sequence,
             version=self.version + 1,
             unions=unions,
@@ -136,7 +150,7 @@ class MemoryState:
     @once
     def vocabularies(self) -> MemoryState:
         """The state without its records: what an answer keeps, so that it does not keep those of other tenants."""
-        return replace(self, snapshots={}, unions={}, expiries={}, next_expiry=math.inf)
+        return replace(self, snapshots={}, names=(), unions={}, expiries={}, next_expiry=math.inf)
 
     @property
     def expiring(self) -> bool:
@@ -158,7 +172,13 @@ class MemoryState:
 
     def names_under(self, path: str) -> tuple[str, ...]:
         """As the function of this name, over all namespaces."""
-        return names_under(self.snapshots, path)
+        path = path.rstrip("/")
+        below = bisect_left(self.names, path + "/"), bisect_left(self.names, path + _BEHIND_SLASH)
+        return (path,) * (path in self.snapshots) + self.names[slice(*below)]
+
+    def searched(self, namespace: str, namespaces: Sequence[str] | None, under: str | None) -> Sequence[str]:
+        """The namespaces that a query with these fields searches."""
+        return searched_names(namespace, namespaces, None, tuple) if under is None else self.names_under(under)
 
     def union(self, names: Sequence[str]) -> Snapshot:
         """The records of these namespaces as one snapshot, in the order of the names."""

@@ -1,0 +1,121 @@
+"""`Engine.rewrite`: what is made of live records, in several namespaces, is one durable write."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+
+Place = tuple[str, str]
+
+
+@pytest.fixture(params=["memory", "directory"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[fr.Engine]:
+    vectors: Any = {"encoder": fr.OwnVectors(3)}
+    engine = fr.Engine(**vectors) if request.param == "memory" else fr.Engine.open(tmp_path / "m", **vectors)
+    with engine:
+        engine.add(
+            [
+                fr.Record("a", "tea", "x", embedding=[1, 2, 2], payload={"n": 0}),
+                fr.Record("b", "tea and coffee", "x", payload={"n": 0}),
+                fr.Record("a", "milk", "y", payload={"n": 0}),
+            ]
+        )
+        yield engine
+
+
+def counted(record: fr.Record) -> fr.Record:
+    assert record.payload is not None
+    return fr.Record(
+        record.id,
+        record.text,
+        record.namespace,
+        payload={"n": record.payload["n"] + 1},
+        embedding=record.embedding,
+    )
+
+
+def test_records_are_changed_deleted_and_added_at_once(engine: fr.Engine) -> None:
+    before, seen = engine.stats()["writes"], dict[Place, fr.Record]()
+
+    def change(live: Mapping[Place, fr.Record]) -> Iterator[fr.Record]:
+        seen.update(live)
+        yield fr.Record("c", "cocoa", "z")
+        yield counted(live["y", "a"])
+        yield counted(live["x", "a"])
+
+    assert engine.rewrite({"x": ["a", "b", "gone"], "y": ["a", "a"], "z": ["c"]}, change) == 3
+    assert {place: record.text for place, record in seen.items()} == {
+        ("x", "a"): "tea",
+        ("x", "b"): "tea and coffee",
+        ("y", "a"): "milk",
+    }
+    assert engine.stats()["writes"] == before + 1
+    assert engine.get("b", namespace="x") is None
+    first, second = engine.get("a", namespace="x"), engine.get("a", namespace="y")
+    assert first is not None
+    assert second is not None
+    assert first.payload == second.payload == {"n": 1}
+    assert np.array_equal(first.embedding, fr.Record("a", "", embedding=[1, 2, 2]).embedding)
+    assert [hit.id for hit in engine.search([fr.Query("tea coffee", namespace="x")])[0]] == ["a"]
+    assert engine.rewrite({"x": ["a"]}, lambda live: ()) == 1
+    assert {*engine.namespaces} == {"y", "z"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "change", "kind"),
+    [
+        ({"x": "a"}, lambda live: (), fr.errors.RecordError),
+        ({"x": [1]}, lambda live: (), fr.errors.RecordError),
+        ({"x": ["a"]}, lambda live: [*live.values(), fr.Record("b", "", "x")], fr.errors.DuplicateIdError),
+        ({"x": ["a"]}, lambda live: [1 / 0], ZeroDivisionError),
+        ({"x": ["a"]}, lambda live: [{"id": "a"}], fr.errors.RecordError),
+        ({"x": ["a"]}, lambda live: [fr.Record("a", "", "x", embedding=[1.0])], ValueError),
+    ],
+)
+def test_an_error_changes_nothing(
+    engine: fr.Engine, ids: Any, change: Callable[[Any], Any], kind: type[Exception]
+) -> None:
+    before = engine.stats()["writes"]
+    with pytest.raises(kind):
+        engine.rewrite(ids, change)
+    assert engine.stats()["writes"] == before
+    kept = engine.get("a", namespace="x")
+    assert kept is not None
+    assert kept.text == "tea"
+
+
+def test_no_change_of_many_threads_is_lost(engine: fr.Engine) -> None:
+    def add_one(live: Mapping[Place, fr.Record]) -> list[fr.Record]:
+        return [*map(counted, live.values())]
+
+    def work() -> None:
+        for _ in range(10):
+            engine.rewrite({"x": ["a"], "y": ["a"]}, add_one)
+
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    async def awaited() -> list[int]:
+        return await asyncio.gather(*(engine.arewrite({"x": ["a"], "y": ["a"]}, add_one) for _ in range(20)))
+
+    assert asyncio.run(awaited()) == [2] * 20
+    for name in "xy":
+        record = engine.get("a", namespace=name)
+        assert record is not None
+        assert record.payload == {"n": 70}
+
+
+def test_an_engine_without_texts_is_refused() -> None:
+    with pytest.raises(fr.errors.StorageError):
+        fr.Engine(keep_texts=False).rewrite({"": ["a"]}, lambda live: ())
