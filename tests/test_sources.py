@@ -31,10 +31,10 @@ TABLE = "## What is built of these, and what is not"
 ROW = re.compile(rf"^\| ({_ONE}) \|", re.MULTILINE)
 NOQA = re.compile(r"#\s*noqa:.*")
 
-FOLDERS = ("engine", "kernels", "cpu_fallback", "src", "tests", "bench", "docs")
+FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "src", "tests", "bench", "docs")
 OWN = (Path(__file__).resolve(), ROOT / "tests" / "docs" / "test_sources_table.py")
 SUFFIXES = (".py", ".md", ".cu", ".cuh", ".h")
-CODE = ("engine", "kernels", "cpu_fallback", "src")
+CODE = ("engine", "integrations", "kernels", "cpu_fallback", "src")
 
 
 def files() -> Iterator[Path]:
@@ -121,7 +121,7 @@ def test_what_is_no_id_is_not_taken_for_one():
 
 def names_and_texts() -> Iterator[tuple[str, str]]:
     """The docstring of each public object of the package: modules, classes, their public members, functions."""
-    # Packages below are links to engine, kernels and cpu_fallback: the inside.
+    # Packages below are links to engine, integrations, kernels and cpu_fallback: the inside.
     themes = [module.name for module in pkgutil.iter_modules(fanrank.__path__) if not module.ispkg]
     modules = [fanrank, *(importlib.import_module(f"fanrank.{name}") for name in themes if not name.startswith("_"))]
     for module in modules:

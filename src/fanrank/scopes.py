@@ -3,7 +3,8 @@
 from . import _public
 from .engine.listing.listing import Listing
 from .engine.namespace import Namespace
-from .engine.records.filters import Filter, parse_filter
+from .engine.records.dialects.parse import parse_filter
+from .engine.records.filters import Filter
 from .engine.text.time_expressions.occasions import Occasion
 from .engine.text.time_expressions.parse import When
 

@@ -62,7 +62,7 @@ HOMES = [(module, name) for module, names in PUBLIC.items() for name in names]
 HEAVY = (
     "cupy faiss matplotlib nltk numba nvtx pandas pyarrow pytrec_eval regex scipy sentence_transformers sklearn torch "
     "transformers triton fanrank.cpu_fallback fanrank.engine.check fanrank.engine.cli fanrank.engine.evaluate "
-    "fanrank.engine.tune fanrank.evaluation fanrank.kernels"
+    "fanrank.engine.tune fanrank.evaluation fanrank.integrations fanrank.kernels"
 )
 """What no program should wait for that only imports fanrank."""
 

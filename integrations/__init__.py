@@ -1,0 +1,1 @@
+"""Adapters: fanrank as the store, retriever or tool of other frameworks, one module each (docs/integrations)."""
