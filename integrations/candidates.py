@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..engine.engine import Engine
 from ..engine.errors import QueryError
 from ..engine.hybrid.strategy import Strategy
+from ..engine.index.columns import Schema
 from ..engine.metrics.ranking import strictly_descending
 from ..engine.namespace import Namespace
 from ..engine.records.filters import all_of, col
@@ -23,6 +24,11 @@ COLUMN = "docno"
 
 MASK_BYTES = 2**28
 """A filter takes a byte for each record. A launch has as many queries as fit into this many bytes."""
+
+
+def with_column(columns: Mapping[str, str] | str | None) -> dict[str, str]:
+    """These columns of an engine and `COLUMN`. Raises `ParameterError`."""
+    return {**Schema.of(columns).declared(), COLUMN: "category"}
 
 
 def score_candidates(
@@ -76,7 +82,7 @@ def _check_candidates(engine: Engine | Namespace, candidates: Mapping[str, Seque
     lost = next((name for name in wanted if name not in known), None)
     if lost is not None:
         query = next(query for query, names in candidates.items() if lost in names)
-        raise QueryError(f"query {query!r}: the candidate {lost!r} is no record of the index")
+        raise QueryError(f"query {query!r}: the candidate {lost!r} is no record: none has it in the column {COLUMN!r}")
 
 
 def _complete(

@@ -21,7 +21,7 @@ from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.route.policy import Policy, answerer_to_dict, strategy_of
 from ..engine.signatures import EngineOptions
-from .candidates import COLUMN, score_candidates
+from .candidates import COLUMN, score_candidates, with_column
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -79,7 +79,7 @@ class FanrankSearch:
         # A model that is opened here takes MTEB's batch size. One that is given has its own.
         self._opened = isinstance(options.get("encoder"), str)
         self._encoder = as_encoder(options.get("encoder"))
-        columns = {**(options.get("columns") or {}), COLUMN: "category"}
+        columns = with_column(options.get("columns"))
         self._options: EngineOptions = {**options, "columns": columns, "encoder": self._encoder}
         self._backend = backend
         self._engine: Engine | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.index.columns import AUTO
 from ..engine.metrics.ranking import strictly_descending
 from ..engine.namespace import Namespace
 from ..engine.records.filters import Filter
@@ -19,7 +21,7 @@ from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.route.policy import Policy, strategy_of
 from ..engine.signatures import EngineOptions
-from .candidates import COLUMN, score_candidates
+from .candidates import COLUMN, score_candidates, with_column
 from .shared import AnyEngine, open_engine
 
 if sys.version_info >= (3, 11):
@@ -49,35 +51,41 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
     Scores are those of the engine. Evaluators sort equal scores by document. With `keep_order` they stay in the order of
     arrival: all but the first are a unit in the last place of float32 lower (`Hits.to_run`).
 
-    Raises `ParameterError`, and what `open_engine` raises.
+    Raises `ParameterError`, and what `Engine.open` raises.
     """
 
     def __init__(
         self,
-        engine: AnyEngine,
+        engine: Engine | Namespace | str | os.PathLike[str],
         *,
         strategy: AnyStrategy | Policy = "bm25",
         num_results: int = 1000,
         filter: Filter | Mapping[str, Any] | None = None,
         fields: Mapping[str, str] | None = None,
-        metadata: Sequence[str] = (),
+        metadata: Sequence[str] | None = None,
         keep_order: bool = True,
         threads: int = 1,
     ) -> None:
         super().__init__()
         if isinstance(num_results, bool) or not isinstance(num_results, int) or num_results < 1:
             raise ParameterError(f"num_results must be 1 or more, not {num_results!r}")
-        if isinstance(metadata, str) or not all(isinstance(name, str) for name in metadata):
+        if isinstance(metadata, str) or not all(isinstance(name, str) for name in metadata or ()):
             raise ParameterError(f"metadata must be a list of columns such as ['text'], not {metadata!r}")
+        taken = sorted({"qid", "query", "docno", "score", "rank"}.intersection(metadata or ()))
+        if taken:
+            raise ParameterError(f"metadata: {taken[0]!r} is a column of every answer; take another key")
         for column, field in (fields or {}).items():
             if field not in FIELDS:
                 raise ParameterError(f"fields: {column!r} cannot give {field!r}; there are: {', '.join(FIELDS)}")
-        self.engine = open_engine(engine)
+        if not isinstance(engine, Engine | Namespace | str | os.PathLike):
+            raise ParameterError(f"engine must be an Engine, a Namespace or the path of a directory, not {engine!r}")
+        self.engine = engine if isinstance(engine, Engine | Namespace) else Engine.open(engine)
         self.strategy = strategy_of(strategy)
         self.num_results = num_results
         self.filter = filter
         self.fields = dict(fields or {})
-        self.metadata = tuple(metadata)
+        # PyTerrier takes an empty tuple for inner pipelines.
+        self.metadata = tuple(metadata) if metadata else None
         self.keep_order = keep_order
         self.threads = threads
 
@@ -105,7 +113,8 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
         return fused
 
     def schematic(self, *, input_columns: Sequence[str] | None = None) -> dict[str, Any]:
-        return {"label": f"fanrank {self.strategy.name}"[:20]}
+        # Without a help_url PyTerrier asks its site for one.
+        return {"label": f"fanrank {self.strategy.name}"[:20], "help_url": None}
 
     def __repr__(self) -> str:
         return f"FanrankRetriever({self.engine!r}, strategy={self.strategy.name!r}, num_results={self.num_results})"
@@ -118,7 +127,8 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
         ]
 
     def _retrieve(self, frame: pd.DataFrame) -> pd.DataFrame:
-        texts, payload = "text" in self.metadata, any(name != "text" for name in self.metadata)
+        metadata = self.metadata or ()
+        texts, payload = "text" in metadata, any(name != "text" for name in metadata)
         hits = self.engine.search(
             self._queries(frame),
             k=self.num_results,
@@ -130,7 +140,7 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
         counts = hits.counts
         present = np.arange(hits.scores.shape[1]) < counts[:, None]
         of_queries = set(pt.model.query_columns(frame))
-        columns = [column for column in frame.columns if column in of_queries and column not in self.metadata]
+        columns = [column for column in frame.columns if column in of_queries and column not in metadata]
         answer = frame[columns].iloc[np.repeat(np.arange(len(frame)), counts)].reset_index(drop=True)
         answer["docno"] = pd.Series(hits.ids[present], dtype="str" if len(frame) == 0 else None)
         for name, values in self._metadata_of(hits).items():
@@ -186,9 +196,8 @@ class FanrankIndexer(pt.Indexer):  # type: ignore[misc]
 
     `engine` is an engine, a tenant's handle, the path of a directory, or None for an engine in memory; `options` are
     those of a new engine. `text_attrs` are the keys that are searched, joined by blanks in this order. All other keys
-    are kept as the record's payload, which the retriever gives back by `FanrankRetriever(metadata=...)` and filters may
-    name where they are declared columns. The docno is also the column that candidates are found by, so a retriever over
-    this engine can rerank.
+    are kept as the record's payload, which `FanrankRetriever(metadata=...)` gives back and filters may name. The docno is
+    also a column of its own, by which a retriever over this engine finds documents to score again.
 
     Raises `ParameterError`, and what `open_engine` raises.
     """
@@ -201,9 +210,7 @@ class FanrankIndexer(pt.Indexer):  # type: ignore[misc]
             raise ParameterError(f"text_attrs must be a list of keys such as ['title', 'text'], not {text_attrs!r}")
         self.text_attrs = tuple(text_attrs)
         if not isinstance(engine, Engine | Namespace):
-            columns = options.get("columns") or {}
-            if isinstance(columns, Mapping):
-                options["columns"] = {**columns, COLUMN: "category"}
+            options["columns"] = with_column(options.get("columns", AUTO))
         self.engine = open_engine(engine, **options)
 
     def index(self, iter: Iterable[Mapping[str, Any]], **kwargs: Any) -> Engine | Namespace:
