@@ -69,7 +69,7 @@ class FanrankSearch(BaseSearch):  # type: ignore[misc]
         Engine(backend=backend, **self._options)  # says what is wrong with the options now
 
     def index(self, corpus: Mapping[str, Mapping[str, str]]) -> None:
-        """Index a corpus in place of the one before, for several searches with ``corpus=None``. Raises `RecordError`."""
+        """Index a corpus in place of the one before, for searches with ``corpus=None``. Raises `RecordError`."""
         engine = Engine(backend=self._backend, **self._options)
         engine.add(Record(name, _text(document)) for name, document in corpus.items())
         if self._engine is not None:

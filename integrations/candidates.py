@@ -15,7 +15,7 @@ from ..engine.hybrid.strategy import Strategy
 from ..engine.index.columns import Schema
 from ..engine.metrics.ranking import strictly_descending
 from ..engine.namespace import Namespace
-from ..engine.records.filters import all_of, col
+from ..engine.records.filters import all_of, col, parse_filter
 from ..engine.records.query import Query
 from ..engine.route.policy import Answerer
 
@@ -61,7 +61,9 @@ def score_candidates(
         asked = []
         for query in part:
             wanted = list(dict.fromkeys(candidates.get(str(query.id), ())))
-            asked.append(replace(query, filter=all_of(query.filter, col(COLUMN).isin(wanted)), k=len(wanted)))
+            asked.append(
+                replace(query, filter=all_of(parse_filter(query.filter), col(COLUMN).isin(wanted)), k=len(wanted))
+            )
         hits = engine.search(asked, strategy=strategy, threads=threads)
         for query, found in zip(part, hits.to_run().items(), strict=True):
             scored[str(query.id)] = _complete(found[1], candidates.get(str(query.id), ()), plain, top_k, keep_order)

@@ -114,8 +114,9 @@ class FanrankSearch:
             raise ParameterError(
                 f"encode_kwargs: precision {given['precision']!r} is not supported; vectors are kept in half precision"
             )
-        if self._opened and "batch_size" in given and hasattr(self._encoder, "batch_size"):
-            self._encoder.batch_size = given["batch_size"]
+        encoder: Any = self._encoder
+        if self._opened and "batch_size" in given and hasattr(encoder, "batch_size"):
+            encoder.batch_size = given["batch_size"]
         if self._engine is not None:
             self._engine.close()
         engine = Engine(backend=self._backend, **self._options)
@@ -144,9 +145,7 @@ class FanrankSearch:
         `index`.
         """
         engine = self.engine
-        asked = [
-            Query(text, id=name) for name, text in zip(queries["id"], self._query_texts(queries), strict=True)
-        ]
+        asked = [Query(text, id=name) for name, text in zip(queries["id"], self._query_texts(queries), strict=True)]
         if top_ranked is None:
             hits = engine.search(asked, k=top_k, strategy=self.strategy, threads=self.threads)
             return hits.to_run(keep_order=self.keep_order)
@@ -176,7 +175,9 @@ class FanrankSearch:
         if "text" not in names:
             raise QueryError(f"queries have no 'text', only {', '.join(names)}: fanrank searches texts")
         texts = list(queries["text"])
-        instructions = list(queries["instruction"]) if self.instructions and "instruction" in names else [None] * len(texts)
+        instructions = (
+            list(queries["instruction"]) if self.instructions and "instruction" in names else [None] * len(texts)
+        )
         return [_query_text(text, instruction) for text, instruction in zip(texts, instructions, strict=True)]
 
     def _describe(self, engine: Engine) -> Any:
@@ -238,7 +239,9 @@ class FanrankIndex:
     def __init__(self, model: Any, *, threads: int = 1, backend: str | None = None) -> None:
         similarity = model.mteb_model_meta.similarity_fn_name
         if similarity is not ScoringFunction.COSINE:
-            raise ParameterError(f"fanrank compares vectors by cosine, and the similarity of this model is {similarity}")
+            raise ParameterError(
+                f"fanrank compares vectors by cosine, and the similarity of this model is {similarity}"
+            )
         self.threads = threads
         self._backend = backend
         self._engine: Engine | None = None
@@ -285,9 +288,7 @@ class FanrankIndex:
             raise QueryError("top_ranked needs query_idx_to_id, which says which query a row is")
         asked = [Query(vector=row, id=query_idx_to_id[number]) for number, row in enumerate(rows)]
         wanted = {str(query.id): list(top_ranked.get(str(query.id)) or ()) for query in asked}
-        run = score_candidates(
-            self._engine, asked, wanted, dense, top_k=top_k, threads=self.threads, keep_order=False
-        )
+        run = score_candidates(self._engine, asked, wanted, dense, top_k=top_k, threads=self.threads, keep_order=False)
         places = {query: {name: place for place, name in enumerate(names)} for query, names in wanted.items()}
         ranked = [(str(query.id), run[str(query.id)]) for query in asked]
         return (

@@ -48,8 +48,8 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
     ``{"query_vec": "vector", "qfilter": "filter"}``; begin their names with q, so that PyTerrier keeps them with the
     query. `metadata` names columns of the answer: ``text``, and keys of the payload, None where a record has none.
 
-    Scores are those of the engine. Evaluators sort equal scores by document. With `keep_order` they stay in the order of
-    arrival: all but the first are a unit in the last place of float32 lower (`Hits.to_run`).
+    Scores are those of the engine. Evaluators sort equal scores by document. With `keep_order` they stay in the order
+    of arrival: all but the first are a unit in the last place of float32 lower (`Hits.to_run`).
 
     Raises `ParameterError`, and what `Engine.open` raises.
     """
@@ -122,7 +122,9 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
     def _queries(self, frame: pd.DataFrame) -> list[Query]:
         given = {field: frame[column].tolist() for column, field in self.fields.items()}
         return [
-            Query(text, id=str(name), **{"filter": self.filter, **{field: values[row] for field, values in given.items()}})
+            Query(
+                text, id=str(name), **{"filter": self.filter, **{field: values[row] for field, values in given.items()}}
+            )
             for row, (name, text) in enumerate(zip(frame["qid"].tolist(), frame["query"].tolist(), strict=True))
         ]
 
@@ -196,8 +198,8 @@ class FanrankIndexer(pt.Indexer):  # type: ignore[misc]
 
     `engine` is an engine, a tenant's handle, the path of a directory, or None for an engine in memory; `options` are
     those of a new engine. `text_attrs` are the keys that are searched, joined by blanks in this order. All other keys
-    are kept as the record's payload, which `FanrankRetriever(metadata=...)` gives back and filters may name. The docno is
-    also a column of its own, by which a retriever over this engine finds documents to score again.
+    are kept as the record's payload, which `FanrankRetriever(metadata=...)` gives back and filters may name. The docno
+    is also a column of its own, by which a retriever over this engine finds documents to score again.
 
     Raises `ParameterError`, and what `open_engine` raises.
     """
@@ -232,7 +234,11 @@ class FanrankIndexer(pt.Indexer):  # type: ignore[misc]
             if not isinstance(name, str):
                 raise RecordError(f"'docno' must be a string, not {name!r}", where=f"document {number}")
             parts = [values.pop(key, None) for key in self.text_attrs]
-            lost = next((key for key, part in zip(self.text_attrs, parts, strict=True) if not isinstance(part, str)), None)
+            lost = next(
+                (key for key, part in zip(self.text_attrs, parts, strict=True) if not isinstance(part, str)), None
+            )
             if lost is not None:
-                raise RecordError(f"{lost!r} must be a string that is there", where=f"document {number}", record_id=name)
+                raise RecordError(
+                    f"{lost!r} must be a string that is there", where=f"document {number}", record_id=name
+                )
             yield Record(name, " ".join(parts), payload=values or None, extra={COLUMN: name})

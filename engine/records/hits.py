@@ -421,7 +421,7 @@ class Hits:
         )
 
     def to_ranx(self, name: str | None = None, *, keep_order: bool = True) -> Any:
-        """A `ranx.Run` called `name`, of all queries that have hits. Scores, `keep_order` and errors are as in `to_run`.
+        """A `ranx.Run` called `name`, of the queries that have hits. Scores, `keep_order` and errors: as `to_run`.
 
         ranx cannot hold a query without hits: ``ranx.evaluate(..., make_comparable=True)`` counts it as 0.
         """

@@ -14,11 +14,11 @@ import fanrank as fr
 
 pytest.importorskip("beir", reason="the extra 'beir' is not installed")
 
-from beir.datasets.data_loader import GenericDataLoader  # noqa: E402
-from beir.retrieval.evaluation import EvaluateRetrieval  # noqa: E402
-from beir.retrieval.search import BaseSearch  # noqa: E402
+from beir.datasets.data_loader import GenericDataLoader
+from beir.retrieval.evaluation import EvaluateRetrieval
+from beir.retrieval.search import BaseSearch
 
-from fanrank.integrations.beir import FanrankSearch  # noqa: E402
+from fanrank.integrations.beir import FanrankSearch
 
 DATA = Path(os.environ.get("FANRANK_DATA", "../shared/data"))
 
@@ -54,7 +54,11 @@ def test_beir_finds_what_fanrank_eval_finds(name: str, identical: bool) -> None:
     retriever = EvaluateRetrieval(FanrankSearch(ignore_identical_ids=identical))
     results = retriever.retrieve(corpus, queries)
     ndcg, _, recall, _ = retriever.evaluate(qrels, results, retriever.k_values, ignore_identical_ids=identical)
-    for theirs, metric in ((ndcg["NDCG@10"], "ndcg@10"), (recall["Recall@100"], "recall@100"), (recall["Recall@1"], "recall@1")):
+    for theirs, metric in (
+        (ndcg["NDCG@10"], "ndcg@10"),
+        (recall["Recall@100"], "recall@100"),
+        (recall["Recall@1"], "recall@1"),
+    ):
         assert theirs == round(ours[metric], 5), metric
 
 
@@ -83,7 +87,12 @@ def test_vectors_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     direct = EvaluateRetrieval(model, k_values=[3]).retrieve(CORPUS, QUERIES)
     evaluated = EvaluateRetrieval(model, k_values=[3])
     found = evaluated.encode_and_retrieve(CORPUS, QUERIES, encode_output_path=str(tmp_path))
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["corpus.0.pkl", "corpus.1.pkl", "corpus.2.pkl", "queries.pkl"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "corpus.0.pkl",
+        "corpus.1.pkl",
+        "corpus.2.pkl",
+        "queries.pkl",
+    ]
     assert found == direct
     # Files that are there stay, unless they are to be overwritten.
     (tmp_path / "queries.pkl").write_bytes(b"")

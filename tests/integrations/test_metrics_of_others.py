@@ -129,9 +129,13 @@ def test_reciprocal_ranks_fuse_as_in_ranx() -> None:
     words = random.Random(3)
     engine = fr.Engine(encoder=fr.OwnVectors(8))
     engine.add([fr.Record(f"d{number:02}", words.choice(TEXTS)) for number in range(40)], vectors=rows)
-    queries = [fr.Query(text, id=text, vector=row) for text, row in zip(["tea", "jam", "milk", "zzz"], asked, strict=True)]
+    queries = [
+        fr.Query(text, id=text, vector=row) for text, row in zip(["tea", "jam", "milk", "zzz"], asked, strict=True)
+    ]
     channels = (fr.strategies.Lexical(), fr.strategies.Dense())
-    ours = engine.search(queries, k=40, strategy=fr.Strategy("r", channels, fusion=fr.strategies.RRF(k=60.0), depth=None))
+    ours = engine.search(
+        queries, k=40, strategy=fr.Strategy("r", channels, fusion=fr.strategies.RRF(k=60.0), depth=None)
+    )
     alone = [
         engine.search(queries[:3], k=40, strategy=strategy).to_ranx()
         for strategy in ("bm25", fr.Strategy("dense", channels[1:], depth=None))
@@ -143,7 +147,9 @@ def test_reciprocal_ranks_fuse_as_in_ranx() -> None:
     }
 
 
-@pytest.mark.parametrize(("package", "method", "extra"), [("ranx", "to_ranx", "ranx"), ("ir_measures", "to_ir_measures", "ir-measures")])
+@pytest.mark.parametrize(
+    ("package", "method", "extra"), [("ranx", "to_ranx", "ranx"), ("ir_measures", "to_ir_measures", "ir-measures")]
+)
 def test_a_missing_package_is_named(package: str, method: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, package, None)
     hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search(["tea"])

@@ -22,7 +22,7 @@ from fanrank.engine.metrics.ranking import strictly_descending  # noqa: E402
 from fanrank.integrations.mteb import FanrankIndex, FanrankSearch  # noqa: E402
 
 DATA = Path(os.environ.get("FANRANK_DATA", "../shared/data")) / "cranfield"
-WORDS = "tea jam milk bread butter salt rice corn egg fish leek plum".split()
+WORDS = ["tea", "jam", "milk", "bread", "butter", "salt", "rice", "corn", "egg", "fish", "leek", "plum"]
 
 
 def lines(name: str) -> Iterator[dict[str, Any]]:
@@ -159,7 +159,7 @@ def test_top_ranked_documents_have_their_exact_scores() -> None:
         assert scores == {name: whole[query].get(name, 0.0) for name in top_ranked[query]}
         assert list(scores.values()) == sorted(scores.values(), reverse=True)
     # The best hits of all are not among the candidates of every query, so cutting the ten best would lose some.
-    cut = {query: {name: score for name, score in list(whole[query].items())[:10]} for query in whole}
+    cut = {query: dict(list(whole[query].items())[:10]) for query in whole}
     assert any(set(top_ranked[query]) - set(cut[query]) & set(whole[query]) for query in whole)
     # The three best candidates, and no other document.
     short = ask(model, split, top_k=3, top_ranked=top_ranked)
@@ -209,7 +209,7 @@ def test_mteb_reranks_as_it_retrieves() -> None:
     split = small_split(6)
     names = list(split["corpus"]["id"])
     whole = run_mteb(FanrankSearch(), make_task(split))
-    ranked = {**small_split(6), "top_ranked": {query: names for query in split["queries"]["id"]}}
+    ranked = {**small_split(6), "top_ranked": dict.fromkeys(split["queries"]["id"], names)}
     again = run_mteb(FanrankSearch(), make_task(ranked))
     assert [again[name] for name in ("ndcg_at_10", "map_at_10")] == pytest.approx(
         [whole[name] for name in ("ndcg_at_10", "map_at_10")], abs=0.02
@@ -246,9 +246,9 @@ def test_what_is_wrong_is_named() -> None:
         ask(FanrankSearch(), split, top_ranked={"q3": ["nobody"]})
     with pytest.raises(fr.errors.RecordError, match="only id, image"):
         FanrankSearch().index(datasets.Dataset.from_list([{"id": "1", "image": "x"}]))
+    model = FanrankSearch()
+    model.index(split["corpus"])
     with pytest.raises(fr.errors.QueryError, match="only id, image"):
-        model = FanrankSearch()
-        model.index(split["corpus"])
         model.search(datasets.Dataset.from_list([{"id": "1", "image": "x"}]), top_k=3)
     with pytest.raises(fr.errors.ParameterError, match="precision 'int8'"):
         FanrankSearch().index(split["corpus"], encode_kwargs={"precision": "int8"})
@@ -293,7 +293,7 @@ def test_other_strategies_retrieve_and_rerank(strategy: str) -> None:
     names = list(split["corpus"]["id"])
     found = ask(model, split, top_k=10)
     assert all(len(row) == 10 for row in found.values())
-    top_ranked = {query: names[:25] for query in found}
+    top_ranked = dict.fromkeys(found, names[:25])
     ranked = ask(model, split, top_ranked=top_ranked)
     assert all(sorted(row) == sorted(names[:25]) for row in ranked.values())
     if strategy == "dense":
@@ -327,9 +327,7 @@ def test_an_index_behind_an_encoder_of_mteb() -> None:
 
     model = MtebLetters()
     for top_ranked in (None, {f"q{n}": list(small_split(9)["corpus"]["id"])[n : n + 20] for n in range(12)}):
-        plain, ours = (
-            SearchEncoderWrapper(model, index_backend=backend) for backend in (None, FanrankIndex(model))
-        )
+        plain, ours = (SearchEncoderWrapper(model, index_backend=backend) for backend in (None, FanrankIndex(model)))
         for _ in range(2):  # MTEB clears the index after a search
             found = [ask_encoder(wrapper, small_split(9), top_ranked) for wrapper in (plain, ours)]
             for query, row in found[0].items():

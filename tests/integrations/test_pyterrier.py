@@ -22,8 +22,10 @@ from fanrank.engine.metrics.ranking import strictly_descending  # noqa: E402
 from fanrank.integrations.pyterrier import FanrankIndexer, FanrankRetriever  # noqa: E402
 
 DATA = Path(os.environ.get("FANRANK_DATA", "../shared/data")) / "cranfield"
-WORDS = "tea jam milk bread butter salt rice corn egg fish leek plum".split()
-QUERIES = pd.DataFrame([[str(n), f"{WORDS[n]} {WORDS[n + 1]}"] for n in range(8)] + [["8", "nothing"]], columns=["qid", "query"])
+WORDS = ["tea", "jam", "milk", "bread", "butter", "salt", "rice", "corn", "egg", "fish", "leek", "plum"]
+QUERIES = pd.DataFrame(
+    [[str(n), f"{WORDS[n]} {WORDS[n + 1]}"] for n in range(8)] + [["8", "nothing"]], columns=["qid", "query"]
+)
 
 
 def documents(count: int = 60, seed: int = 0) -> list[dict[str, Any]]:
@@ -107,7 +109,9 @@ def test_documents_are_scored_again_exactly(engine: fr.Engine) -> None:
     whole = {(row.qid, row.docno): row.score for row in retriever.transform(QUERIES).itertuples()}
     rng = random.Random(4)
     names = [document["docno"] for document in documents()]
-    given = QUERIES.merge(pd.DataFrame({"docno": rng.sample(names, 20)}), how="cross").assign(score=1.0, rank=0, note="x")
+    given = QUERIES.merge(pd.DataFrame({"docno": rng.sample(names, 20)}), how="cross").assign(
+        score=1.0, rank=0, note="x"
+    )
     found = retriever.transform(given.sample(frac=1.0, random_state=1))
     assert len(found) == len(given)
     assert set(found["note"]) == {"x"}
@@ -119,7 +123,7 @@ def test_documents_are_scored_again_exactly(engine: fr.Engine) -> None:
     with pytest.raises(fr.errors.QueryError, match="'0': the candidate 'nobody' is no record"):
         retriever.transform(pd.DataFrame([["0", "tea", "nobody"]], columns=["qid", "query", "docno"]))
     plain = fr.Engine.from_records([fr.Record("d1", "tea")])
-    with pytest.raises(fr.errors.QueryError, match="columns={'docno': 'category'}"):
+    with pytest.raises(fr.errors.QueryError, match="the engine with columns=.'docno'"):
         FanrankRetriever(plain).transform(pd.DataFrame([["0", "tea", "d1"]], columns=["qid", "query", "docno"]))
 
 
@@ -138,7 +142,9 @@ def test_operators(engine: fr.Engine) -> None:
     assert {(row.qid, row.docno) for row in (one & two)(QUERIES).itertuples()} == both
     assert set(ranking((two ^ one)(QUERIES))) == set(left["qid"])
     features = (two >> (one**two))(QUERIES)
-    assert [row.features.tolist() for row in features.itertuples()] == [[row.score, row.score] for row in right.itertuples()]
+    assert [row.features.tolist() for row in features.itertuples()] == [
+        [row.score, row.score] for row in right.itertuples()
+    ]
     assert ranking((one % 3)(QUERIES)) == {name: row[:3] for name, row in ranking(left).items()}
     assert not pt.java.started()
 
@@ -172,12 +178,19 @@ def test_an_experiment_finds_what_fanrank_eval_finds() -> None:
     retriever = FanrankRetriever(FanrankIndexer(text_attrs=["title", "text"]).index(corpus))
     rows = [json.loads(line) for line in (DATA / "queries.jsonl").open()]
     queries = pd.DataFrame([[row["_id"], row["text"]] for row in rows], columns=["qid", "query"])
-    qrels = pd.read_csv(DATA / "qrels/test.tsv", sep="\t", names=["qid", "docno", "label"], skiprows=1, dtype={"qid": str, "docno": str})
+    qrels = pd.read_csv(
+        DATA / "qrels/test.tsv", sep="\t", names=["qid", "docno", "label"], skiprows=1, dtype={"qid": str, "docno": str}
+    )
     queries = queries[queries["qid"].isin(qrels["qid"])]
     measures = ["ndcg_cut_10", "recall_100", "recip_rank", "map"]
     found = pt.Experiment([retriever, retriever % 100 >> retriever], queries, qrels, measures)
     ours = fr.evaluation.evaluate("beir", DATA, k=1000, latency=0)["metrics"]
-    for theirs, metric in (("ndcg_cut_10", "ndcg@10"), ("recall_100", "recall@100"), ("recip_rank", "mrr"), ("map", "map")):
+    for theirs, metric in (
+        ("ndcg_cut_10", "ndcg@10"),
+        ("recall_100", "recall@100"),
+        ("recip_rank", "mrr"),
+        ("map", "map"),
+    ):
         assert found[theirs][0] == pytest.approx(ours[metric], abs=1e-12), metric
     assert found["ndcg_cut_10"][1] == found["ndcg_cut_10"][0]  # the first hundred, scored again
 
@@ -211,7 +224,9 @@ def test_reciprocal_ranks_of_two_retrievers_are_the_engines() -> None:
     frames = [retriever(queries) for retriever in pair]
     # PyTerrier's ranks begin at 0.
     for k, fusion in ((60, fr.strategies.RRF(k=60.0, base=0)), (61, fr.strategies.RRF(k=60.0))):
-        ours = FanrankRetriever(engine, strategy=fr.Strategy("r", channels, fusion, depth=None), fields=fields, keep_order=False)
+        ours = FanrankRetriever(
+            engine, strategy=fr.Strategy("r", channels, fusion, depth=None), fields=fields, keep_order=False
+        )
         found: dict[str, dict[str, float]] = {}
         for row in ours(queries).itertuples():
             found.setdefault(row.qid, {})[row.docno] = row.score
@@ -238,7 +253,9 @@ def test_a_directory_and_a_tenant(tmp_path: Path) -> None:
     with FanrankIndexer(tmp_path / "index").index(documents(20)) as written:
         expected = FanrankRetriever(written)(QUERIES)
     with fr.Engine.open(tmp_path / "index") as again:
-        pd.testing.assert_frame_equal(FanrankRetriever(again, metadata=["text"])(QUERIES).drop(columns="text"), expected)
+        pd.testing.assert_frame_equal(
+            FanrankRetriever(again, metadata=["text"])(QUERIES).drop(columns="text"), expected
+        )
         pd.testing.assert_frame_equal(FanrankRetriever(again)(expected), expected, check_dtype=False)
     opened = FanrankRetriever(str(tmp_path / "index"))
     pd.testing.assert_frame_equal(opened(QUERIES), expected)
