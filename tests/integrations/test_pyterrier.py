@@ -123,7 +123,7 @@ def test_documents_are_scored_again_exactly(engine: fr.Engine) -> None:
     with pytest.raises(fr.errors.QueryError, match="'0': the candidate 'nobody' is no record"):
         retriever.transform(pd.DataFrame([["0", "tea", "nobody"]], columns=["qid", "query", "docno"]))
     plain = fr.Engine.from_records([fr.Record("d1", "tea")])
-    with pytest.raises(fr.errors.QueryError, match="the engine with columns=.'docno'"):
+    with pytest.raises(fr.errors.QueryError, match="the engine with columns="):
         FanrankRetriever(plain).transform(pd.DataFrame([["0", "tea", "d1"]], columns=["qid", "query", "docno"]))
 
 
