@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import logging
 import sys
@@ -181,10 +182,8 @@ class FanrankSearch:
         return [_query_text(text, instruction) for text, instruction in zip(texts, instructions, strict=True)]
 
     def _describe(self, engine: Engine) -> Any:
-        from .. import __version__
-
         answer = {
-            "version": __version__,
+            "version": importlib.import_module("fanrank").__version__,
             "strategy": answerer_to_dict(self.strategy),
             "bm25": repr(engine.bm25),
             "analyzer": engine.analyzer.name,

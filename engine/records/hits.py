@@ -14,7 +14,6 @@ import numpy.typing as npt
 from ..arrays import Integers
 from ..errors import MissingExtraError, QueryError
 from ..locks import once
-from ..metrics.ranking import strictly_descending
 from .checks import shorten
 from .hit import Hit, add_records, make_hits
 from .query import Query, searched_fields
@@ -359,8 +358,11 @@ class Hits:
         names = self.ids[query, :count].tolist()
         if self.reranked is not None:
             return [(name, 1.0 / rank) for rank, name in enumerate(names, 1)]
-        scores = self.scores[query, :count]
-        return zip(names, strictly_descending(scores) if keep_order else scores.tolist(), strict=True)
+        if not keep_order:
+            return zip(names, self.scores[query, :count].tolist(), strict=True)
+        from ..metrics.ranking import strictly_descending  # a search loads no metrics
+
+        return zip(names, strictly_descending(self.scores[query, :count]), strict=True)
 
     def to_trec(self, tag: str = "fanrank", *, keep_order: bool = False) -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
@@ -421,10 +423,7 @@ class Hits:
         )
 
     def to_ranx(self, name: str | None = None, *, keep_order: bool = True) -> Any:
-        """A `ranx.Run` called `name`, of the queries that have hits. Scores, `keep_order` and errors: as `to_run`.
-
-        ranx cannot hold a query without hits: ``ranx.evaluate(..., make_comparable=True)`` counts it as 0.
-        """
+        """A `ranx.Run` called `name`, of the queries that have hits. Scores, `keep_order` and errors: as `to_run`."""
         try:
             import ranx
         except ImportError:
