@@ -53,7 +53,6 @@ def score_candidates(
     """
     _check_candidates(engine, candidates)
     plain = isinstance(answerer, Strategy) and answerer.plain
-    strategy = answerer if plain else answerer.deep()
     scored: dict[str, dict[str, float]] = {}
     step = max(1, MASK_BYTES // max(len(engine), 1))
     for start in range(0, len(queries), step):
@@ -64,7 +63,8 @@ def score_candidates(
             asked.append(
                 replace(query, filter=all_of(parse_filter(query.filter), col(COLUMN).isin(wanted)), k=len(wanted))
             )
-        hits = engine.search(asked, strategy=strategy, threads=threads)
+        # With a k of all candidates each channel lists all of them, whatever the strategy's depth.
+        hits = engine.search(asked, strategy=answerer, threads=threads)
         for query, found in zip(part, hits.to_run().items(), strict=True):
             scored[str(query.id)] = _complete(found[1], candidates.get(str(query.id), ()), plain, top_k, keep_order)
     return scored

@@ -71,6 +71,12 @@ def test_a_search_is_one_batch_and_equals_the_engine() -> None:
     assert found == {name: dict(engine.search([text], k=3)[0]) for name, text in QUERIES.items()}
     assert model.results == found
     assert model.search(None, QUERIES, 3) == found
+    other = {name: CORPUS[name] for name in ("d2", "d3")}
+    assert {name: set(row) for name, row in model.search(other, QUERIES, 3).items()} == {
+        "tea": set(),
+        "q2": {"d2", "d3"},
+        "q3": set(),
+    }
 
 
 def test_the_query_itself_is_not_found() -> None:
