@@ -56,6 +56,31 @@ HIGHEST_GRADE = 20
 """The highest grade of ``ndcg_exp``. trec_eval allocates a counter for each gain up to the highest: 2^20 take 8 MB."""
 
 
+SMALLEST_STEP = 2.0**-60
+"""The least by which `strictly_descending` lowers a score. Below 2^-126 float32 may count as 0."""
+
+
+def strictly_descending(scores: npt.ArrayLike) -> list[float]:
+    """Scores [n] of a ranked list, best first, such that sorting by them keeps the order of the list.
+
+    Evaluators sort a run by its scores. Of equal scores, trec_eval, MTEB and BEIR take the id that sorts last, and ranx
+    takes any. trec_eval compares scores as float32. So a score that is not below the one before it, as float32, is
+    lowered to the next float32 below that one. All other scores stay as they are, to the bit.
+    """
+    largest = float(np.finfo(np.float32).max)
+    values = np.clip(np.asarray(scores, dtype=np.float64), -largest, largest)
+    if bool((np.diff(values.astype(np.float32)) < 0.0).all()):
+        return [float(value) for value in values]
+    lowered: list[float] = []
+    last = math.inf
+    for value in values.tolist():
+        if not float(np.float32(value)) < last:
+            value = last - max(float(np.spacing(np.float32(abs(last)))), SMALLEST_STEP)
+        last = float(np.float32(value))
+        lowered.append(value)
+    return lowered
+
+
 def cutoff(metric: str) -> int | None:
     """The k of ``name@k``; None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
     name, at, printed = metric.partition("@")

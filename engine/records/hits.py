@@ -323,16 +323,19 @@ class Hits:
             raise QueryError(f"two queries of the batch have the id {twice!r}; a run holds one answer for each id")
         return names
 
-    def to_run(self) -> dict[str, dict[str, float]]:
-        """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB and ranx).
+    def to_run(self, *, keep_order: bool = False) -> dict[str, dict[str, float]]:
+        """``{query id: {record id: score}}``, each inner dict best first (the form of BEIR, MTEB, ranx, ir_measures).
 
         Evaluators sort a run by its scores. Where a reranker decided the order, the scores are therefore 1 / rank.
+        Equal scores, also those equal as float32, they order by id or at random. With `keep_order` such scores are
+        lowered by a unit in the last place of float32 each, so that the order stays (`strictly_descending`).
+
         Raises `QueryError` if two queries have the same id, or two hits of a query, which are then from different
         namespaces.
         """
         names = self._unique_query_ids()
         self._check_unique_ids(names)
-        return {name: dict(self._list_hits(query)) for query, name in enumerate(names)}
+        return {name: dict(self._list_hits(query, keep_order)) for query, name in enumerate(names)}
 
     def _check_unique_ids(self, names: Sequence[str]) -> None:
         """Raise `QueryError` if two hits of a query have one id: in a run one would take the place of the other."""
@@ -349,15 +352,19 @@ class Hits:
                         "or use to_dicts, to_pandas or to_arrow, which name the namespace"
                     )
 
-    def _list_hits(self, query: int) -> Iterable[tuple[str, float]]:
+    def _list_hits(self, query: int, keep_order: bool) -> Iterable[tuple[str, float]]:
         """As ``self[query]``, but with scores that sort into the order of the hits: 1 / rank after a reranker."""
         count = int(self.counts[query])
         names = self.ids[query, :count].tolist()
         if self.reranked is not None:
             return [(name, 1.0 / rank) for rank, name in enumerate(names, 1)]
-        return zip(names, self.scores[query, :count].tolist(), strict=True)
+        if not keep_order:
+            return zip(names, self.scores[query, :count].tolist(), strict=True)
+        from ..metrics.ranking import strictly_descending  # a search loads no metrics
 
-    def to_trec(self, tag: str = "fanrank") -> Iterator[str]:
+        return zip(names, strictly_descending(self.scores[query, :count]), strict=True)
+
+    def to_trec(self, tag: str = "fanrank", *, keep_order: bool = False) -> Iterator[str]:
         """TREC run lines ``qid Q0 docid rank score tag``, ranks from 1. Scores are those of `to_run`, printed exactly.
 
         Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, and as
@@ -366,7 +373,7 @@ class Hits:
         names = self._unique_query_ids()
         self._check_unique_ids(names)
         for query, name in enumerate(names):
-            for rank, (record, score) in enumerate(self._list_hits(query), 1):
+            for rank, (record, score) in enumerate(self._list_hits(query, keep_order), 1):
                 for value in (name, record):
                     if not value or value.split() != [value]:
                         raise QueryError(f"id {value!r} is empty or holds white space; a TREC run cannot carry it")
@@ -414,6 +421,24 @@ class Hits:
                 "namespace": pa.array(columns["namespace"], pa.string()),
             }
         )
+
+    def to_ranx(self, name: str | None = None, *, keep_order: bool = True) -> Any:
+        """A `ranx.Run` called `name`, of the queries that have hits. Scores, `keep_order` and errors: as `to_run`."""
+        try:
+            import ranx
+        except ImportError:
+            raise MissingExtraError("ranx", "ranx") from None
+        run = {query: row for query, row in self.to_run(keep_order=keep_order).items() if row}
+        return ranx.Run(run or None, name=name)
+
+    def to_ir_measures(self, *, keep_order: bool = True) -> list[Any]:
+        """The hits as a list of `ir_measures.ScoredDoc`. Scores, `keep_order` and errors are as in `to_run`."""
+        try:
+            import ir_measures
+        except ImportError:
+            raise MissingExtraError("ir_measures", "ir-measures") from None
+        run = self.to_run(keep_order=keep_order)
+        return [ir_measures.ScoredDoc(query, hit, score) for query, row in run.items() for hit, score in row.items()]
 
     def to_torch(self) -> tuple[Any, Any, Any]:
         """``(scores, documents, counts)`` as torch tensors that share memory with the arrays."""

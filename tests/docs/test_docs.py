@@ -41,6 +41,10 @@ NEEDS = {
     "import torch": "torch",
     "from haystack": "haystack",
     "from sentence_transformers": "sentence_transformers",
+    "import mteb": "mteb",
+    "from beir": "beir",
+    "import pyterrier": "pyterrier",
+    "import ir_measures": "ir_measures",
 }
 """What a block that names it needs: a module of the developer's environment."""
 

@@ -1,0 +1,157 @@
+"""Runs and metrics beside those of ranx, ir_measures and trec_eval: the same order, the same numbers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fanrank as fr
+from fanrank.engine.metrics.ranking import per_query, strictly_descending
+
+TEXTS = ["tea", "tea and jam", "jam", "tea tea", "milk", "coffee with milk", "tea with milk"]
+
+
+def random_case(seed: int) -> tuple[fr.Hits, dict[str, dict[str, int]]]:
+    """An answer with many equal scores, and judgements of it. A query in three finds nothing."""
+    rng = random.Random(seed)
+    names = [f"d{number}" for number in rng.sample(range(1000), 60)]
+    engine = fr.Engine.from_records([fr.Record(name, rng.choice(TEXTS)) for name in names])
+    texts = ["tea", "jam milk", "nothing there"] * 4
+    hits = engine.search([fr.Query(text, id=f"q{number}") for number, text in enumerate(texts)], k=40)
+    grades = {query: {name: rng.choice([0, 1, 1, 2]) for name in rng.sample(names, 12)} for query in hits.query_ids()}
+    return hits, grades
+
+
+def our_metrics(hits: fr.Hits, grades: Mapping[str, Mapping[str, int]], *metrics: str) -> dict[str, Any]:
+    ranked = {query: [hit.id for hit in row] for query, row in zip(hits.query_ids(), hits, strict=True)}
+    return per_query(ranked, grades, metrics)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [[], [2.0], [3.0, 2.0, 1.0], [1.0] * 5, [1.0, 1.0, 0.0, 0.0, -1.0, -1.0], [1e9, 1e9, 5.0], [64.0000001, 64.0]],
+)
+def test_scores_fall_at_every_step_as_float32(scores: list[float]) -> None:
+    found = strictly_descending(scores)
+    assert (np.diff(np.array(found, dtype=np.float32)) < 0).all()
+    assert found == sorted(found, reverse=True)
+    assert np.allclose(found, scores, rtol=1e-6, atol=1e-15)
+    if len(set(np.array(scores, dtype=np.float32).tolist())) == len(scores):
+        assert found == scores
+
+
+def test_a_long_run_of_equal_scores_stays_beside_its_score() -> None:
+    found = strictly_descending([1.5] * 10_000 + [1.4999])
+    assert (np.diff(np.array(found, dtype=np.float32)) < 0).all()
+    assert min(found) > 1.49
+
+
+def test_runs_keep_the_order_of_the_hits_under_trec_eval() -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
+    differed = 0
+    for seed in range(5):
+        hits, grades = random_case(seed)
+        ours = our_metrics(hits, grades, "ndcg@10", "recall@5", "map", "mrr")
+        names = {"ndcg@10": "ndcg_cut_10", "recall@5": "recall_5", "map": "map", "mrr": "recip_rank"}
+        evaluator = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10", "recall.5", "map", "recip_rank"})
+        kept = evaluator.evaluate(hits.to_run(keep_order=True))
+        by_id = evaluator.evaluate(hits.to_run())
+        for metric, name in names.items():
+            assert [kept[query][name] for query in grades] == ours[metric].tolist()
+            differed += [by_id[query][name] for query in grades] != ours[metric].tolist()
+    assert differed  # or else the runs have no equal scores, and this test tests nothing
+
+
+def test_trec_lines_carry_the_scores_of_runs() -> None:
+    hits, _ = random_case(0)
+    run = hits.to_run(keep_order=True)
+    lines = [line.split() for line in hits.to_trec(keep_order=True)]
+    assert [(line[0], line[2], float(line[4])) for line in lines] == [
+        (query, name, score) for query, row in run.items() for name, score in row.items()
+    ]
+
+
+def test_ir_measures_agrees() -> None:
+    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    hits, grades = random_case(7)
+    measures = {
+        "ndcg@10": ir_measures.nDCG @ 10,
+        "recall@5": ir_measures.R @ 5,
+        "map": ir_measures.AP,
+        "mrr": ir_measures.RR,
+        "hit@1": ir_measures.Success @ 1,
+    }
+    ours = our_metrics(hits, grades, *measures)
+    found: dict[Any, dict[str, float]] = {}
+    for value in ir_measures.iter_calc(list(measures.values()), grades, hits.to_ir_measures()):
+        found.setdefault(value.measure, {})[value.query_id] = value.value
+    for name, measure in measures.items():
+        # A query without hits is left out by some measures.
+        assert [found[measure].get(query, 0.0) for query in grades] == ours[name].tolist(), name
+    assert [(doc.query_id, doc.doc_id) for doc in hits.to_ir_measures()] == [
+        (query, hit.id) for query, row in zip(hits.query_ids(), hits, strict=True) for hit in row
+    ]
+    exact = [doc.score for doc in hits.to_ir_measures(keep_order=False)]
+    assert exact == [hit.score for row in hits for hit in row]
+
+
+def test_ranx_agrees() -> None:
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    hits, grades = random_case(11)
+    run = hits.to_ranx("fanrank")
+    assert run.name == "fanrank"
+    # Before ranx adds what is missing: the queries with hits, in the order of the hits.
+    assert {query: list(row) for query, row in run.to_dict().items()} == {
+        query: [hit.id for hit in row] for query, row in zip(hits.query_ids(), hits, strict=True) if row
+    }
+    names = ["ndcg@10", "recall@5", "mrr"]
+    ranx.evaluate(ranx.Qrels(grades), run, names, make_comparable=True)
+    ours = our_metrics(hits, grades, *names)
+    for name in names:
+        assert [run.scores[name][query] for query in grades] == pytest.approx(ours[name].tolist(), abs=1e-12), name
+
+
+def test_ranx_takes_an_answer_without_hits() -> None:
+    pytest.importorskip("ranx", reason="ranx is not installed")
+    hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search(["nothing"])
+    assert dict(hits.to_ranx().to_dict()) == {}
+    assert hits.to_ir_measures() == []
+
+
+def test_reciprocal_ranks_fuse_as_in_ranx() -> None:
+    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
+    rng = np.random.default_rng(3)
+    rows, asked = rng.normal(size=(40, 8)), rng.normal(size=(4, 8))
+    words = random.Random(3)
+    engine = fr.Engine(encoder=fr.OwnVectors(8))
+    engine.add([fr.Record(f"d{number:02}", words.choice(TEXTS)) for number in range(40)], vectors=rows)
+    queries = [
+        fr.Query(text, id=text, vector=row) for text, row in zip(["tea", "jam", "milk", "zzz"], asked, strict=True)
+    ]
+    channels = (fr.strategies.Lexical(), fr.strategies.Dense())
+    ours = engine.search(
+        queries, k=40, strategy=fr.Strategy("r", channels, fusion=fr.strategies.RRF(k=60.0), depth=None)
+    )
+    alone = [
+        engine.search(queries[:3], k=40, strategy=strategy).to_ranx()
+        for strategy in ("bm25", fr.Strategy("dense", channels[1:], depth=None))
+    ]
+    fused = ranx.fuse(runs=alone, method="rrf", params={"k": 60}).to_dict()
+    # ranx ranks from 1, as `RRF(base=1)` does, and adds in the order of the runs.
+    assert {query: dict(fused[query]) for query in fused} == {
+        query: dict(row) for query, row in list(ours.to_run().items())[:3]
+    }
+
+
+@pytest.mark.parametrize(
+    ("package", "method", "extra"), [("ranx", "to_ranx", "ranx"), ("ir_measures", "to_ir_measures", "ir-measures")]
+)
+def test_a_missing_package_is_named(package: str, method: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, package, None)
+    hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search(["tea"])
+    with pytest.raises(fr.errors.MissingExtraError, match=rf"fanrank\[{extra}\]"):
+        getattr(hits, method)()
