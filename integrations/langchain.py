@@ -494,7 +494,7 @@ def _check_model(engine: Engine | Namespace, encoder: LangChainEncoder) -> None:
     if isinstance(engine.encoder, OwnVectors):
         if engine.encoder.dimension != encoder.dimension:
             raise ParameterError(
-                f"the engine takes vectors of {engine.encoder.dimension} dimensions, and {encoder.name!r} makes some of "
+                f"the engine's vectors have {engine.encoder.dimension} dimensions, and those of {encoder.name!r} have "
                 f"{encoder.dimension}"
             )
         return

@@ -188,21 +188,19 @@ def rows_of(hits: Hits) -> Iterator[list[tuple[Record, float]]]:
         yield list(zip(records[:count], scores[:count], strict=True))
 
 
-_FIELDS_SET = frozenset({"id", "metadata", "page_content"})
-
-
 def make_document(record: Record, score: float | None = None, score_key: str | None = None) -> Document:
-    metadata = dict(record.payload or {})
+    """The document of a record that an answer brought. It takes over the payload, which is the answer's own copy."""
+    payload = record.payload
+    metadata = payload if payload and type(payload) is dict else dict(payload or {})
     if score_key is not None:
         metadata[score_key] = score
-    # What a pickle of a document holds: it takes half of the time of the constructor, which checks fields that are of
+    # What a pickle of a document holds. It takes half of the time of the constructor, which checks fields that are of
     # the right types here. A batch of 20 questions makes 200 documents.
     document = Document.__new__(Document)
-    values = {"id": record.id, "metadata": metadata, "page_content": record.text, "type": "Document"}
     document.__setstate__(
         {
-            "__dict__": values,
-            "__pydantic_fields_set__": {*_FIELDS_SET},
+            "__dict__": {"id": record.id, "metadata": metadata, "page_content": record.text, "type": "Document"},
+            "__pydantic_fields_set__": {"id", "metadata", "page_content"},
             "__pydantic_extra__": None,
             "__pydantic_private__": None,
         }
