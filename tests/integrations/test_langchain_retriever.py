@@ -230,7 +230,9 @@ def test_two_of_them_are_an_ensemble(retriever: FanrankRetriever, hybrid: Fanran
     ensembles = pytest.importorskip("langchain_classic.retrievers")
     ensemble = ensembles.EnsembleRetriever(retrievers=[retriever, hybrid], weights=[0.5, 0.5])
     found = ensemble.invoke("late invoice fee")
-    assert {one.id for one in found} <= {one.id for two in (retriever, hybrid) for one in two.invoke("late invoice fee")}
+    assert {one.id for one in found} <= {
+        one.id for two in (retriever, hybrid) for one in two.invoke("late invoice fee")
+    }
     assert asyncio.run(ensemble.ainvoke("late invoice fee")) == found
     assert found
 
