@@ -413,7 +413,7 @@ class FanrankVectorStore(VectorStore):
     def _relevance_of(self, options: Mapping[str, Any]) -> Callable[[float], float]:
         if self._relevance is not None:
             return self._relevance
-        answerer = self._request(options).keywords["strategy"]
+        answerer = answerer_of(options.get("strategy", self._defaults["strategy"]))
         if not (isinstance(answerer, Strategy) and _gives_cosines(answerer)):
             raise QueryError(
                 "only the cosines of 'dense' are relevances in [0, 1]: search with strategy='dense', or give the store "

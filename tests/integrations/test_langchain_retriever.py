@@ -319,19 +319,16 @@ def test_errors_are_named(what: Any, error: type[Exception], message: str) -> No
 def test_threads_search_while_documents_arrive() -> None:
     """Each answer holds whole batches alone."""
     one, chance = make(k=1000), random.Random(1)
-    done: list[set[str]] = []
 
-    async def ask() -> None:
+    async def ask() -> list[Any]:
         writes = [
             one.aadd_documents([Document(page_content="granite", id=f"{batch}-{n}") for n in range(5)])
             for batch in range(10)
         ]
         reads = [one.abatch(["granite", chance.choice(["tea", "job"])]) for _ in range(20)]
-        for answer in await asyncio.gather(*writes, *reads):
-            if isinstance(answer[0], list):
-                done.append({document.id or "" for document in answer[0]})
+        return (await asyncio.gather(*writes, *reads))[10:]
 
-    asyncio.run(ask())
+    done = [{document.id or "" for document in granite} for granite, _ in asyncio.run(ask())]
     assert len(done) == 20
     for ids in done:
         assert all(len([name for name in ids if name.startswith(f"{batch}-")]) in (0, 5) for batch in range(10))

@@ -147,7 +147,7 @@ class Together(Letters):
         if self.asked == self.parties:
             self.all_asked.set()
         await asyncio.wait_for(self.all_asked.wait(), 30)
-        return super(Together, self).count(text)
+        return self.count(text)
 
 
 def test_queries_of_a_batch_are_embedded_at_the_same_time() -> None:
@@ -166,7 +166,7 @@ class Several(Letters):
 
     def embed_queries(self, texts: list[str]) -> list[list[float]]:
         self.batches.append(texts)
-        return [super(Several, self).embed_query(text) for text in texts]
+        return [self.embed_query(text) for text in texts]
 
 
 def test_a_method_for_several_queries_is_used() -> None:
@@ -207,7 +207,7 @@ def test_a_directory_is_opened_again(tmp_path: Path, embedding: Letters | None) 
     assert second.similarity_search_with_score_batch(ASKED) == found
     assert any(found)
     second.engine.close()
-    with pytest.raises(fr.errors.ParameterError, match="encoded by|without such an encoder"):
+    with pytest.raises(fr.errors.ParameterError, match=r"encoded by|without such an encoder"):
         FanrankVectorStore(Letters("letters-2"), engine=path)
 
 

@@ -11,7 +11,10 @@ from langchain_core.embeddings import Embeddings
 
 from fanrank.engine.searcher import Searcher
 
-WORDS = "tea coffee billing job error key login cache session token Ana Bo meeting invoice late fee".split()
+WORDS = (
+    *("tea", "coffee", "billing", "job", "error", "key", "login", "cache", "session"),
+    *("token", "Ana", "Bo", "meeting", "invoice", "late", "fee"),
+)
 
 
 def texts(count: int, seed: int = 7) -> list[str]:
