@@ -25,7 +25,6 @@ from ..engine.errors import MissingExtraError, ParameterError, QueryError
 from ..engine.hybrid.strategy import Strategy
 from ..engine.moments import Span
 from ..engine.namespace import Namespace
-from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import answerer_of
@@ -36,6 +35,7 @@ from .langchain_documents import (
     check_texts,
     make_document,
     make_records,
+    metadata_filter,
     rows_of,
 )
 from .langchain_retriever import BatchRetriever, FanrankRetriever
@@ -200,7 +200,7 @@ class FanrankVectorStore(VectorStore):
         """
         if ids is not None and filter is not None:
             raise ParameterError("delete takes ids or a filter, not both")
-        passing = parse_filter(filter, kwargs.pop("dialect", self._defaults["dialect"]), payload=True)
+        passing = metadata_filter(filter, kwargs.pop("dialect", self._defaults["dialect"]))
         if kwargs:
             raise ParameterError(f"delete takes ids, filter and dialect, not {', '.join(kwargs)}")
         if ids is not None:

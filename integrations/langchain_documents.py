@@ -12,6 +12,7 @@ from ..engine.encoders.encoder import Rows, check_rows
 from ..engine.errors import MissingExtraError, ParameterError, QueryError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.records.dialects.parse import parse_filter
+from ..engine.records.filters import CONNECTIVES, MAX_DEPTH, Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from ..engine.records.record import Record
@@ -107,6 +108,37 @@ def _model_of(embeddings: Embeddings) -> str:
     return kind if model is None else f"{kind} {model}"
 
 
+def metadata_filter(spec: Any, dialect: str | None) -> Filter | None:
+    """The filter that `spec` says of documents' metadata: an expression, our JSON form, or that of `dialect`.
+
+    Keys are those of the metadata, also where a column of fanrank has that name (``type``, ``role``, ``time``); an
+    expression names columns itself. Raises `QueryError` and `ParameterError`.
+    """
+    if callable(spec):
+        raise QueryError(
+            "filter must be data, such as {'topic': 'billing'} or col('topic') == 'billing', not a function: it is "
+            "applied inside the search"
+        )
+    if dialect is None:
+        return parse_filter(_in_payload(spec, 0))
+    return parse_filter(spec, dialect, payload=True)
+
+
+def _in_payload(spec: Any, depth: int) -> Any:
+    """Our JSON form with columns of the payload. What is nested too deeply is left for `parse_filter` to refuse."""
+    if not isinstance(spec, Mapping) or depth > MAX_DEPTH:
+        return spec
+    named: dict[Any, Any] = {}
+    for name, value in spec.items():
+        if name not in CONNECTIVES:
+            named[f"payload.{name}" if isinstance(name, str) and name else name] = value
+        elif isinstance(value, list | tuple):
+            named[name] = [_in_payload(inner, depth + 1) for inner in value]
+        else:
+            named[name] = _in_payload(value, depth + 1)
+    return named
+
+
 @dataclass(frozen=True)
 class Request:
     """What a search asks for, beside its texts."""
@@ -134,16 +166,11 @@ class Request:
         if unknown:
             known = ", ".join(("k", "filter", "dialect", "strategy", "score_key", *QUERY_OPTIONS, *SEARCH_OPTIONS))
             raise ParameterError(f"unknown search option {unknown[0]!r}; there are: {known}")
-        if callable(filter):
-            raise QueryError(
-                "filter must be data, such as {'topic': 'billing'} or col('topic') == 'billing', not a function: it is "
-                "applied inside the search"
-            )
         if score_key is not None and not isinstance(score_key, str):
             raise ParameterError(f"score_key must be the metadata key for scores, or None, not {score_key!r}")
         answerer = answerer_of(strategy)
         fields = {name: value for name, value in options.items() if name in QUERY_OPTIONS}
-        passing = parse_filter(filter, dialect, payload=True)
+        passing = metadata_filter(filter, dialect)
         if passing is not None:
             fields["filter"] = passing
         keywords = {name: value for name, value in options.items() if name in SEARCH_OPTIONS}
