@@ -294,7 +294,26 @@ def test_relevance_is_the_cosine(store: FanrankVectorStore) -> None:
         )
 
 
-def test_opposite_vectors_have_no_relevance() -> None:
+class Signed(Letters):
+    """The vectors of texts after a minus are opposite."""
+
+    def embed_query(self, text: str) -> list[float]:
+        return [(-1 if text.startswith("-") else 1) * (number + 0.09) for number in self.count(text)]
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        return [*map(self.embed_query, texts)]
+
+
+def test_relevance_lies_between_0_and_1() -> None:
+    store = FanrankVectorStore.from_texts(["-tea", "tea"], Signed())
+    scores = [score for _, score in store.similarity_search_with_score("tea")]
+    assert scores[0] > 1.0, "vectors of half precision"
+    assert scores[1] < 0.0
+    found = store.similarity_search_with_relevance_scores("tea")
+    assert [(one.page_content, relevance) for one, relevance in found] == [("tea", 1.0), ("-tea", 0.0)]
+
+
+def test_vectors_need_no_embeddings() -> None:
     store = FanrankVectorStore(None, engine=fr.Engine(encoder=fr.OwnVectors(2)))
     store.engine.add([fr.Record("1", "tea", embedding=[1, 0]), fr.Record("2", "job", embedding=[-1, 0])])
     assert [one.id for one in store.similarity_search_by_vector([1.0, 0.0])] == ["1", "2"]
