@@ -155,14 +155,19 @@ def copy_command(
 @click.command("columns")
 @click.argument("path", type=click.Path())
 @click.option(
-    "--add", "added", multiple=True, metavar="NAME:KIND", help="Declare this column: category or number; repeatable."
+    "--add",
+    "added",
+    multiple=True,
+    metavar="NAME:KIND",
+    help="Declare this column: category, number or json; repeatable.",
 )
 @click.option("--drop", "dropped", multiple=True, metavar="NAME", help="Declare this column no longer; repeatable.")
 @json_option
 def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> None:
     """Show the declared columns of the engine's directory PATH, or change them in place.
 
-    The values of a column are those that records hold in "extra". All changes are made, or none after an error.
+    The values of a column are those that records hold in "extra", or else in "payload". All changes are made, or none
+    after an error. With *:json, each filter declares the columns that it is the first to name.
     """
     fresh = parse_columns(added, "--add")
     with _open(path, read_only=not (added or dropped)) as engine:

@@ -236,7 +236,7 @@ engine_options = bundle(
         "columns",
         multiple=True,
         metavar="NAME:KIND",
-        help="Filter by this value of the records too, a category or a number; repeatable.",
+        help="Filter by this value of the records too: a category, a number or json; repeatable.",
     ),
 )
 

@@ -73,9 +73,10 @@ def parse_columns(options: tuple[str, ...], name: str) -> dict[str, str]:
     """Columns and their kinds from NAME:KIND. Raises `ParameterError`; `name` is that of the option."""
     columns: dict[str, str] = {}
     for option in options:
-        column, separator, kind = option.partition(":")
+        column, separator, kind = option.rpartition(":")
         if not separator or kind not in KINDS or column in columns:
-            raise ParameterError(f"{name} takes NAME:KIND, each name once and as {' or '.join(KINDS)}, not {option!r}")
+            kinds = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+            raise ParameterError(f"{name} takes NAME:KIND, each name once and as {kinds}, not {option!r}")
         columns[column] = kind
     return columns
 

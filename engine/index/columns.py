@@ -274,12 +274,8 @@ class Schema:
         return self.declaring(missing) if missing else self
 
     def keeps(self, columns: Schema) -> bool:
-        """Whether these are the columns that were declared at first, and filters declared the others since."""
-        mine, first = self.declared(), columns.declared()
-        later = mine.keys() - first.keys()
-        return (
-            self.auto and columns.auto and first.items() <= mine.items() and all(mine[name] == "json" for name in later)
-        )
+        """Whether this can be what became of these columns since, as filters and `add_column` declared others."""
+        return self.auto and columns.auto and columns.declared().items() <= self.declared().items()
 
 
 def _check_column(name: object, kind: object) -> None:

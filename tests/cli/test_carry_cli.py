@@ -85,7 +85,7 @@ def test_columns(tmp_path: Path, memory: Path) -> None:
     with fr.Engine.open(memory) as engine:
         assert engine.columns == COLUMNS
     assert run("columns", memory, "--drop", "project", "--drop", "priority").stdout == "no declared columns\n"
-    assert "--add takes NAME:KIND, each name once and as category or number, not 'x'" in fails(
+    assert "--add takes NAME:KIND, each name once and as category, number or json, not 'x'" in fails(
         "columns", memory, "--add", "x"
     )
     assert "no declared column 'x'" in fails("columns", memory, "--drop", "x")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...errors import QueryError
-from ..filters import MAX_DEPTH, PAYLOAD, And, ColumnComparison, Filter, Or
+from ..filters import MAX_DEPTH, PAYLOAD, And, ColumnComparison, Filter, Junction, Or
 
 NEVER: Filter = Or(())
 ALWAYS: Filter = And(())
@@ -56,22 +56,21 @@ class Place:
 
     def both(self, filters: Iterable[Filter]) -> Filter:
         """The conjunction. Raises `QueryError` where the filter is nested too deeply, as `either` and `negate` do."""
-        parts = tuple(filters)
+        parts = _flat(And, filters)
         return parts[0] if len(parts) == 1 else self._made(lambda: And(parts))
 
     def either(self, filters: Iterable[Filter]) -> Filter:
-        parts = tuple(filters)
+        parts = _flat(Or, filters)
         return parts[0] if len(parts) == 1 else self._made(lambda: Or(parts))
 
     def negate(self, filter: Filter) -> Filter:
         return self._made(lambda: ~filter)
 
-    def _made(self, make: Any) -> Filter:
+    def _made(self, make: Callable[[], Filter]) -> Filter:
         try:
-            made: Filter = make()
+            return make()
         except QueryError as error:
             raise self.error(str(error)) from None
-        return made
 
     def a_list(self, value: object) -> Sequence[Any]:
         """The value, if it is a list. Raises `QueryError`."""
@@ -84,6 +83,11 @@ class Place:
         if not isinstance(value, Mapping):
             raise self.error(f"must be a mapping, not {type(value).__name__}")
         return value
+
+
+def _flat(kind: type[Junction], filters: Iterable[Filter]) -> tuple[Filter, ...]:
+    """The filters, with the parts of those of this kind in their place: long chains stay shallow."""
+    return tuple(part for one in filters for part in (one.filters if type(one) is kind else (one,)))
 
 
 def part_of(spec: object, name: str, default: object = None) -> Any:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import cpu, drivers, kernels, native, triton
+from . import cpu, drivers, filters, kernels, native, triton
 from .fault import Fault
 
-FAULTS: tuple[Fault, ...] = (*native.FAULTS, *cpu.FAULTS, *kernels.FAULTS, *triton.FAULTS, *drivers.FAULTS)
+FAULTS: tuple[Fault, ...] = (
+    *native.FAULTS,
+    *cpu.FAULTS,
+    *filters.FAULTS,
+    *kernels.FAULTS,
+    *triton.FAULTS,
+    *drivers.FAULTS,
+)

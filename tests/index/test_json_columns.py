@@ -1,0 +1,356 @@
+"""Columns of any JSON value: every operator against plain Python, however the values came and went."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import borders
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.index.columns import Columns, Schema, value_in
+from fanrank.engine.index.masks import compile_filter
+from fanrank.engine.records.filters import OPERATORS, ColumnComparison, Filter, parse_filter
+from fanrank.engine.text.vocabulary import Vocabulary
+
+VALUES: list[Any] = [
+    *(
+        "",
+        "a",
+        "A",
+        "ab",
+        "5",
+        "1",
+        "true",
+        "null",
+        '"a"',
+        "[1]",
+        "\ud800",
+        "ü",
+        "2024-01-01",
+        "2024-01-01T02:00+02:00",
+    ),
+    *(0, -0.0, 1, 1.0, True, False, 5, 2.5, 1e22, 10**22, 2**53, 2**53 + 1, 0.1, -7),
+    *([], ["a"], ["A", 1], [True], [[1]], {}, {"a": 1}, {"a": {"b": [1, 2]}}, {"a": 1.0, "z": None}, None),
+]
+STRINGS = ["", "a", "A", "ab", "5", "ü", "nobody"]
+NUMBERS = [0, 1, 2.5, 5, 2**53 + 1, 1e22, True, -7]
+
+
+def contains(own: Any, wanted: Any) -> bool:
+    if isinstance(own, list):
+        return wanted in own
+    return isinstance(own, (str, dict)) and isinstance(wanted, str) and wanted in own
+
+
+def like(own: Any, pattern: str) -> bool:
+    """By trying every split: the definition."""
+    if not isinstance(own, str):
+        return False
+    if not pattern:
+        return not own
+    head, rest = pattern[0], pattern[1:]
+    if head == "%":
+        return any(like(own[n:], rest) for n in range(len(own) + 1))
+    if head == "\\" and rest:
+        head, rest = rest[0], rest[1:]
+        return own[:1] == head and like(own[1:], rest)
+    return bool(own) and (head == "_" or own[0] == head) and like(own[1:], rest)
+
+
+def ordered(own: Any, wanted: Any, compare: Callable[[Any, Any], bool]) -> bool:
+    kinds: Any = str if isinstance(wanted, str) else (int, float)
+    return isinstance(own, kinds) and compare(own, wanted)
+
+
+def subset(own: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        return isinstance(own, dict) and all(subset(own.get(key), inner) for key, inner in wanted.items())
+    if isinstance(wanted, list):
+        same = isinstance(own, list) and len(own) == len(wanted)
+        return same and all(map(subset, own, wanted))
+    return bool(own == wanted)
+
+
+PLAIN: dict[str, Callable[[Any, Any], bool]] = {
+    "==": lambda own, wanted: own == wanted,
+    "!=": lambda own, wanted: own != wanted,
+    "in": lambda own, wanted: own in wanted,
+    "not in": lambda own, wanted: own not in wanted,
+    "<": lambda own, wanted: ordered(own, wanted, lambda a, b: a < b),
+    "<=": lambda own, wanted: ordered(own, wanted, lambda a, b: a <= b),
+    ">": lambda own, wanted: ordered(own, wanted, lambda a, b: a > b),
+    ">=": lambda own, wanted: ordered(own, wanted, lambda a, b: a >= b),
+    "contains": contains,
+    "icontains": lambda own, wanted: contains(lowered(own), wanted.lower() if isinstance(wanted, str) else wanted),
+    "any": lambda own, wanted: any(contains(own, one) for one in wanted),
+    "all": lambda own, wanted: own is not None and all(contains(own, one) for one in wanted),
+    "like": like,
+    "ilike": lambda own, wanted: like(lowered(own), wanted.lower()),
+    "equals": lambda own, wanted: own == wanted,
+    "matches": lambda own, wanted: subset(own, wanted),
+}
+
+
+def lowered(own: Any) -> Any:
+    if isinstance(own, str):
+        return own.lower()
+    if isinstance(own, list):
+        return [one.lower() if isinstance(one, str) else one for one in own]
+    return {key.lower(): inner for key, inner in own.items()} if isinstance(own, dict) else own
+
+
+def some(draw: random.Random) -> tuple[str, Any]:
+    operator = draw.choice([*PLAIN])
+    if operator in ("like", "ilike"):
+        return operator, "".join(draw.choices(["%", "_", "a", "A", "b", "\\", "ü"], k=draw.randint(0, 4)))
+    if operator in ("equals", "matches"):
+        return operator, draw.choice([value for value in VALUES if value is not None])
+    if operator in ("in", "not in"):
+        return operator, draw.sample([*STRINGS, *NUMBERS, None], draw.randint(0, 3))
+    if operator in ("any", "all"):
+        return operator, draw.sample([*STRINGS, *NUMBERS], draw.randint(0, 3))
+    if operator in ("==", "!="):
+        return operator, draw.choice([*STRINGS, *NUMBERS, None])
+    return operator, draw.choice([*STRINGS, *NUMBERS])
+
+
+def test_every_operator_is_plain_python() -> None:
+    assert set(PLAIN) == {name for name in OPERATORS if " " not in name or name == "not in"}
+    schema, draw = Schema.of({"v": "json"}), random.Random(1)
+    values = {name: Vocabulary() for name in schema.categories}
+    records = [fr.Record(f"r{n}", "", payload={"v": value}) for n, value in enumerate(VALUES)]
+    columns = Columns.of(records, schema, values)
+    for _ in range(1_500):
+        operator, wanted = some(draw)
+        found = ColumnComparison("v", operator, wanted)
+        expected = [bool(PLAIN[operator](value, wanted)) for value in VALUES]
+        assert compile_filter(found, schema, values).mask(columns).tolist() == expected, found
+        assert compile_filter(~found, schema, values).mask(columns).tolist() == [not one for one in expected], found
+        again = parse_filter(found.to_dict())
+        assert again is not None
+        assert compile_filter(again, schema, values) == compile_filter(found, schema, values)
+        if "ColumnComparison" not in repr(found):
+            assert eval(repr(found), {"col": fr.col}) == found
+
+
+def test_category_columns_take_the_operators_of_strings() -> None:
+    schema = Schema.of({"v": "category"})
+    values = {name: Vocabulary() for name in schema.categories}
+    strings = [value for value in VALUES if isinstance(value, str) and value != "\ud800"]
+    records = [fr.Record(f"r{n}", "", extra={"v": value}) for n, value in enumerate([*strings, None])]
+    columns = Columns.of(records, schema, values)
+    draw = random.Random(2)
+    for _ in range(400):
+        operator, wanted = some(draw)
+        if not all(one is None or isinstance(one, str) for one in (wanted if isinstance(wanted, list) else [wanted])):
+            continue
+        if operator in ("equals", "matches") and not isinstance(wanted, str):
+            continue
+        found = ColumnComparison("v", operator, wanted)
+        expected = [bool(PLAIN[operator](value, wanted)) for value in [*strings, None]]
+        assert compile_filter(found, schema, values).mask(columns).tolist() == expected, found
+
+
+@pytest.mark.parametrize(
+    ("column", "found", "message"),
+    [
+        ("category", fr.col("v") < 5, "'<' 5 compares no strings, and 'v' holds strings"),
+        ("category", fr.col("v").contains(5), "'contains' 5 compares no strings"),
+        ("category", fr.col("v").contains_any(["a", 5]), "'any' ['a', 5] compares no strings"),
+        ("category", fr.col("v").equals(["a"]), "'equals' ['a'] compares no strings"),
+        ("category", fr.col("v") == True, "must be a string or None, not True"),  # noqa: E712
+        ("number", fr.col("v") < "5", "'<' '5' compares no numbers, and 'v' holds numbers"),
+        ("number", fr.col("v").contains("5"), "'contains' '5' compares no numbers"),
+        ("number", fr.col("v").like("5%"), "'like' '5%' compares no numbers"),
+        ("number", fr.col("v") == True, "must be a number or None, not True"),  # noqa: E712
+        ("number", fr.col("v") > True, "'>' True compares no numbers"),
+    ],
+)
+def test_what_does_not_suit_a_column(column: str, found: Filter, message: str) -> None:
+    with pytest.raises(fr.errors.QueryError) as caught:
+        fr.Engine(columns={"v": column}).count(found)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ({"v": {"like": 5}}, "'like' takes a string, not 5"),
+        ({"v": {"contains": ["a"]}}, "'contains' takes one value, not list"),
+        ({"v": {"contains": None}}, "'contains' compares numbers or strings, not None"),
+        ({"v": {"any": "abc"}}, "'any' takes a list of values"),
+        ({"v": {"all": [None]}}, "'all' compares values, and None is none"),
+        ({"v": {"equals": float("nan")}}, "'equals' takes a JSON value"),
+        ({"v": {"equals": {1, 2}}}, "'equals' takes a JSON value"),
+        ({"v": {"exists": 1}}, "'exists' takes true or false, not 1"),
+        ({"v": {"float <": "5"}}, "'float <' takes a number"),
+        ({"v": {"date <": "soon"}}, "'date <' takes an ISO 8601 date"),
+        ({"v": {"~": 1}}, "unknown operator '~'; there are: ==, !=, in, not in, <"),
+    ],
+)
+def test_malformed(form: Any, message: str) -> None:
+    with pytest.raises(fr.errors.QueryError) as caught:
+        parse_filter(form)
+    assert message in str(caught.value)
+
+
+def test_exists_is_short_for_a_comparison_with_none() -> None:
+    assert parse_filter({"v": {"exists": True}}) == (fr.col("v") != None) == fr.col("v").exists()  # noqa: E711
+    assert parse_filter({"v": {"exists": False}}) == (fr.col("v") == None)  # noqa: E711
+
+
+def test_where_a_value_is_read_from() -> None:
+    record = fr.Record(
+        "r",
+        "",
+        extra={"a": 1, "none": None, "deep": {"x": 2}},
+        payload={"a": 9, "none": 9, "b": 3, "type": "note", "deep": {"x": 8, "y": 4}, "dot.ted": 5, "m": {"k.l": 6}},
+    )
+    expected = {
+        **{"a": 1, "payload.a": 9, "b": 3, "payload.b": 3, "payload.type": "note"},
+        **{"deep.x": 2, "deep.y": 4, "payload.deep.x": 8, "dot.ted": 5, "m.k.l": 6},
+        **{"none": None, "payload.none": 9, "m.k": None, "b.c": None, "gone": None, "payload.gone": None},
+    }
+    assert {name: value_in(record, name) for name in expected} == expected
+    assert value_in(fr.Record("r", ""), "payload.a") is None
+
+
+def test_declared_columns_of_every_kind_read_the_payload() -> None:
+    columns = {"project": "category", "payload.price": "number", "n": "number"}
+    engine = fr.Engine(columns=columns)
+    engine.add([fr.Record("a", "tea", payload={"project": "x", "price": 5, "n": 2}), fr.Record("b", "tea")])
+    assert list(engine.ids({"project": "x", "payload.price": {">": 4}, "n": 2})) == ["a"]
+    with pytest.raises(fr.errors.RecordError, match=r"id 'c': column 'payload.price' must be a number"):
+        engine.add([fr.Record("c", "tea", payload={"price": "5"})])
+    engine.patch("a", {"project": None})
+    assert engine.count({"project": "x"}) == 0  # the payload keeps its own
+    record = engine.get("a")
+    assert record is not None
+    assert record.payload is not None
+    assert record.payload["project"] == "x"
+    engine.patch("a", {"project": "y"})
+    assert engine.distinct("project") == {"y": 1, None: 1}
+    with pytest.raises(fr.errors.ParameterError, match=r"no field 'payload\.price' to change"):
+        engine.patch("a", {"payload.price": 3})
+
+
+class Odd:
+    pass
+
+
+@pytest.mark.parametrize("value", [Odd(), float("nan"), {1: Odd()}, {"a": {1, 2}}])
+def test_what_is_no_json(value: Any) -> None:
+    engine = fr.Engine(columns={"v": "json"})
+    with pytest.raises(fr.errors.RecordError, match="id 'a': column 'v' must be a JSON value"):
+        engine.add([fr.Record("a", "tea", payload={"v": value})])
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(fr.errors.RecordError, match="must be a JSON value"):
+        engine.add([fr.Record("a", "tea", payload={"v": deep})])
+    assert len(engine) == 0
+
+
+def check(engine: fr.Engine, live: dict[str, Any], draw: random.Random) -> None:
+    """Searches, lists and counts against the live records' values."""
+    for _ in range(6):
+        operator, wanted = some(draw)
+        found = ColumnComparison("v", operator, wanted)
+        expected = sorted(name for name, value in live.items() if PLAIN[operator](value, wanted))
+        assert sorted(name for name, _ in engine.search([fr.Query("tea", filter=found, k=1_000)])[0]) == expected
+        assert sorted(engine.ids(found)) == sorted(record.id for record in engine.records(filter=found)) == expected
+        assert engine.count(found) == len(expected)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_any_history_of_values(stored: bool, seed: int, tmp_path: Path) -> None:
+    """Vocabularies grow, are cut back by writes that fail, and are numbered anew; directories are opened again."""
+    draw = random.Random(seed)
+    make: Callable[[], fr.Engine] = (
+        (lambda: fr.Engine.open(tmp_path / "m", columns={"v": "json"}))
+        if stored
+        else (lambda: fr.Engine(columns={"v": "json"}))
+    )
+    values = [value for value in VALUES if value != "\ud800"]
+    live: dict[str, Any] = {}
+    with borders.shrunken({"INLINE_DOCUMENTS": 4, "LEAST_UNUSED": 1}):
+        engine = make()
+        for step in range(25):
+            value: Any = draw.choice([*values, f"new {step}", step + 100, [step]])
+            kind = draw.random()
+            if kind < 0.6 or not live:
+                live[f"r{step}"] = value
+                engine.add([fr.Record(f"r{step}", "tea", payload={"v": value})])
+            elif kind < 0.8:
+                name = draw.choice([*live])
+                del live[name]
+                engine.delete([name])
+            elif kind < 0.9:
+                # The first record's value is numbered before the second record fails.
+                bad = [
+                    fr.Record("x", "tea", payload={"v": f"gone {step}"}),
+                    fr.Record("y", "tea", payload={"v": Odd()}),
+                ]
+                with pytest.raises(fr.errors.RecordError):
+                    engine.add(bad)
+            elif stored:
+                engine.close()
+                engine = make()
+                assert engine.opened == "loaded"
+            else:
+                engine.flush()
+            check(engine, live, draw)
+        engine.close()
+
+
+def test_a_failed_write_leaves_no_decoded_value() -> None:
+    """Its texts get their numbers back, and other texts take them."""
+    engine = fr.Engine(columns={"v": "json"})
+    engine.add([fr.Record("a", "tea", payload={"v": "one"})])
+    memory = engine.index.memory
+    memory.values["v"].add('"taken back"')
+    assert engine.count(fr.col("v").like("%")) == 1  # decodes both
+    memory.values["v"].truncate(1)
+    engine.add([fr.Record("b", "tea", payload={"v": "two"})])
+    assert list(engine.ids(fr.col("v").like("t_o"))) == ["b"]
+    assert list(engine.ids(fr.col("v").contains("taken"))) == []
+
+
+def test_equal_values_are_one_in_distinct() -> None:
+    values: list[Any] = [1, 1.0, True, "1", [1], [1.0], {"a": [True]}, {"a": [1]}, None, None]
+    engine = fr.Engine(columns={"v": "json"})
+    engine.add([fr.Record(f"r{n}", "tea", payload={"v": value}) for n, value in enumerate(values)])
+    assert engine.distinct("v") == {1: 3, "[1.0]": 2, '{"a":[1]}': 2, None: 2, "1": 1}
+    hits = engine.search([fr.Query("tea", distinct="v", k=20)])[0]
+    assert [name for name, _ in hits] == ["r0", "r3", "r4", "r6", "r8", "r9"]
+    listed = [record.extra.get("v") for record in engine.records(texts=False)]
+    assert [(type(one), one) for one in listed] == [(type(one), one) for one in values]
+
+
+def test_the_bits_are_those_of_every_backend() -> None:
+    draw, values = random.Random(7), [value for value in VALUES if value != "\ud800"]
+    records = [
+        fr.Record(f"r{n}", "tea " + " ".join(draw.choices("abcdefgh", k=8)), payload={"v": draw.choice(values)})
+        for n in range(300)
+    ]
+    queries = [
+        fr.Query(" ".join(draw.choices("abcdefgh", k=3)), filter=ColumnComparison("v", *some(draw))) for _ in range(60)
+    ]
+    answers = {}
+    for name in ("numpy", "native", "cuda-host"):
+        try:
+            engine = fr.Engine.from_records(records, columns={"v": "json"}, backend=name)
+        except fr.errors.BackendUnavailableError:
+            continue
+        hits = engine.search(queries)
+        answers[name] = hits.ids.tolist(), hits.scores.tobytes()
+        alone = [engine.search([query]).scores.tobytes() for query in queries]
+        assert b"".join(alone) == hits.scores.tobytes()
+    assert len(answers) >= 1 + any(status.name == "native" and status.usable for status in backends.statuses())
+    assert len({repr(one) for one in answers.values()}) == 1
