@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import random
 import uuid
 from pathlib import Path
@@ -237,6 +239,14 @@ def test_two_of_them_are_an_ensemble(retriever: FanrankRetriever, hybrid: Fanran
     assert found
 
 
+def test_documents_are_copied_pickled_and_serialised(retriever: FanrankRetriever) -> None:
+    for document in retriever.invoke("tea"):
+        assert document == pickle.loads(pickle.dumps(document)) == copy.deepcopy(document)
+        assert dumpd(document) == dumpd(Document(**document.model_dump()))
+        assert Document.model_validate(document.model_dump()) == document
+        assert repr(document) == repr(Document(**document.model_dump()))
+
+
 def test_it_says_that_it_cannot_be_serialised(retriever: FanrankRetriever) -> None:
     assert dumpd(retriever)["type"] == "not_implemented"
     assert retriever.model_copy(update={"k": 1}).batch(["tea"]) == retriever.batch(["tea"], k=1)
@@ -248,6 +258,18 @@ OPERATORS: list[tuple[Any, str | None, Any]] = [
     ({"n": [1, 2, 3]}, None, lambda own: own.get("n") in (1, 2, 3)),
     ({"not": {"type": "a"}}, None, lambda own: own.get("type") != "a"),
     ({"or": [{"type": "b"}, {"n": {"<": 2}}]}, None, lambda own: own.get("type") == "b" or own.get("n", 9) < 2),
+    ({"n": {"!=": 5, "<=": 7}}, None, lambda own: own.get("n", 9) <= 7 and own.get("n") != 5),
+    ({"n": {"not in": [1, 2], ">": 0}}, None, lambda own: own.get("n", 0) > 0 and own["n"] not in (1, 2)),
+    ({"n": [None, 3]}, None, lambda own: own.get("n", 3) == 3),
+    ({"and": [{"type": None}, {"not": {"or": [{"n": 1}]}}]}, None, lambda own: "type" not in own and own.get("n") != 1),
+    (fr.col("n") >= 5, None, lambda own: own.get("n", -1) >= 5),
+    (fr.col("payload.type") == "a", "langgraph", lambda own: own.get("type") == "a"),
+    (
+        {"AND": [{"n": {"in": [1, 2, 3]}}, {"type": "a"}]},
+        "mem0",
+        lambda own: own.get("n") in (1, 2, 3) and own.get("type") == "a",
+    ),
+    ({"type": "eq", "key": "type", "value": "b"}, "openai", lambda own: own.get("type") == "b"),
     ({"n": {"$gte": 5}}, "langgraph", lambda own: own.get("n", -1) >= 5),
     ({"type": {"$eq": "b"}}, "langgraph", lambda own: own.get("type") == "b"),
     ("n > 3 AND n <= 7", "sql", lambda own: 3 < own.get("n", -1) <= 7),
