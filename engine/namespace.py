@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from .carry.files import AnyFile
 from .encoders.embed import Given
+from .encoders.encoder import Encoder
 from .encoders.patch import RecordFields
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
@@ -48,6 +49,12 @@ class Verbs(Protocol):
 
     @property
     def index(self) -> OpenIndex: ...
+
+    @property
+    def encoder(self) -> Encoder | None: ...
+
+    @property
+    def pin(self) -> dict[str, Any] | None: ...
 
     def add(
         self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None, ttl: Span | None
@@ -180,6 +187,14 @@ class Namespace:
     def __len__(self) -> int:
         """The number of live records."""
         return self._snapshot().size
+
+    @property
+    def encoder(self) -> Encoder | None:
+        return self._engine.encoder
+
+    @property
+    def pin(self) -> dict[str, Any] | None:
+        return self._engine.pin
 
     def _snapshot(self) -> Snapshot:
         return self._engine.index.ready().snapshot(self.name).at(time.time())

@@ -1,0 +1,75 @@
+"""LangChain's own tests of retrievers and vector stores, whole, sync and async, in memory and over a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+
+pytest.importorskip("langchain_core")
+suites = pytest.importorskip("langchain_tests.integration_tests")
+pytest.importorskip("pytest_asyncio")
+
+from langchain_core.vectorstores import VectorStore  # noqa: E402
+
+from fanrank.integrations.langchain import (  # noqa: E402
+    FanrankRetriever,
+    FanrankVectorStore,
+    LangChainEncoder,
+)
+
+TEXTS = ["Ana prefers tea", "tea at four", "the tea is cold", "Bo drinks coffee and tea", "the billing job failed"]
+
+
+class TestRetriever(suites.RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[FanrankRetriever]:
+        return FanrankRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"engine": fr.Engine.from_records([fr.Record(f"m{n}", text) for n, text in enumerate(TEXTS)]), "k": 2}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "who likes tea"
+
+
+class TestRetrieverOfVectors(TestRetriever):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        encoder = LangChainEncoder(suites.VectorStoreIntegrationTests.get_embeddings())
+        records = [fr.Record(f"m{n}", text) for n, text in enumerate(TEXTS)]
+        return {"engine": fr.Engine.from_records(records, encoder=encoder)}
+
+
+class TestVectorStore(suites.VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> VectorStore:
+        return FanrankVectorStore(self.get_embeddings())
+
+
+class TestHybridVectorStore(suites.VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> VectorStore:
+        return FanrankVectorStore(self.get_embeddings(), strategy="auto")
+
+
+class TestVectorStoreOfTenant(suites.VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self) -> VectorStore:
+        engine = fr.Engine(encoder=fr.OwnVectors(len(self.get_embeddings().embed_query(""))))
+        engine.add([fr.Record("1", "of another tenant", namespace="bo", embedding=[1.0] * 6)])
+        return FanrankVectorStore(self.get_embeddings(), engine=engine.namespace("ana"))
+
+
+class TestVectorStoreOfDirectory(suites.VectorStoreIntegrationTests):
+    @pytest.fixture
+    def vectorstore(self, tmp_path: Path) -> Iterator[VectorStore]:
+        store = FanrankVectorStore(self.get_embeddings(), engine=tmp_path / "memory")
+        yield store
+        store.engine.close()
