@@ -14,7 +14,7 @@ from .carry.files import AnyFile, path_of
 from .carry.importing import Import, Imported, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
-from .index.columns import KINDS, Schema
+from .index.columns import Schema
 from .monitor.monitor import checked_scope
 from .opening import OpenIndex, shows_progress
 from .records.filters import Filter
@@ -33,16 +33,20 @@ def change_columns(engine: Carrying, dropped: Sequence[str], added: Mapping[str,
 
     Raises as `Carrying.drop_column` and `Carrying.add_column`, and `ParameterError` for a column that is dropped twice.
     """
-    columns = engine.columns
-    for number, name in enumerate(dropped):
-        if name in dropped[:number]:
-            raise ParameterError(f"column {name!r} is to be dropped twice; name it once")
-        _check_declared(name, columns)
-    columns = {name: kind for name, kind in columns.items() if name not in dropped}
-    for name, kind in added.items():
-        _check_new(name, columns)
-        columns[name] = kind
-    engine._change_columns(columns)
+
+    def change(schema: Schema) -> Schema:
+        columns = schema.declared()
+        for number, name in enumerate(dropped):
+            if name in dropped[:number]:
+                raise ParameterError(f"column {name!r} is to be dropped twice; name it once")
+            _check_declared(name, columns)
+        columns = {name: kind for name, kind in columns.items() if name not in dropped}
+        for name, kind in added.items():
+            _check_new(name, kind, columns)
+            columns[name] = kind
+        return Schema.of(columns)
+
+    engine.index.ready().change_columns(change)
 
 
 def _check_declared(name: str, columns: Mapping[str, str]) -> None:
@@ -50,10 +54,10 @@ def _check_declared(name: str, columns: Mapping[str, str]) -> None:
         raise ParameterError(f"no declared column {name!r}; there are: {', '.join(columns) or 'none'}")
 
 
-def _check_new(name: str, columns: Mapping[str, str]) -> None:
+def _check_new(name: str, kind: str, columns: Mapping[str, str]) -> None:
     if name in columns:
         raise ParameterError(f"column {name!r} is there already, as a {columns[name]}")
-    Schema.of({name: KINDS[0]}).check_names()
+    Schema.of({name: kind}).check_names()
 
 
 class Carrying:
@@ -61,7 +65,6 @@ class Carrying:
 
     index: OpenIndex
     searcher: Searcher
-    schema: Schema
 
     def _config(self) -> dict[str, Any]:
         """The parameters that a directory keeps."""
@@ -157,35 +160,28 @@ class Carrying:
     @property
     def columns(self) -> dict[str, str]:
         """The metadata columns that were declared beside the built-in ones: names and kinds."""
-        return self.schema.declared()
+        return self.index.memory.schema.declared()
 
     def add_column(self, name: str, kind: str) -> None:
-        """Declare one more metadata column, ``category`` or ``number``, in place.
+        """Declare one more metadata column, ``category``, ``number`` or ``json``, in place.
 
-        Its values are those that the records hold in `Record.extra`, now and later. Answers do not change, and queries
-        can filter by the column. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
+        Its values are those that the records hold in `Record.extra`, or else under this key in `Record.payload`, now
+        and later. Answers do not change, and queries can filter by the column. The name ``*`` of kind ``json`` declares
+        nothing yet: it lets each filter declare the columns that it is the first to name, as ``Engine(columns="auto")``
+        does. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
         the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
 
         Raises `ParameterError` for a name that is taken or longer than 200 bytes, `RecordError` with the id of a record
         whose value is of the wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
-        _check_new(name, self.columns)
-        self._change_columns({**self.columns, name: kind})
+        change_columns(self, (), {name: kind})
 
     def drop_column(self, name: str) -> None:
         """Declare a metadata column no longer, in place. The records keep the values, and `add_column` brings it back.
 
         Raises `ParameterError` for a column that was not declared, and as `add_column`.
         """
-        _check_declared(name, self.columns)
-        self._change_columns({known: kind for known, kind in self.columns.items() if known != name})
-
-    def _change_columns(self, columns: Mapping[str, str]) -> None:
-        schema, memory = Schema.of(columns), self.index.ready()
-        try:
-            memory.change_columns(schema)
-        finally:
-            self.schema = memory.schema
+        change_columns(self, (name,), {})
 
     def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
         """Copy the memory, as of one moment, to the new directory `path`, which `Engine.open` opens.

@@ -30,7 +30,7 @@ from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
-from .index.columns import Schema
+from .index.columns import AUTO, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
 from .moments import Moment, Span
@@ -83,8 +83,9 @@ class Engine(Reading, Writing, Carrying):
     BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what the environment variable
     FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
     ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns
-    beside the built-in ones, as in ``{"project": "category", "priority": "number"}``; their values come from
-    `Record.extra`.
+    beside the built-in ones, as in ``{"project": "category", "priority": "number", "tags": "json"}``; their values come
+    from `Record.extra`, or else from `Record.payload`. ``"auto"``, or ``"*": "json"`` beside others, lets a filter that
+    names any other key declare it, with kind ``json``.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
@@ -116,7 +117,7 @@ class Engine(Reading, Writing, Carrying):
         delta: float | None = None,
         query_tf: str = "count",
         fields: Mapping[str, float] | None = None,
-        columns: Mapping[str, str] | None = None,
+        columns: Mapping[str, str] | str | None = None,
         window: Span = WEEK,
         epsilon: float = EPSILON,
         max_windows: int | None = MAX_WINDOWS,
@@ -130,13 +131,18 @@ class Engine(Reading, Writing, Carrying):
         self.profile = default_profile() if profile is None else profile
         self.bm25 = bm25_of(self.profile, method, k1, b, delta, query_tf, fields)
         self.analyzer = get_analyzer(analyzer)
-        self.schema = Schema.of(columns)
+        schema = Schema.of(columns)
         serving = backends.choose(backend)
         self.window = checked_span("window", window, 1e-3, 1e12)
         self.monitor = Monitor(epsilon=epsilon, max_windows=max_windows, rate=recency_rate, log_texts=log_texts)
         if not isinstance(keep_texts, bool):
             raise ParameterError(f"keep_texts must be true or false, not {keep_texts!r}")
-        own = self.bm25, self.analyzer, self.schema, self.window
+        own = self.bm25, self.analyzer, schema, self.window
+        if schema.auto and not keep_texts:
+            raise ParameterError(
+                f"columns={AUTO!r} reads the records' values when a filter first names a column, and keep_texts=False "
+                "keeps none; leave one of them out"
+            )
         self.index = OpenIndex(partial(Memory, *own, learned=self.monitor, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
@@ -208,7 +214,7 @@ class Engine(Reading, Writing, Carrying):
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
                 engine = cls(backend=backend, **options)
-                engine.schema.check_names()
+                engine.index.memory.schema.check_names()
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)
             else:
@@ -216,6 +222,9 @@ class Engine(Reading, Writing, Carrying):
                 # The numbers that are kept win over those of the profile. None stands for what is kept, too.
                 known.setdefault("profile", LITERATURE)
                 given = {name: value for name, value in options.items() if value is not None or name not in CHOSEN}
+                columns: Any = given.get("columns")
+                if columns is not None and Schema.of(known.get("columns")).keeps(Schema.of(columns)):
+                    del given["columns"]
                 engine = cls(backend=backend, **{**known, **given})
                 for name, value in engine._config().items():
                     if known.get(name, value) != value:
@@ -247,7 +256,7 @@ class Engine(Reading, Writing, Carrying):
         return {
             "analyzer": self.analyzer.name,
             **self.bm25.to_dict(),
-            "columns": self.schema.declared(),
+            "columns": self.columns,
             **self._settings(),
         }
 

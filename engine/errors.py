@@ -51,6 +51,18 @@ class QueryError(FanrankError, ValueError):
     """A query cannot be run: a wrong type, a negative k, or a filter on an unknown column."""
 
 
+class UnknownColumnError(QueryError):
+    """A filter or a `distinct` names columns that nobody declared. `columns` are their names."""
+
+    def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+    def __reduce__(self) -> tuple[type[UnknownColumnError], tuple[str, tuple[str, ...]]]:
+        # The default would call the class with the message alone.
+        return type(self), (str(self), self.columns)
+
+
 class NotBroughtError(FanrankError, AttributeError):
     """A hit is asked for a text, a record or a payload that its search did not bring; the message names the keyword."""
 

@@ -61,7 +61,7 @@ def to_seconds(moment: object, zone: dt.tzinfo = dt.timezone.utc) -> float:
     A date without a time is its first moment. What names no time zone is in `zone`.
     """
     if isinstance(moment, str):
-        moment = _read_iso(moment)
+        moment = read_moment(moment)
     try:
         if isinstance(moment, dt.date):
             if not isinstance(moment, dt.datetime):
@@ -118,7 +118,8 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _read_iso(text: str) -> dt.datetime:
+def read_moment(text: str) -> dt.datetime:
+    """The date and time of ISO 8601 text, with the time zone that it names, or none. Raises `ValueError`."""
     match = _ISO.fullmatch(text)
     if match is None:
         raise ValueError(A_MOMENT)

@@ -79,20 +79,30 @@ class Reading:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
         wanted = Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))
-        return Listing(self.index, wanted, after, limit)
+        return self.searcher.declaring(lambda: Listing(self.index, wanted, after, limit))
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
-        state, parsed = self.index.ready().state, parse_filter(filter)
-        return matching.count(snapshots_of(state, checked_scope(namespace)), compiled(state, parsed))
+        parsed = parse_filter(filter)
+
+        def read() -> int:
+            state = self.index.ready().state
+            return matching.count(snapshots_of(state, checked_scope(namespace)), compiled(state, parsed))
+
+        return self.searcher.declaring(read)
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """The ids of a namespace's live records that pass a filter, in the order of their last write.
 
         They are those of the moment of the call. Raises `QueryError`.
         """
-        state, parsed = self.index.ready().state, parse_filter(filter)
-        return matching.ids_in(searched(state.snapshot(checked_namespace(namespace))), compiled(state, parsed))
+        parsed = parse_filter(filter)
+
+        def read() -> Iterator[str]:
+            state = self.index.ready().state
+            return matching.ids_in(searched(state.snapshot(checked_namespace(namespace))), compiled(state, parsed))
+
+        return self.searcher.declaring(read)
 
     def distinct(
         self, column: str, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = ""
@@ -100,12 +110,18 @@ class Reading:
         """The values of a metadata column among the live records that pass a filter, each with its number of records.
 
         The most frequent value comes first, and equally frequent ones ascend. Records without a value count under None,
-        which comes last among its equals. With `namespace` None the records of all namespaces count. Raises
-        `QueryError`.
+        which comes last among its equals. With `namespace` None the records of all namespaces count. In a column of
+        kind ``json`` equal values count as one (1 and 1.0), numbers come before strings, and lists and objects are
+        named by their JSON. Raises `QueryError`.
         """
-        state, parsed = self.index.ready().state, parse_filter(filter)
-        snapshots = snapshots_of(state, checked_scope(namespace))
-        return matching.distinct(state, snapshots, column, compiled(state, parsed))
+        parsed = parse_filter(filter)
+
+        def read() -> dict[str | float | None, int]:
+            state = self.index.ready().state
+            snapshots = snapshots_of(state, checked_scope(namespace))
+            return matching.distinct(state, snapshots, column, compiled(state, parsed))
+
+        return self.searcher.declaring(read)
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:
@@ -140,6 +156,11 @@ class Reading:
             raise QueryError(f"events takes a 'type' that is a string or None, not {type!r}")
         if query.since is None or query.until is None:
             raise QueryError("events takes the first and the last moment, 'since' and 'until'")
-        memory = self.index.ready().state
-        accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
-        return timeline.events(memory, namespace, type, query.since, query.until, accepted)
+        since, until = query.since, query.until
+
+        def read() -> list[tuple[str, float]]:
+            memory = self.index.ready().state
+            accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
+            return timeline.events(memory, namespace, type, since, until, accepted)
+
+        return self.searcher.declaring(read)

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from .backends.choose import Backend
 from .encoders.pins import Models
-from .errors import FanrankError, QueryError
+from .errors import FanrankError, QueryError, UnknownColumnError
 from .feedback.anchors import Anchors
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
@@ -31,6 +31,7 @@ from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
+from .records.filters import Filter, columns_in
 from .records.hits import Hits
 from .records.jsonl import checked_ids
 from .records.query import Query, searched_fields
@@ -50,6 +51,8 @@ from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
 from .storage.state import MemoryState, searched_names
 from .timing import Phases
+
+T = TypeVar("T")
 
 
 class Searcher:
@@ -97,10 +100,40 @@ class Searcher:
 
         Raises as `Engine.search`.
         """
-        if (options.texts or options.payload) and state is None:
+        if state is not None:
+            return self._answer(queries, k, answerer, options, state)
+        return self.declaring(lambda: self._answer_now(queries, k, answerer, options), queries)
+
+    def declaring(self, read: Callable[[], T], queries: object = ()) -> T:
+        """What `read` returns. Where the engine declares columns when filters name them, `read` is called again after
+        it declared those of `queries`. Raises what `read` raises.
+        """
+        try:
+            return read()
+        except UnknownColumnError as error:
+            given = queries if isinstance(queries, (list, tuple)) else ()
+            filters = [query.filter for query in given if isinstance(query, Query)]
+            names = [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
+            self.index.ready().declare(error, names)
+        # Each round declares a column more, and a query names few.
+        return self.declaring(read, queries)
+
+    def _answer_now(self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions) -> Hits:
+        """The hits of a batch over the current state."""
+        if options.texts or options.payload:
             return self._answer_with_records(queries, k, answerer, options)
         index = self.index
-        memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
+        memory = index.memory if index.filler is None else index.ready()
+        return self._answer(queries, k, answerer, options, memory.state)
+
+    def _answer(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int,
+        answerer: AnyAnswerer,
+        options: SearchOptions,
+        memory: MemoryState,
+    ) -> Hits:
         if options.offset or options.min_score is not None or options.distinct is not None:
             asked = as_queries(queries, "search")
             queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
@@ -188,9 +221,13 @@ class Searcher:
                     f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
                     "the query's strategy, newest, offset, min_score and distinct, or use search"
                 )
-        memory = self.index.ready().state
-        batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
-        return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
+
+        def collect() -> Evidence:
+            memory = self.index.ready().state
+            batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
+            return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
+
+        return self.declaring(collect, checked)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""

@@ -29,7 +29,7 @@ class EngineOptions(TypedDict, total=False):
     delta: float | None
     query_tf: str
     fields: Mapping[str, float] | None
-    columns: Mapping[str, str] | None
+    columns: Mapping[str, str] | str | None
     window: Span
     epsilon: float
     max_windows: int | None

@@ -16,6 +16,7 @@ from .encoders.models import positive
 from .encoders.patch import Patch, RecordFields
 from .errors import ParameterError, StorageError, UnknownIdError
 from .index.bm25 import BM25
+from .index.columns import ANY, PAYLOAD
 from .listing.matching import ids_in, searched
 from .moments import Span
 from .monitor.monitor import Monitor, checked_namespace, checked_scope
@@ -166,7 +167,10 @@ class Writing:
         """
         patch = self._patch(changes, fields)
         decide = partial(_ids_where, _checked_filter(filter, "update_where"), checked_scope(namespace))
-        return self.index.ready().write(decide=lambda pending: _patched(pending, decide(pending), patch))
+        memory = self.index.ready()
+        return self.searcher.declaring(
+            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), patch))
+        )
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """Delete live records by id; returns how many, once the deletion is durable.
@@ -184,7 +188,8 @@ class Writing:
         says nothing: `drop` deletes a whole namespace.
         """
         decide = partial(_ids_where, _checked_filter(filter, "delete_where"), checked_scope(namespace))
-        return self.index.ready().write(decide=lambda pending: (decide(pending), ()))
+        memory = self.index.ready()
+        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())))
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""
@@ -245,7 +250,9 @@ class Writing:
     def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
         memory = self.index.ready()
         memory.check_texts()
-        return Patch.of(changes, fields, tuple(memory.schema.declared()), self.bm25.fields, self.searcher.models)
+        # A key of the payload is changed with the payload.
+        columns = [name for name in memory.schema.declared() if name != ANY and not name.startswith(PAYLOAD)]
+        return Patch.of(changes, fields, columns, self.bm25.fields, self.searcher.models)
 
 
 def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:

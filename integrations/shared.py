@@ -8,6 +8,7 @@ from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError
+from ..engine.index.columns import AUTO
 from ..engine.namespace import Namespace
 from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.filters import Filter
@@ -25,17 +26,18 @@ AnyEngine = Engine | Namespace | str | os.PathLike[str] | None
 def open_engine(engine: AnyEngine = None, **options: Unpack[EngineOptions]) -> Engine | Namespace:
     """The engine or the handle that is given; else a new engine over the directory at this path, or (None) in memory.
 
-    A new engine has ``columns="auto"``, so that a filter may name any key of the metadata. A directory that is there
-    already keeps the columns that it was made with. `options` are the constructor's, for a new engine. Raises
-    `ParameterError` for options that are given with an engine that exists and for anything else in `engine`, and as
-    `Engine.open`.
+    A new engine has ``columns="auto"``, unless `options` say other columns, so that a filter may name any key of the
+    metadata. `options` are the constructor's. Raises `ParameterError` for options that are given with an engine, for
+    anything else in `engine`, and for a directory that was made with other columns (``add_column("*", "json")`` makes
+    it such a one); and as `Engine.open`.
     """
     if isinstance(engine, Engine | Namespace):
         if options:
             raise ParameterError(
-                f"{', '.join(options)}: options are for an engine that is made here, and one is given; make that with them"
+                f"{', '.join(options)}: these options are for an engine that is made here; make the given one with them"
             )
         return engine
+    options.setdefault("columns", AUTO)
     if engine is None:
         return Engine(**options)
     if not isinstance(engine, str | os.PathLike):

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..index.columns import Columns, Schema
 from ..index.masks import compile_filter
-from ..records.filters import Filter, parse_filter
+from ..records.filters import Filter, columns_in, parse_filter
 from ..records.record import Record
 from ..storage.failpoints import reach
 from ..storage.memory import Memory
@@ -37,10 +37,11 @@ def export(
 ) -> int:
     """As `Engine.export`; `pin` names the model of the vectors."""
     write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
-    parsed = parse_filter(filter)
+    parsed, schema = parse_filter(filter), memory.schema
     if parsed is not None:
         # A filter that does not fit the columns fails here, before a file is made.
-        compile_filter(parsed, memory.schema, memory.values)
+        schema = schema.reaching(columns_in(parsed))
+        compile_filter(parsed, schema, {name: Vocabulary() for name in schema.categories})
     memory.check_texts()
     held: Iterable[Record] = stream_records(memory.store, memory.state, vectors=vectors)
     if memory.store is None:
@@ -50,7 +51,7 @@ def export(
     if namespace is not None:
         held = (record for record in held if record.namespace == namespace)
     if parsed is not None:
-        held = _passing(held, parsed, memory.schema)
+        held = _passing(held, parsed, schema)
     with written(file) as handle:
         return write(handle, _reached(held), model_of(pin))
 

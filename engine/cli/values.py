@@ -11,7 +11,8 @@ from ..errors import ParameterError, StorageError
 from ..evaluate.dataset import read_json
 from ..index.columns import KINDS, NUMBERS
 from ..moments import to_seconds, to_span
-from ..records.filters import ORDERINGS, TIMES, ColumnComparison, Filter, all_of, parse_filter
+from ..records.filters import TIMES, ColumnComparison, Filter, all_of, parse_filter
+from ..records.values import ORDERINGS
 from ..storage.index_files import MANIFEST
 from ..storage.row_codec import RECORDS
 

@@ -108,8 +108,10 @@ class Patch:
         values = dict(self.values)
         if self.columns:
             extra = {**values.get("extra", record.extra), **self.columns}
+            # The column of a key that is not in `extra` has the payload's value. None in `extra` is no value.
+            below = values.get("payload", record.payload) is not None
             values["extra"] = {
-                name: value for name, value in extra.items() if value is not None or name not in self.columns
+                name: value for name, value in extra.items() if value is not None or below or name not in self.columns
             }
         if "text" in values and "weights" not in values:
             values["weights"] = self.encoded

@@ -17,6 +17,7 @@ from ..arrays import offsets_of, ranges
 from ..errors import ParameterError, RecordError
 from ..records.filters import CONNECTIVES
 from ..records.record import CATEGORIES, Record
+from ..records.values import json_text
 from ..text.vocabulary import Vocabulary
 
 ABSENT = -1
@@ -28,8 +29,16 @@ NUMBERS = ("time", "importance", "expires")
 LONGEST_NAME = 200
 """Bytes that the name of a declared column may have. Files are named by it, with up to 36 bytes more."""
 
-KINDS = ("category", "number")
-"""What a column that the user declares can hold: strings or numbers."""
+KINDS = ("category", "number", "json")
+"""What a column that the user declares can hold: strings, numbers, or any JSON value."""
+
+ANY = "*"
+"""Stands for the names of all further columns: ``{"*": "json"}`` declares a column when a filter first names it."""
+AUTO = "auto"
+"""Short for ``{ANY: "json"}``."""
+
+PAYLOAD = "payload."
+"""Begins the names of columns whose values are read from `Record.payload` alone, whatever built-in ones are called."""
 
 
 def stable_hash(string: str) -> int:
@@ -213,29 +222,34 @@ def _sort_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64]
 class Schema:
     """The names of all metadata columns: the built-in ones, then those that the user declares."""
 
-    categories: tuple[str, ...]  # CATEGORIES, then the user's
+    categories: tuple[str, ...]  # CATEGORIES, then the user's, then those of `json`
     numbers: tuple[str, ...]  # NUMBERS, then the user's
+    json: tuple[str, ...] = ()
+    """The category columns that hold any JSON value, as its canonical text."""
+    auto: bool = False
+    """Whether a filter that names another column declares it."""
 
     @classmethod
-    def of(cls, columns: Mapping[str, str] | None) -> Schema:
-        """The built-in columns and the user's: name -> "category" (strings) or "number". Raises `ParameterError`."""
+    def of(cls, columns: Mapping[str, str] | str | None) -> Schema:
+        """The built-in columns and the user's: name -> one of `KINDS`; or `AUTO`. Raises `ParameterError`."""
+        if columns == AUTO:
+            columns = {ANY: "json"}
         if columns is not None and not isinstance(columns, Mapping):
-            raise ParameterError(f"columns must map names to kinds, not {type(columns).__name__}")
+            raise ParameterError(f"columns must map names to kinds, or be {AUTO!r}, not {type(columns).__name__}")
         declared: dict[str, list[str]] = {kind: [] for kind in KINDS}
         for name, kind in (columns or {}).items():
-            if not isinstance(name, str) or not name.isidentifier():
-                raise ParameterError(f"a column's name must be letters, digits and underscores, not {name!r}")
-            if name in Record.__dataclass_fields__ or name in CONNECTIVES:
-                raise ParameterError(f"column {name!r} is taken: it is built in; choose another name")
-            if kind not in KINDS:
-                raise ParameterError(f"column {name!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
-            declared[kind].append(name)
-        return cls((*CATEGORIES, *declared["category"]), (*NUMBERS, *declared["number"]))
+            _check_column(name, kind)
+            if name != ANY:
+                declared[kind].append(name)
+        json = tuple(declared["json"])
+        categories = (*CATEGORIES, *declared["category"], *json)
+        return cls(categories, (*NUMBERS, *declared["number"]), json, ANY in (columns or {}))
 
     def check_names(self) -> None:
         """Raise `ParameterError` for a user's column whose name is too long to name files by."""
-        for name in self.declared():
-            if (size := len(name.encode())) > LONGEST_NAME:
+        for name, kind in self.declared().items():
+            # Those of kind json may be any key of a payload, and are hashed where they are long.
+            if kind != "json" and (size := len(name.encode())) > LONGEST_NAME:
                 raise ParameterError(
                     f"column {name[:20] + '...'!r}: its name has {size} bytes, and at most {LONGEST_NAME} can name "
                     "files; choose a shorter one"
@@ -244,9 +258,87 @@ class Schema:
     def declared(self) -> dict[str, str]:
         """The user's columns, in the form that `of` takes."""
         return {
-            **dict.fromkeys(self.categories[len(CATEGORIES) :], "category"),
+            **({ANY: "json"} if self.auto else {}),
+            **{name: "json" if name in self.json else "category" for name in self.categories[len(CATEGORIES) :]},
             **dict.fromkeys(self.numbers[len(NUMBERS) :], "number"),
         }
+
+    def undeclared(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of these names that no column has, each once."""
+        return tuple(dict.fromkeys(name for name in names if name not in self.categories and name not in self.numbers))
+
+    def declaring(self, names: Iterable[str]) -> Schema:
+        """The schema with further columns of kind ``json``. Raises `ParameterError` for what is no name."""
+        return Schema.of({**self.declared(), **dict.fromkeys(names, "json")})
+
+    def reaching(self, names: Iterable[str]) -> Schema:
+        """The schema in which a filter on these names is read: with `auto` it has a column for each."""
+        missing = self.undeclared(names) if self.auto else ()
+        return self.declaring(missing) if missing else self
+
+    def keeps(self, columns: Schema) -> bool:
+        """Whether these are the columns that were declared at first, and filters declared the others since."""
+        mine, first = self.declared(), columns.declared()
+        later = mine.keys() - first.keys()
+        return (
+            self.auto and columns.auto and first.items() <= mine.items() and all(mine[name] == "json" for name in later)
+        )
+
+
+def _check_column(name: object, kind: object) -> None:
+    """Raise `ParameterError` for what cannot be a declared column."""
+    if kind not in KINDS:
+        raise ParameterError(f"column {name!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
+    if name == ANY and kind != "json":
+        raise ParameterError(f"column {ANY!r} stands for all others, which are of kind 'json', not {kind!r}")
+    if not isinstance(name, str) or not name or (kind != "json" and not _is_name(name)):
+        raise ParameterError(
+            f"a column's name must be letters, digits and underscores, or {PAYLOAD!r} and a key, not {name!r}; one of "
+            "kind 'json' may be any text"
+        )
+    if name in Record.__dataclass_fields__ or name in CONNECTIVES:
+        raise ParameterError(
+            f"column {name!r} is taken: it is built in; choose another name, or {PAYLOAD + name!r} for a payload's key"
+        )
+    if name.encode("utf-8", "replace").decode() != name:
+        raise ParameterError(f"column {name!r} holds a lone surrogate, which no file can store; choose another name")
+
+
+def needs_json(columns: Mapping[str, str]) -> bool:
+    """Whether declared columns need what came with kind ``json``: that kind, or names of keys of payloads."""
+    return any(kind == "json" or not name.isidentifier() for name, kind in columns.items())
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() or (name.startswith(PAYLOAD) and len(name) > len(PAYLOAD))
+
+
+def value_in(record: Record, name: str) -> Any:
+    """What a record holds for a declared column: the value in `extra`, else in `payload`; None where there is none.
+
+    A name with dots leads into nested objects where no key has it whole. One that begins with `PAYLOAD` is looked for
+    in the payload alone.
+    """
+    if name.startswith(PAYLOAD):
+        found, name = _NOTHING, name.removeprefix(PAYLOAD)
+    else:
+        found = _find(record.extra, name)
+    if found is _NOTHING and record.payload is not None:
+        found = _find(record.payload, name)
+    return None if found is _NOTHING else found
+
+
+_NOTHING: Any = object()
+
+
+def _find(values: Mapping[str, Any], name: str) -> Any:
+    while name not in values:
+        first, dot, name = name.partition(".")
+        inner = values.get(first) if dot else None
+        if not isinstance(inner, Mapping):
+            return _NOTHING
+        values = inner
+    return values[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,14 +353,14 @@ class Columns:
     def of(cls, records: Sequence[Record], schema: Schema, values: Mapping[str, Vocabulary]) -> Columns:
         """The columns of these records; new category values enter `values`.
 
-        The user's columns are read from `Record.extra`, where None means no value. Raises `RecordError` for a value of
-        the wrong type there; `values` may have grown by then.
+        The user's columns are read as `value_in` says; None means no value. Raises `RecordError` for a value of the
+        wrong type; `values` may have grown by then.
         """
         size = len(records)
         values_by_column: dict[str, list[Any]] = {
             name: list(map(_BUILT_IN[name], records))
             if name in _BUILT_IN
-            else [record.extra.get(name) for record in records]
+            else [value_in(record, name) for record in records]
             for name in (*schema.categories, *schema.numbers)
         }
         categories, numbers = {}, {}
@@ -276,7 +368,9 @@ class Columns:
             strings = values_by_column[name]
             if strings.count(None) == size:
                 continue
-            if name not in CATEGORIES:
+            if name in schema.json:
+                strings = _json_texts(name, strings, records)
+            elif name not in CATEGORIES:
                 _check_strings(name, strings, records)
             codes = dict.fromkeys(strings, ABSENT)
             for string in codes:
@@ -357,6 +451,16 @@ class Columns:
 
 
 _BUILT_IN = {name: attrgetter(name) for name in (*CATEGORIES, *NUMBERS)}
+
+
+def _json_texts(name: str, column: Sequence[object], records: Sequence[Record]) -> list[str | None]:
+    def text(value: object, record: Record) -> str | None:
+        try:
+            return None if value is None else json_text(value)
+        except ValueError as error:
+            raise RecordError(f"column {name!r} must be a JSON value: {error}", record_id=record.id) from None
+
+    return list(map(text, column, records))
 
 
 def _check_strings(name: str, column: Sequence[object], records: Sequence[Record]) -> None:

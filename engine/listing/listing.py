@@ -7,6 +7,7 @@ snapshots, and after a few attempts while writes wait.
 
 from __future__ import annotations
 
+import json
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -221,7 +222,8 @@ def _indexed_record(state: MemoryState, columns: Columns, entry: Entry) -> Recor
     values: dict[str, Any] = {}
     for name, codes in columns.categories.items():
         if (code := int(codes[entry.position])) != ABSENT:
-            values[name] = state.values[name].strings[code]
+            text = state.values[name].strings[code]
+            values[name] = json.loads(text) if name in state.schema.json else text
     for name, numbers in columns.numbers.items():
         if not math.isnan(number := float(numbers[entry.position])):
             values[name] = number

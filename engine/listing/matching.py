@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import QueryError
 from ..index.columns import ABSENT
-from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
+from ..index.masks import EVERYTHING, CompiledFilter, compile_filter, unknown_columns
 from ..index.snapshot import Snapshot
 from ..records.filters import Filter
+from ..records.values import hashable
 from ..storage.state import MemoryState
 
 Value = str | float | None
@@ -76,9 +77,11 @@ def distinct(
 ) -> dict[Value, int]:
     """How many of the records that pass have each value of a column; the most frequent first, ties by value.
 
-    Raises `QueryError` for an unknown column.
+    Raises `UnknownColumnError`.
     """
     schema = state.schema
+    if schema.undeclared([column]):
+        raise unknown_columns((column,), "to count by", schema)
     counts: Counter[Value] = Counter()
     for snapshot in snapshots.values():
         for number, segment in enumerate(snapshot.segments):
@@ -87,20 +90,35 @@ def distinct(
             if column in schema.numbers:
                 numbers = segment.columns.numbers.get(column)
                 counts.update(_numbers(numbers, mask) if numbers is not None else {None: size})
-            elif column in schema.categories:
+            else:
                 codes = segment.columns.categories.get(column)
                 strings = state.values[column].strings
                 counts.update(_categories(codes, mask, strings) if codes is not None else {None: size})
-            else:
-                break
-    if column not in (*schema.categories, *schema.numbers):
-        there = ", ".join((*schema.categories, *schema.numbers))
-        raise QueryError(f"no column {column!r} to count by; there are: {there}")
-    # None is least frequent among equals. Numbers and strings never stand in one column.
+    if column in schema.json:
+        counts = _joined(counts)
+    # None is least frequent among equals. Numbers and strings stand in one column only where it holds JSON.
     ordered = sorted(
-        counts.items(), key=lambda entry: (-entry[1], entry[0] is None, 0 if entry[0] is None else entry[0])
+        counts.items(),
+        key=lambda entry: (
+            -entry[1],
+            entry[0] is None,
+            isinstance(entry[0], str),
+            0 if entry[0] is None else entry[0],
+        ),
     )
     return {value: number for value, number in ordered if number}
+
+
+def _joined(counts: Counter[Value]) -> Counter[Value]:
+    """The counts of canonical JSON texts as those of values. Lists and objects, which are no keys, are named by their
+    text; of equal values the one whose text sorts first gives the name.
+    """
+    named: dict[object, Value] = {}
+    joined: Counter[Value] = Counter()
+    for text, number in sorted(counts.items(), key=lambda entry: str(entry[0])):
+        value = json.loads(text) if isinstance(text, str) else text
+        joined[named.setdefault(hashable(value), text if isinstance(value, (list, dict)) else value)] += number
+    return joined
 
 
 def _numbers(numbers: npt.NDArray[np.float64], mask: npt.NDArray[np.bool_] | None) -> dict[Value, int]:

@@ -3,20 +3,19 @@
 >>> (col("session") == "s1") & ~col("role").isin(["tool", None]) | (col("priority") < 3)
 ((col('session') == 's1') & ~col('role').isin(['tool', None])) | (col('priority') < 3)
 
-A value is a string, a number, or a `datetime`, which is read as seconds. For the columns ``time`` and ``expires`` it
-may also be ISO 8601 text. What names no time zone is UTC.
+A value is a string, a number, true or false, or a `datetime`, which is read as seconds. For the columns ``time`` and
+``expires`` it may also be ISO 8601 text. What names no time zone is UTC.
 
 Every comparison is true or false, also for a record without a value. Such a record matches ``== None``, and ``in`` with
-None among the values. ``!=`` and ``not in`` are the exact negations of ``==`` and ``in``. ``<``, ``<=``, ``>`` and
-``>=`` never match a record without a value.
+None among the values. ``!=`` and ``not in`` are the exact negations of ``==`` and ``in``. All other comparisons never
+match a record without a value. `engine/records/values.py` says how JSON values compare.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -24,15 +23,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import QueryError
-from ..moments import Moment, to_seconds
+from ..moments import Moment, read_moment, to_seconds
+from .values import DATES, FLOATS, MEMBERSHIPS, ORDERINGS, PATTERNS, SEVERAL, WHOLE, Whole, json_text
 
 TIMES = ("time", "expires")
 """The columns that hold times. They may be compared with dates too, which are then read as seconds."""
 
 Scalar = str | int | float | None
+"""A value that a column is compared with; True and False are of type int."""
 
-ORDERINGS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-OPERATORS = ("==", "!=", "in", "not in", *ORDERINGS)
+LISTS = ("in", "not in", *SEVERAL)
+"""Operators that take several values."""
+EXISTS = "exists"
+"""In the JSON form: ``{"exists": true}`` is ``!= None``, and false ``== None``."""
+OPERATORS = ("==", "!=", "in", "not in", *ORDERINGS, *MEMBERSHIPS, *SEVERAL, *PATTERNS, *WHOLE, *FLOATS, *DATES)
+USUAL = (*OPERATORS[: OPERATORS.index(FLOATS[0])], EXISTS)
+"""The operators that messages name. The others serve the forms of other libraries."""
 CONNECTIVES = ("and", "or", "not")
 """Keys of the JSON form that join filters and are not columns."""
 
@@ -81,44 +87,86 @@ def _too_deep_error() -> QueryError:
 
 @dataclass(frozen=True, repr=False)
 class ColumnComparison(Filter):
-    """Compares a column with one value, or with several for ``in`` and ``not in``. Raises `QueryError`."""
+    """Compares a column with one value, or with several where the operator is one of `LISTS`. Raises `QueryError`."""
 
     column: str
     operator: str  # one of OPERATORS
-    value: Scalar | tuple[Scalar, ...]
+    value: Scalar | tuple[Scalar, ...] | Whole
 
     def __post_init__(self) -> None:
         _check_name(self.column)
         if self.operator not in OPERATORS:
             raise QueryError(
-                f"filter on {self.column!r}: unknown operator {self.operator!r}; there are: {', '.join(OPERATORS)}"
+                f"filter on {self.column!r}: unknown operator {self.operator!r}; there are: {', '.join(USUAL)}"
             )
-        value: Any = self.value
-        if self.operator in ("in", "not in"):
-            if not _is_several(value):
-                raise QueryError(f"filter on {self.column!r}: {self.operator!r} takes a list of values, not {value!r}")
-            value = tuple(_scalar(self.column, item) for item in value)
-        elif _is_several(value):
-            raise QueryError(
-                f"filter on {self.column!r}: {self.operator!r} takes one value, not {type(value).__name__}; "
-                f"for several there are 'in' and 'not in'"
-            )
-        else:
-            value = _scalar(self.column, value)
-            if self.operator in ORDERINGS and (value is None or isinstance(value, str)):
-                raise QueryError(f"filter on {self.column!r}: {self.operator!r} compares numbers, not {value!r}")
-        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "value", self._checked(self.value))
         self._set_depth(())
+
+    def _checked(self, value: Any) -> Scalar | tuple[Scalar, ...] | Whole:
+        where = f"filter on {self.column!r}"
+        if self.operator in WHOLE:
+            if isinstance(value, Whole):
+                return value
+            try:
+                return Whole(json_text(value))
+            except ValueError as error:
+                raise QueryError(f"{where}: {self.operator!r} takes a JSON value: {error}") from None
+        if self.operator in LISTS:
+            if not _is_several(value):
+                raise QueryError(f"{where}: {self.operator!r} takes a list of values, not {value!r}")
+            values = tuple(_scalar(self.column, item) for item in value)
+            if self.operator in SEVERAL and None in values:
+                raise QueryError(f"{where}: {self.operator!r} compares values, and None is none")
+            return values
+        if _is_several(value):
+            raise QueryError(
+                f"{where}: {self.operator!r} takes one value, not {type(value).__name__}; "
+                f"for several there are 'in' and 'not in', and for a whole list 'equals'"
+            )
+        checked = _scalar(self.column, value)
+        if self.operator not in ("==", "!="):
+            self._check_operand(checked)
+        return checked
+
+    def _check_operand(self, value: Scalar) -> None:
+        where = f"filter on {self.column!r}"
+        if value is None or (self.operator in ORDERINGS and self.column in TIMES and isinstance(value, str)):
+            raise QueryError(f"{where}: {self.operator!r} compares numbers or strings, not {value!r}")
+        if self.operator in (*PATTERNS, *DATES) and not isinstance(value, str):
+            raise QueryError(f"{where}: {self.operator!r} takes a string, not {value!r}")
+        if self.operator in FLOATS and isinstance(value, str):
+            raise QueryError(f"{where}: {self.operator!r} takes a number, not {value!r}")
+        if self.operator in DATES:
+            try:
+                read_moment(str(value))
+            except ValueError:
+                raise QueryError(f"{where}: {self.operator!r} takes an ISO 8601 date, not {value!r}") from None
 
     def to_dict(self) -> dict[str, Any]:
         if self.operator == "==":
             return {self.column: self.value}
-        return {self.column: {self.operator: list(self.value) if isinstance(self.value, tuple) else self.value}}
+        value: Any = self.value
+        value = list(value) if isinstance(value, tuple) else value.value if isinstance(value, Whole) else value
+        return {self.column: {self.operator: value}}
 
     def __repr__(self) -> str:
-        if isinstance(self.value, tuple):
-            return f"col({self.column!r}).{'isin' if self.operator == 'in' else 'not_in'}({list(self.value)!r})"
+        if self.operator in _METHODS:
+            value = self.value.value if isinstance(self.value, Whole) else self.value
+            shown = list(value) if isinstance(value, tuple) else value
+            return f"col({self.column!r}).{_METHODS[self.operator]}({shown!r})"
+        if self.operator in (*FLOATS, *DATES):
+            return f"ColumnComparison({self.column!r}, {self.operator!r}, {self.value!r})"
         return f"col({self.column!r}) {self.operator} {self.value!r}"
+
+
+_METHODS = {
+    "in": "isin",
+    "not in": "not_in",
+    "any": "contains_any",
+    "all": "contains_all",
+    **{name: name for name in (*MEMBERSHIPS, *PATTERNS, *WHOLE)},
+}
+"""The methods of `Column` that make comparisons by these operators."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,7 +217,7 @@ class Not(Filter):
 
 def _in_brackets(filter: Filter) -> str:
     text = repr(filter)
-    plain = isinstance(filter, Not) or (isinstance(filter, ColumnComparison) and isinstance(filter.value, tuple))
+    plain = isinstance(filter, Not) or (isinstance(filter, ColumnComparison) and text.endswith(")"))
     return text if plain or (isinstance(filter, Junction) and len(filter.filters) < 2) else f"({text})"
 
 
@@ -210,6 +258,44 @@ class Column:
     def not_in(self, values: Iterable[Scalar]) -> ColumnComparison:
         """The value is none of these: the exact negation of `isin`."""
         return ColumnComparison(self.name, "not in", values)  # type: ignore[arg-type]
+
+    def contains(self, value: Scalar) -> ColumnComparison:
+        """The value is a string of which this is a part, a list of which it is a member, or an object with this key."""
+        return ColumnComparison(self.name, "contains", value)
+
+    def icontains(self, value: Scalar) -> ColumnComparison:
+        """As `contains`, whatever the case of letters."""
+        return ColumnComparison(self.name, "icontains", value)
+
+    def contains_any(self, values: Iterable[Scalar]) -> ColumnComparison:
+        """`contains` at least one of these."""
+        return ColumnComparison(self.name, "any", values)  # type: ignore[arg-type]
+
+    def contains_all(self, values: Iterable[Scalar]) -> ColumnComparison:
+        """`contains` each of these."""
+        return ColumnComparison(self.name, "all", values)  # type: ignore[arg-type]
+
+    def like(self, pattern: str) -> ColumnComparison:
+        """The value is a string of this form: ``%`` is any text, ``_`` any character, a backslash takes the next one
+        as it is.
+        """
+        return ColumnComparison(self.name, "like", pattern)
+
+    def ilike(self, pattern: str) -> ColumnComparison:
+        """As `like`, whatever the case of letters."""
+        return ColumnComparison(self.name, "ilike", pattern)
+
+    def equals(self, value: Any) -> ColumnComparison:
+        """The whole value equals this JSON value, which may be a list or an object."""
+        return ColumnComparison(self.name, "equals", value)
+
+    def matches(self, value: Any) -> ColumnComparison:
+        """As `equals`, but objects may have further keys, at any depth."""
+        return ColumnComparison(self.name, "matches", value)
+
+    def exists(self) -> ColumnComparison:
+        """The record has a value: ``column != None``."""
+        return ColumnComparison(self.name, "!=", None)
 
     def between(self, low: Moment, high: Moment) -> Filter:
         """``low <= column <= high``, both ends included."""
@@ -255,6 +341,8 @@ def _scalar(column: str, value: object) -> Scalar:
             return to_seconds(value)
     if isinstance(value, str):
         return str.__str__(value)
+    if isinstance(value, (bool, np.bool_)) and column not in TIMES:
+        return bool(value)
     if isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool):
         number = int(value) if isinstance(value, (int, np.integer)) else float(value)
         try:
@@ -263,7 +351,7 @@ def _scalar(column: str, value: object) -> Scalar:
         except OverflowError:
             raise QueryError(f"filter on {column!r}: an integer lies beyond float64") from None
         raise QueryError(f"filter on {column!r}: a number must be finite, not {number!r}")
-    raise QueryError(f"filter on {column!r}: a value must be a string, a number or None, not {value!r}")
+    raise QueryError(f"filter on {column!r}: a value must be a string, a number, true, false or None, not {value!r}")
 
 
 def _check_filter(value: object) -> Filter:
@@ -312,7 +400,28 @@ def _parse(value: object, depth: int) -> Filter:
         elif not isinstance(operand, Mapping):
             filters.append(ColumnComparison(name, "in" if _is_several(operand) else "==", operand))
         elif not operand:
-            raise QueryError(f"filter on {name!r}: no comparison; give one of {', '.join(OPERATORS)}")
+            raise QueryError(f"filter on {name!r}: no comparison; give one of {', '.join(USUAL)}")
         else:
-            filters.extend(ColumnComparison(name, comparison, compared) for comparison, compared in operand.items())
+            filters.extend(_comparison(name, comparison, compared) for comparison, compared in operand.items())
     return filters[0] if len(filters) == 1 else And(tuple(filters))
+
+
+def _comparison(column: str, operator: str, value: Any) -> ColumnComparison:
+    if operator != EXISTS:
+        return ColumnComparison(column, operator, value)
+    if not isinstance(value, bool):
+        raise QueryError(f"filter on {column!r}: {EXISTS!r} takes true or false, not {value!r}")
+    return ColumnComparison(column, "!=" if value else "==", None)
+
+
+def columns_in(filter: Filter) -> Iterator[str]:
+    """The name of each column that a filter compares, with repeats."""
+    waiting = [filter]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, ColumnComparison):
+            yield one.column
+        elif isinstance(one, Not):
+            waiting.append(one.filter)
+        elif isinstance(one, Junction):
+            waiting += one.filters

@@ -14,7 +14,7 @@ from ..errors import QueryError, UnknownIdError
 from ..index.columns import Columns
 from ..index.masks import compile_filter
 from ..records.explanation import Explanation
-from ..records.filters import ColumnComparison, all_of
+from ..records.filters import ColumnComparison, all_of, columns_in
 from ..records.hits import Hits
 from ..records.query import Query, check_k, searched_fields
 from ..records.record import Record
@@ -111,9 +111,12 @@ def _accepts(memory: Memory, query: Query, now: float, accepted: list[Record], r
         return False
     since = None if query.since is None else ColumnComparison("time", ">=", query.since)
     until = None if query.until is None else ColumnComparison("time", "<=", query.until)
-    values = {name: Vocabulary() for name in memory.schema.categories}
-    columns = Columns.of([record], memory.schema, values)
-    mask = compile_filter(all_of(since, until, combine_filters(query)), memory.schema, values).mask(columns)
+    filter = all_of(since, until, combine_filters(query))
+    # What a column of an undeclared key would hold is read from the record.
+    schema = memory.schema if filter is None else memory.schema.reaching(columns_in(filter))
+    values = {name: Vocabulary() for name in schema.categories}
+    columns = Columns.of([record], schema, values)
+    mask = compile_filter(filter, schema, values).mask(columns)
     if mask[0]:
         accepted.append(record)
     return bool(mask[0])

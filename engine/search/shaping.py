@@ -22,12 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
-from ..errors import QueryError
+from ..errors import QueryError, UnknownColumnError
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..records.query import Query
 from ..records.record import Record
+from ..records.values import hashable, json_values
 from ..storage.state import MemoryState
+from ..text.vocabulary import Vocabulary
 from .batch import Batch, PreparedQuery, namespaces_of
 
 RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
@@ -212,9 +214,9 @@ class Pages:
 
 
 def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
-    known = (TEXT, *memory.schema.categories, *memory.schema.numbers)
-    if name not in known:
-        raise QueryError(f"query {row}: no column {name!r} to be distinct in; there are: {', '.join(known)}")
+    if name != TEXT and memory.schema.undeclared([name]):
+        known = ", ".join((TEXT, *memory.schema.categories, *memory.schema.numbers))
+        raise UnknownColumnError(f"query {row}: no column {name!r} to be distinct in; there are: {known}", (name,))
     if name == TEXT and records is None:
         raise QueryError(
             f"query {row}: distinct='text' compares the records' texts, which this engine does not keep; use "
@@ -225,10 +227,23 @@ def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf
 def _number_column(batch: Batch, row: int, name: str, documents: Integers) -> Integers:
     snapshot = batch.asked[row].snapshot
     if name in batch.memory.schema.categories:
-        return _codes_of(snapshot, name, documents)
+        codes = _codes_of(snapshot, name, documents)
+        return codes if name not in batch.memory.schema.json else _join_equal(codes, batch.memory.values[name])
     values = snapshot.numbers_of(name, documents)
     numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return np.where(np.isnan(values), ABSENT, numbers)
+
+
+def _join_equal(codes: Integers, values: Vocabulary) -> Integers:
+    """The codes of a column of JSON values, in which equal values (1 and 1.0) have the same."""
+    present, places = np.unique(codes, return_inverse=True)
+    texts = ["null" if code == ABSENT else values.strings[code] for code in present.tolist()]
+    first: dict[object, int] = {}
+    joined = [
+        first.setdefault(hashable(value), code)
+        for code, value in zip(present.tolist(), json_values(texts), strict=True)
+    ]
+    return np.array(joined, dtype=np.int64)[places.reshape(-1)]
 
 
 def _codes_of(snapshot: Snapshot, column: str, documents: Integers) -> Integers:

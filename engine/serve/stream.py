@@ -25,7 +25,7 @@ from ..plan.verbs import Output
 from ..records.hits import Hits
 from ..records.query import Query, check_k
 from ..search import lexical
-from ..search.batch import AnyQuery, as_queries, prepare
+from ..search.batch import AnyQuery, Batch, as_queries, prepare
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher
@@ -81,8 +81,7 @@ def search_stream(
                 return lambda: hits
             checked = as_queries(queries, "search_stream")
             _check_plain(checked)
-            state = searcher.index.ready().state
-            batch = prepare(state, checked, k, searcher.monitor.windows)
+            state, batch = searcher.declaring(lambda: _prepare(searcher, checked, k), checked)
         except FanrankError as error:
             searcher.count_failure(queries, error)
             raise
@@ -115,6 +114,11 @@ def search_stream(
         return finish
 
     return run_in_order(batches, begin, ahead=ahead, workers=min(threads, ahead) + 1)
+
+
+def _prepare(searcher: Searcher, queries: tuple[Query, ...], k: int) -> tuple[MemoryState, Batch]:
+    state = searcher.index.ready().state
+    return state, prepare(state, queries, k, searcher.monitor.windows)
 
 
 def _check_plain(queries: Sequence[Query]) -> None:

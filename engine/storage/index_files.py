@@ -24,7 +24,7 @@ import numpy as np
 
 from ..errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
 from ..index.bm25 import BM25
-from ..index.columns import Strings
+from ..index.columns import LONGEST_NAME, Strings, needs_json, stable_hash
 from ..index.segment import NESTED, Segment
 from .failpoints import reach
 from .index_arrays import (
@@ -41,10 +41,11 @@ from .row_codec import RECORDS
 from .sync import sync
 
 FORMAT = "fanrank index"
-VERSION = 5
+VERSION = 6
 # An index has the lowest version that can hold it, so that versions of fanrank that do not know the rest can read it:
-# without times of expiry, without entities, and without vectors and learned weights.
-ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 4, 3, 2
+# without columns of JSON values or of payload keys, without times of expiry, without entities, and without vectors and
+# learned weights.
+EXPIRY_VERSION, ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 5, 4, 3, 2
 MANIFEST = "manifest.json"
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
@@ -282,8 +283,10 @@ class IndexDirectory:
 
 def _version_of(index: SavedIndex, segments: Sequence[Segment]) -> int:
     """The lowest version that can hold the index."""
-    if any(len(segment.expiries) for segment in segments):
+    if needs_json(index.columns):
         return VERSION
+    if any(len(segment.expiries) for segment in segments):
+        return EXPIRY_VERSION
     if index.entity_terms:
         return ENTITIES_VERSION
     if PINNED & set(index.settings) or any(s.vectors is not None or s.learned is not None for s in segments):
@@ -313,7 +316,15 @@ def _remove(files: Iterable[Path]) -> None:
 def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
     """Write each array to a file, named by the prefix, the array's name and the prefix's tag."""
     kind, tag = prefix.split(".")
-    return {name: _write_array(root / f"{kind}_{name}.{tag}.npy", array) for name, array in arrays.items()}
+    return {name: _write_array(root / f"{kind}_{_file_name(name)}.{tag}.npy", array) for name, array in arrays.items()}
+
+
+def _file_name(name: str) -> str:
+    """The name of an array as a part of a file's name. The manifest holds the name itself."""
+    if re.fullmatch(r"\w+", name) and len(name.encode()) <= LONGEST_NAME + 20:
+        return name
+    # A column may be any key of a payload.
+    return f"{re.sub(r'[^0-9A-Za-z]+', '_', name)[:40]}_{stable_hash(name):016x}"
 
 
 def _write_array(path: Path, array: Array) -> dict[str, Any]:

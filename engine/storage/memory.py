@@ -20,7 +20,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import StorageError, UnknownIdError
+from ..errors import ParameterError, QueryError, RecordError, StorageError, UnknownColumnError, UnknownIdError
 from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
@@ -689,8 +689,11 @@ class Memory:
                 numbering=self.state.numbering,
             )
 
-    def change_columns(self, schema: Schema) -> None:
+    def change_columns(self, change: Callable[[Schema], Schema]) -> None:
         """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
+
+        `change` makes the new schema of the present one. It is called while no other change is under way, so two
+        changes at the same time both count. Where it returns what it was given, nothing is done.
 
         Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
@@ -701,6 +704,9 @@ class Memory:
         with self._renumbering, self._saving, self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
+            schema = change(self.schema)
+            if schema == self.schema:
+                return
             self.check_texts()
             self._catch_up()
             changed = with_columns(self.state, schema, stream_records(self.store, self.state, vectors=False))
@@ -729,6 +735,27 @@ class Memory:
             self.checkpoint()
         except StorageError as error:
             self._fail(error)
+
+    def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
+        """Declare the columns that a query names, as `Schema.auto` asks. Those that are there by now stay.
+
+        `error` is what the query failed by: it is raised where the schema does not say `auto`. Raises `QueryError`
+        where a column cannot be declared, as its values cannot be read or the directory cannot be written.
+        """
+        names = (*error.columns, *names)
+        if not self.schema.auto:
+            raise error
+        why = None
+        if self.store is None and not self.keep_texts:
+            why = self.textless
+        elif self.store is not None and self.store.read_only:
+            why = "it was opened with read_only; let its writer declare the column, and open it anew"
+        if why is not None:
+            raise QueryError(f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {why}")
+        try:
+            self.change_columns(lambda schema: schema.reaching(names))
+        except (ParameterError, RecordError) as failure:
+            raise QueryError(f"column {error.columns[0]!r} cannot be declared: {failure}") from failure
 
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""

@@ -31,9 +31,11 @@ def with_columns(state: MemoryState, schema: Schema, records: Iterable[Record]) 
     Columns that the state has stay as they are, and those that `schema` leaves out are gone. Raises `RecordError` with
     the id of a record whose value is of the wrong type.
     """
+    known = state.schema
     fresh = Schema(
-        tuple(name for name in schema.categories if name not in state.schema.categories),
-        tuple(name for name in schema.numbers if name not in state.schema.numbers),
+        tuple(n for n in schema.categories if n not in known.categories or (n in schema.json) != (n in known.json)),
+        tuple(name for name in schema.numbers if name not in known.numbers),
+        schema.json,
     )
     values = {name: state.values.get(name) or Vocabulary() for name in schema.categories}
     values |= {name: Vocabulary() for name in fresh.categories}
@@ -74,7 +76,7 @@ def _joined(segment: Segment, schema: Schema, made: Arrays) -> Segment:
     columns = Columns(
         segment.size,
         {
-            **{name: column for name, column in before.categories.items() if name in schema.categories},
+            **{n: column for n, column in before.categories.items() if n in schema.categories and n not in made},
             **{n: column for n, column in made.items() if n in schema.categories and (column != ABSENT).any()},
         },
         {

@@ -22,13 +22,24 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ForeignIndexError, ParameterError, StaleIndexError, StorageError
+from ..index.columns import needs_json
 from ..records.record import Record
 from . import failpoints
 from .commit_log import CommitLog
 from .lock import LOCK, let_go, make_folder, take_lock
 from .log import log_of
 from .losses import Loss, check_loss
-from .row_codec import JSON, RECORDS, EncodedRecord, decode_data, decode_row, name_of, with_checksum, without_checksum
+from .row_codec import (
+    JSON,
+    JSON_VERSION,
+    RECORDS,
+    EncodedRecord,
+    decode_data,
+    decode_row,
+    name_of,
+    with_checksum,
+    without_checksum,
+)
 from .sqlite import (
     COLUMN_CHANGES,
     NUMBER,
@@ -248,6 +259,7 @@ class RecordStore:
                 raise ParameterError(f"{self.path}: its parameters are set when it is made; make another directory")
             rows = "config", value, "checksum", zlib.crc32(value.encode())
             writer.execute("INSERT INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
+            self._raise_version(writer, JSON_VERSION if needs_json(config.get("columns") or {}) else 0)
 
     def change_columns(self, columns: Mapping[str, str]) -> None:
         """Store that the records have these declared columns from now on. An index of others is then of no use."""
@@ -255,6 +267,7 @@ class RecordStore:
         with self._transaction() as writer:
             rows = "config", value, "checksum", zlib.crc32(value.encode()), COLUMN_CHANGES, self._log.columns + 1
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?), (?, ?)", rows)
+            self._raise_version(writer, JSON_VERSION if needs_json(columns) else 0)
             self._log.columns += 1
         self._fold()
 
@@ -338,9 +351,7 @@ class RecordStore:
                 version = max(version, record.version)
             writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
-        if version > self._version:
-            writer.execute(f"PRAGMA user_version={version}")  # part of the same transaction
-            self._version = version
+        self._raise_version(writer, version)
         self._next = last
 
     def _give_up(self, loss: Loss) -> None:
@@ -568,6 +579,12 @@ class RecordStore:
                 self._remember(writer)
                 self._log.lose_track()
                 raise
+
+    def _raise_version(self, writer: sqlite3.Connection, version: int) -> None:
+        """Give the store at least this format, in the transaction that is under way."""
+        if version > self._version:
+            writer.execute(f"PRAGMA user_version={version}")
+            self._version = version
 
     def _remember(self, writer: sqlite3.Connection) -> None:
         """Read the counter, the format and the numbers of the namespaces from the database."""

@@ -22,11 +22,12 @@ JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":
 # The name in a record's JSON of how many rows its embedding has.
 _ROWS = "rows"
 
-PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION = 2, 3, 4
+PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION, JSON_VERSION = 2, 3, 4, 5
 """Formats of a store: since the second, records have vectors; since the third, entities and relations; since the
-fourth, payloads and times of expiry. A store takes the format of the newest record that it ever held, so that versions
-of fanrank that do not know the others can open it."""
-VERSION = PAYLOAD_VERSION
+fourth, payloads and times of expiry; since the fifth, columns of JSON values and of payload keys. A store takes the
+format of the newest record or column that it ever held, so that versions of fanrank that do not know the others can
+open it."""
+VERSION = JSON_VERSION
 _HALF = np.dtype("<f2")
 _CRC = struct.Struct("<I")
 

@@ -26,6 +26,7 @@ from .engine.errors import (
     RecordError,
     StorageError,
     StoreLockedError,
+    UnknownColumnError,
     UnknownIdError,
 )
 
@@ -54,6 +55,7 @@ __all__ = [
     "RecordError",
     "StorageError",
     "StoreLockedError",
+    "UnknownColumnError",
     "UnknownIdError",
 ]
 

@@ -29,7 +29,7 @@ THEMES = {
         "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
         "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
-        "RecencyWarning RecordError StorageError StoreLockedError UnknownIdError"
+        "RecencyWarning RecordError StorageError StoreLockedError UnknownColumnError UnknownIdError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "

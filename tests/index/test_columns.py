@@ -94,8 +94,8 @@ def test_schema() -> None:
         *[({name: "number"}, f"column {name!r} is taken") for name in fr.Record.__dataclass_fields__],
         *[({name: "category"}, f"column {name!r} is taken") for name in ("and", "or", "not")],
         *[({name: "number"}, "letters, digits and underscores") for name in ("", "a b", "a-b", "1a", "a=b", 5, None)],
-        (["project"], "must map names to kinds, not list"),
-        ("project", "must map names to kinds, not str"),
+        (["project"], "must map names to kinds, or be 'auto', not list"),
+        ("project", "must map names to kinds, or be 'auto', not str"),
     ],
 )
 def test_what_is_no_schema(declared: Any, message: str) -> None:

@@ -316,17 +316,17 @@ class Unhashable:
         ({"role": {"in": "abc"}}, "'in' takes a list of values, not 'abc'"),
         ({"role": {"not in": None}}, "'not in' takes a list of values"),
         ({"role": {"in": {"a": 1}}}, "'in' takes a list of values"),
-        ({"role": {"==": {"a": 1}}}, "must be a string, a number or None"),
-        ({"role": b"a"}, "must be a string, a number or None"),
-        ({"role": Unhashable()}, "must be a string, a number or None"),
-        ({"role": [["a"]]}, "must be a string, a number or None"),
-        ({"time": True}, "must be a string, a number or None"),
-        ({"time": [np.True_]}, "must be a string, a number or None"),
+        ({"role": {"==": {"a": 1}}}, "must be a string, a number, true, false or None"),
+        ({"role": b"a"}, "must be a string, a number, true, false or None"),
+        ({"role": Unhashable()}, "must be a string, a number, true, false or None"),
+        ({"role": [["a"]]}, "must be a string, a number, true, false or None"),
+        ({"time": True}, "must be a string, a number, true, false or None"),
+        ({"time": [np.True_]}, "must be a string, a number, true, false or None"),
         ({"time": math.nan}, "must be finite"),
         ({"time": {"<": math.inf}}, "must be finite"),
         ({"time": 10**400}, "beyond float64"),
-        ({"time": {"<": None}}, "'<' compares numbers, not None"),
-        ({"time": {">=": "5"}}, "'>=' compares numbers, not '5'"),
+        ({"time": {"<": None}}, "'<' compares numbers or strings, not None"),
+        ({"time": {">=": "5"}}, "'>=' compares numbers or strings, not '5'"),
         ({"and": {"role": "a"}}, "'and' takes a list of filters, not dict"),
         ({"or": "role"}, "'or' takes a list of filters, not str"),
         ({"and": None}, "'and' takes a list of filters"),
@@ -354,13 +354,13 @@ def test_malformed(form: Any, message: str) -> None:
         (lambda: (col("role") == "a") & col("role"), "brackets around each comparison"),
         (lambda: col("role") == "a" & col("time") == 5, "brackets around each comparison"),
         (lambda: ~col("role") == "a", "brackets around each comparison"),
-        (lambda: col("role") == col("session"), "must be a string, a number or None"),
+        (lambda: col("role") == col("session"), "must be a string, a number, true, false or None"),
         (lambda: col(""), "non-empty string"),
         (lambda: col(5), "non-empty string"),  # type: ignore[arg-type]
         (lambda: col("and"), "it joins filters"),
         (lambda: col("role") == ["a"], "takes one value"),
-        (lambda: col("role") < "a", "compares numbers"),  # type: ignore[operator]
-        (lambda: col("time").between(1, None), "compares numbers, not None"),  # type: ignore[arg-type]
+        (lambda: col("time") < "a", "compares numbers"),  # type: ignore[operator]
+        (lambda: col("time").between(1, None), "compares numbers or strings, not None"),  # type: ignore[arg-type]
         (lambda: col("role").isin("abc"), "takes a list of values"),
         (lambda: And(s), "And takes a list of filters"),  # type: ignore[arg-type]
         (lambda: Or(5), "Or takes a list of filters"),  # type: ignore[arg-type]
@@ -407,8 +407,8 @@ def test_depth() -> None:
         ),
         (Or((And(()), ~(col("mood") < 5))), "no column 'mood'"),
         (Or(()) & (col("text") == "x"), "no column 'text'"),
-        (col("role") < 5, "'<' compares numbers, and 'role' holds strings; use one of =="),
-        (col("project") >= 5, "'>=' compares numbers, and 'project' holds strings"),
+        (col("role") < 5, "'<' 5 compares no strings, and 'role' holds strings; use one of =="),
+        (col("project") >= 5, "'>=' 5 compares no strings, and 'project' holds strings"),
         (col("role") == 5, "a value must be a string or None, not 5"),
         (col("role").isin(["a", 0.5]), "a value must be a string or None, not 0.5"),
         (col("time") == "noon", "a value must be a number or None, not 'noon'"),
