@@ -143,6 +143,11 @@ class FanrankRetriever(BaseRetriever):
             engine.copy_to(path)
 
     @property
+    def engine(self) -> Engine | None:
+        """The engine; None for a retriever over a handle."""
+        return self._nodes.engine
+
+    @property
     def handle(self) -> Namespace:
         """The handle on the namespace that holds the nodes."""
         return self._nodes.handle
@@ -364,7 +369,8 @@ class FanrankVectorStore(BasePydanticVectorStore):
 
     def _query(self, query: VectorStoreQuery, options: Mapping[str, Any]) -> Query:
         mode, k = query.mode, query.similarity_top_k
-        condition = condition_of(query.filters, query.node_ids, query.doc_ids)
+        # A `VectorStoreIndex` over a store that holds the texts asks with an empty list of nodes, and means all.
+        condition = condition_of(query.filters, query.node_ids or None, query.doc_ids or None)
         if mode in (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH):
             k = k if query.sparse_top_k is None else query.sparse_top_k
             return Query(_text(query), k=k, filter=condition, strategy="bm25")
