@@ -37,7 +37,7 @@ try:
     from llama_index.core.bridge.pydantic import PrivateAttr
     from llama_index.core.constants import DEFAULT_SIMILARITY_TOP_K
     from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
-    from llama_index.core.instrumentation import get_dispatcher
+    from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
     from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
     from llama_index.core.schema import BaseNode, IndexNode, MetadataMode, NodeWithScore, QueryBundle, QueryType
     from llama_index.core.vector_stores.types import (
@@ -277,7 +277,8 @@ class FanrankVectorStore(BasePydanticVectorStore):
         metadata_mode: MetadataMode = MetadataMode.EMBED,
         **options: Any,
     ) -> None:
-        super().__init__(hybrid_strategy=hybrid_strategy)
+        super().__init__(stores_text=True)
+        self.hybrid_strategy = hybrid_strategy
         if embed_dim is not None:
             options["encoder"] = OwnVectors(embed_dim)
         self._nodes = Nodes(engine, namespace, metadata_mode, options)

@@ -79,7 +79,7 @@ class Memo:
     payload: dict[str, Any]
 
 
-class FanrankVectorStore(VectorStoreBase):
+class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes without types
     """A collection of memories with their vectors, texts and payloads: mem0's `VectorStoreBase` over an engine.
 
     `path` is the directory of an engine, which is opened once a process and shared by all stores that name it. `engine`
@@ -245,18 +245,17 @@ class FanrankVectorStore(VectorStoreBase):
 
         Raises `UnknownIdError` for a memory that is not there.
         """
+        name, namespace = str(vector_id), self.collection_name
         changes: dict[str, Any] = {} if vector is None else {"embedding": vector}
         if payload is not None:
-            changes |= {"payload": dict(payload), "text": _words_of(payload)}
-        name, namespace = str(vector_id), self.collection_name
-        if "text" in changes and vector is None:
+            changes["payload"], words = dict(payload), _words_of(payload)
             kept = self.engine.get(name, namespace=namespace)
-            # A new text would drop the vector of the old one, and mem0 means to keep it.
-            if kept is not None and kept.text != changes["text"] and kept.embedding is not None:
-                changes["embedding"] = kept.embedding
-            elif kept is not None and kept.text == changes["text"]:
-                del changes["text"]
-        self.engine.patch(name, namespace=namespace, **changes)  # type: ignore[arg-type]
+            if kept is not None and kept.text != words:
+                changes["text"] = words
+                # A new text would drop the vector of the old one, and mem0 means to keep it.
+                if vector is None and kept.embedding is not None:
+                    changes["embedding"] = kept.embedding
+        self.engine.patch(name, namespace=namespace, **changes)
 
     def get(self, vector_id: str) -> Memo | None:
         """The memory with this id, or None."""

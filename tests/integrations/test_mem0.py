@@ -187,10 +187,10 @@ def test_statistics_may_be_those_of_a_user_alone() -> None:
 
 def test_a_strategy_may_read_the_words_too() -> None:
     store = filled(strategy="rrf")
-    assert store.search("coffee", [1, 0, 0, 0], 1)[0].id in ("a", "c")
-    assert {memo.id for memo in store.search("lunch", [1, 0, 0, 0], 2)} != {
-        memo.id for memo in store.search("brew", [1, 0, 0, 0], 2)
-    }
+    asked = fr.Query("lunch", vector=[1, 0, 0, 0], namespace="mem0")
+    expected = list(store.engine.search([asked], 4, strategy="rrf")[0])
+    assert [(memo.id, memo.score) for memo in store.search("lunch", [1, 0, 0, 0], 4)] == expected
+    assert expected[0][0] == "d", "the farthest vector, and the one with the word"
 
 
 def test_what_mem0_changes_of_an_answer_does_not_reach_the_store() -> None:
