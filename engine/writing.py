@@ -16,12 +16,12 @@ from .encoders.models import positive
 from .encoders.patch import Patch, RecordFields
 from .errors import ParameterError, StorageError, UnknownIdError
 from .index.bm25 import BM25
-from .index.columns import ANY, PAYLOAD
+from .index.columns import ANY
 from .listing.matching import ids_in, searched
 from .moments import Span
 from .monitor.monitor import Monitor, checked_namespace, checked_scope
 from .opening import OpenIndex, shows_progress
-from .records.filters import Filter, parse_filter
+from .records.filters import PAYLOAD, Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
 from .searcher import Searcher

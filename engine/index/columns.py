@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..arrays import offsets_of, ranges
 from ..errors import ParameterError, RecordError
-from ..records.filters import CONNECTIVES
+from ..records.filters import CONNECTIVES, PAYLOAD
 from ..records.record import CATEGORIES, Record
 from ..records.values import json_text
 from ..text.vocabulary import Vocabulary
@@ -36,9 +36,6 @@ ANY = "*"
 """Stands for the names of all further columns: ``{"*": "json"}`` declares a column when a filter first names it."""
 AUTO = "auto"
 """Short for ``{ANY: "json"}``."""
-
-PAYLOAD = "payload."
-"""Begins the names of columns whose values are read from `Record.payload` alone, whatever built-in ones are called."""
 
 
 def stable_hash(string: str) -> int:

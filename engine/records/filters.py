@@ -42,6 +42,9 @@ USUAL = (*OPERATORS[: OPERATORS.index(FLOATS[0])], EXISTS)
 CONNECTIVES = ("and", "or", "not")
 """Keys of the JSON form that join filters and are not columns."""
 
+PAYLOAD = "payload."
+"""Begins the names of columns whose values are read from `Record.payload` alone, whatever built-in ones are called."""
+
 MAX_DEPTH = 50
 """How deeply expressions may be nested. Python's own recursion limit is far higher."""
 

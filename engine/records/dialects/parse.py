@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from ...errors import ParameterError
 from .. import filters
 from ..filters import Filter
+from . import haystack, langgraph, llama_index, mem0, openai, sql
+from .place import Place
 
-DIALECTS = ("langgraph", "mem0", "llama_index", "haystack", "openai", "sql")
-"""The forms of other libraries that `parse_filter` reads."""
+_READERS: dict[str, Callable[[Any, Place], Filter | None]] = {
+    "langgraph": langgraph.read,
+    "mem0": mem0.read,
+    "llama_index": llama_index.read,
+    "haystack": haystack.read,
+    "openai": openai.read,
+    "sql": sql.read,
+}
 
 
 def parse_filter(spec: Any, dialect: str | None = None, *, payload: bool = False) -> Filter | None:
-    """The filter expression for `spec`: an expression itself, its JSON form, or the form of another library.
+    """The filter expression for `spec`: an expression itself, our JSON form, or the form of another library.
 
-    None, ``{}`` and what a library takes for no filter give None.
-    With `payload` the keys of the spec name keys of `Record.payload` (columns ``payload.KEY``), whatever built-in
-    columns are called. Raises `QueryError`.
+    `dialect` names the library: ``langgraph``, ``mem0``, ``llama_index``, ``haystack`` or ``openai``; ``sql`` is a
+    condition as LanceDB takes it, such as ``"year >= 2024 AND tags IS NOT NULL"``. None and an empty filter give None,
+    no filter. Our own form maps columns to a value, to a list of values, or to comparisons (``{"importance": {">=":
+    0.5}}``). It maps ``and`` and ``or`` to lists of filters, and ``not`` to one filter. Several keys mean "and".
+
+    A key of the spec names a column. With `payload` it names a key of `Record.payload` (the column ``payload.KEY``),
+    whatever the built-in columns are called; our own form says ``payload.KEY`` itself. Where a library would fail at a
+    record, as in comparing text with a number, the record does not match.
+
+    Raises `QueryError`, which names the place in the filter, for unknown operators and anything else that is not of the
+    form, and `ParameterError` for an unknown dialect.
     """
     if dialect is None:
+        if payload:
+            raise ParameterError("payload=True is for a dialect; write 'payload.KEY' for a key of the payload")
         return filters.parse_filter(spec)
-    raise NotImplementedError(dialect)
+    if dialect not in _READERS:
+        raise ParameterError(f"unknown dialect {dialect!r}; there are: {', '.join(_READERS)}")
+    if spec is None or isinstance(spec, Filter):
+        return spec
+    return _READERS[dialect](spec, Place(dialect, payload=payload))

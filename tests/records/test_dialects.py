@@ -1,0 +1,527 @@
+"""Filters of other libraries: against their own code where it is installed, else against their rules in plain loops."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import random
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+from fanrank.engine.index.columns import Columns, Schema
+from fanrank.engine.index.masks import compile_filter
+from fanrank.engine.records.dialects.parse import parse_filter
+from fanrank.engine.records.filters import MAX_DEPTH, Filter, columns_in
+from fanrank.engine.text.vocabulary import Vocabulary
+
+KEYS = ("a", "b", "type", "time", "m")
+SCALARS: list[Any] = [
+    *("", "x", "X", "xy", "5", "zebra", "50%", "a_b", "é"),
+    *("2024-01-01", "2024-01-01T00:00:00", "2024-01-01T00:00:00+02:00", "2024-01-01T00:00:00Z"),
+    *(0, 1, 1.0, 2.5, -3, 5, 10**18, True, False, None),
+]
+VALUES: list[Any] = [*SCALARS, [], ["x"], ["x", 1], [True, "xy"], {}, {"a": 1}, {"a": 1, "b": "x"}, {"a": {"b": None}}]
+
+
+def payloads(draw: random.Random, count: int) -> list[dict[str, Any]]:
+    return [{key: draw.choice(VALUES) for key in KEYS if draw.random() < 0.8} for _ in range(count)]
+
+
+def passing(found: Filter | None, rows: list[dict[str, Any]]) -> list[bool]:
+    """Which records pass, by the mask of the columns that the filter names."""
+    if found is None:
+        return [True] * len(rows)
+    schema = Schema.of("auto").reaching(columns_in(found))
+    values = {name: Vocabulary() for name in schema.categories}
+    # Built-in columns say something else: a key of the payload must not be taken for them.
+    records = [fr.Record(f"r{n}", "", payload=row, type="built in", time=0.0) for n, row in enumerate(rows)]
+    columns = Columns.of(records, schema, values)
+    return compile_filter(found, schema, values).mask(columns).tolist()
+
+
+def read(spec: Any, dialect: str) -> Filter | None:
+    return parse_filter(spec, dialect, payload=True)
+
+
+def compare(dialect: str, spec: Any, rows: list[dict[str, Any]], expected: Callable[[dict[str, Any]], bool]) -> None:
+    """`expected` may raise an error for a record, which then does not match: that is what ours promises instead."""
+
+    def judged(row: dict[str, Any]) -> bool:
+        try:
+            return bool(expected(row))
+        except (TypeError, ValueError, OverflowError):
+            return False
+
+    assert passing(read(spec, dialect), rows) == [judged(row) for row in rows], spec
+
+
+def test_langgraph_compares_as_its_in_memory_store() -> None:
+    memory = pytest.importorskip("langgraph.store.memory")
+    compare_values = memory._compare_values
+    draw = random.Random(1)
+    numbers: list[Any] = ["5", "-1", 0, 1, 2.5, True]
+    operators: dict[str, list[Any]] = {
+        **dict.fromkeys(("$eq", "$ne"), VALUES),
+        **dict.fromkeys(("$gt", "$gte", "$lt", "$lte"), numbers),
+    }
+
+    def condition(depth: int) -> Any:
+        kind = draw.random()
+        if kind < 0.5 or not depth:
+            names = draw.sample([*operators], draw.choice([1, 1, 2]))
+            return {name: draw.choice(operators[name]) for name in names}
+        if kind < 0.8:
+            return draw.choice(VALUES)
+        if kind < 0.9:
+            return [draw.choice(VALUES) for _ in range(draw.randint(0, 2))]
+        return {key: condition(depth - 1) for key in draw.sample(["a", "b"], draw.randint(0, 2))}
+
+    for _ in range(400):
+        spec = {key: condition(2) for key in draw.sample(KEYS, draw.randint(0, 2))}
+        rows = payloads(draw, 12)
+
+        def expected(row: dict[str, Any], spec: dict[str, Any] = spec) -> bool:
+            # Each key apart: an error at one of them is a key that does not match, whatever came before.
+            found = [compare_values(row.get(key), wanted) for key, wanted in spec.items()]
+            return all(found)
+
+        compare("langgraph", spec, rows, expected)
+
+
+def test_llama_index_compares_as_its_simple_store() -> None:
+    types = pytest.importorskip("llama_index.core.vector_stores.types")
+    utils = pytest.importorskip("llama_index.core.vector_stores.utils")
+    draw = random.Random(2)
+    strings = [value for value in SCALARS if isinstance(value, str)]
+    numbers = [0, 1, 2.5, -3, 5]
+    operands: dict[str, Callable[[], Any]] = {
+        **dict.fromkeys(("==", "!="), lambda: draw.choice([*strings, *numbers, None, ["x"], [1, 2]])),
+        **dict.fromkeys((">", "<", ">=", "<="), lambda: draw.choice([*strings, *numbers])),
+        **dict.fromkeys(("in", "nin"), lambda: draw.sample(draw.choice([strings, [0, 1, -3]]), 3)),
+        **dict.fromkeys(("any", "all"), lambda: draw.sample(strings, draw.randint(0, 3))),
+        **dict.fromkeys(("text_match", "text_match_insensitive"), lambda: draw.choice(strings)),
+        "contains": lambda: draw.choice([*strings, *numbers]),
+        "is_empty": lambda: None,
+    }
+
+    def matches(filters: Any, row: Mapping[str, Any]) -> bool:
+        """Each filter by the library's own code, joined by its rules: an error of one is a filter that fails."""
+        found = []
+        for one in filters.filters:
+            if isinstance(one, types.MetadataFilters):
+                found.append(matches(one, row))
+                continue
+            alone = types.MetadataFilters(filters=[one])
+            try:
+                found.append(bool(utils.build_metadata_filter_fn(lambda _: row, alone)("id")))
+            except TypeError:
+                found.append(False)
+        if filters.condition == types.FilterCondition.AND:
+            return all(found)
+        return any(found) if filters.condition == types.FilterCondition.OR else not any(found)
+
+    def some(depth: int) -> Any:
+        inner = []
+        for _ in range(draw.randint(1, 3)):
+            if depth and draw.random() < 0.3:
+                inner.append(some(depth - 1))
+                continue
+            operator = draw.choice([*operands])
+            value = operands[operator]()
+            inner.append(types.MetadataFilter(key=draw.choice(KEYS), value=value, operator=operator))
+        return types.MetadataFilters(filters=inner, condition=draw.choice(["and", "or", "not"]))
+
+    for _ in range(400):
+        spec, rows = some(2), payloads(draw, 12)
+        expected = [matches(spec, row) for row in rows]
+        assert passing(read(spec, "llama_index"), rows) == expected, spec
+        # As a dictionary, with the words of the enumerations.
+        assert read(spec.model_dump(mode="json"), "llama_index") == read(spec, "llama_index")
+    assert read(types.MetadataFilters(filters=[]), "llama_index") is None
+
+
+def test_haystack_compares_as_document_matches_filter() -> None:
+    utils = pytest.importorskip("haystack.utils.filters")
+    document_type = pytest.importorskip("haystack").Document
+    error_type = pytest.importorskip("haystack.errors").FilterError
+    draw = random.Random(3)
+    zone = dt.timezone(dt.timedelta(hours=2))
+    moments = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=zone)]
+    dates = [value for value in SCALARS if isinstance(value, str) and value.startswith("20")]
+    fields = ["meta.a", "meta.b", "type", "meta.m.a", "meta.m.a.b"]
+
+    def comparison() -> dict[str, Any]:
+        operator = draw.choice(["==", "!=", ">", ">=", "<", "<=", "in", "not in"])
+        value: Any = draw.choice([*dates, 0, 1, 2.5, None, *moments])
+        if operator in ("==", "!="):
+            value = draw.choice([*VALUES, *moments])
+        if operator in ("in", "not in"):
+            value = [draw.choice([*VALUES, *moments]) for _ in range(draw.randint(0, 3))]
+        return {"field": draw.choice(fields), "operator": operator, "value": value}
+
+    def some(depth: int) -> dict[str, Any]:
+        if not depth or draw.random() < 0.4:
+            return comparison()
+        conditions = [some(depth - 1) for _ in range(draw.randint(0, 3))]
+        return {"operator": draw.choice(["AND", "OR", "NOT"]), "conditions": conditions}
+
+    def matches(spec: dict[str, Any], document: Any) -> bool:
+        if "field" in spec:
+            loose = spec["operator"] in (">", ">=", "<", "<=") and spec["field"] in ("meta.a", "meta.b", "type")
+            value = document.meta.get(spec["field"].removeprefix("meta."))
+            if loose and isinstance(value, str) and not value.startswith("20"):
+                # Haystack reads "5" as the fifth day of this month, and fails for most texts. Ours are ISO 8601 alone.
+                return False
+            try:
+                return bool(utils.document_matches_filter(spec, document))
+            except (error_type, TypeError):
+                return False
+        found = [matches(one, document) for one in spec["conditions"]]
+        return {"AND": all(found), "OR": any(found), "NOT": not all(found)}[spec["operator"]]
+
+    for _ in range(400):
+        spec, rows = some(2), payloads(draw, 12)
+        expected = [matches(spec, document_type(content="", meta=row)) for row in rows]
+        assert passing(read(spec, "haystack"), rows) == expected, spec
+
+
+def contains(value: Any, wanted: Any) -> bool:
+    if isinstance(value, list):
+        return wanted in value
+    return isinstance(value, (str, dict)) and isinstance(wanted, str) and wanted in value
+
+
+def icontains(value: Any, wanted: Any) -> bool:
+    inner = value if isinstance(value, (list, dict)) else []
+    if isinstance(value, str):
+        return wanted.lower() in value.lower()
+    return any(isinstance(one, str) and one.lower() == wanted.lower() for one in inner)
+
+
+def ordered(value: Any, wanted: Any, name: str) -> bool:
+    numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
+    if not numbers and not (isinstance(value, str) and isinstance(wanted, str)):
+        return False
+    return {"gt": value > wanted, "gte": value >= wanted, "lt": value < wanted, "lte": value <= wanted}[name]
+
+
+def plain(value: Any, operator: str, wanted: Any) -> bool:
+    """mem0's and OpenAI's operators in plain Python."""
+    if operator in ("gt", "gte", "lt", "lte"):
+        return ordered(value, wanted, operator)
+    return {
+        "eq": lambda: value == wanted,
+        "ne": lambda: value != wanted,
+        "in": lambda: any(value == one for one in wanted),
+        "nin": lambda: not any(value == one for one in wanted),
+        "contains": lambda: contains(value, wanted),
+        "icontains": lambda: icontains(value, wanted),
+    }[operator]()
+
+
+UNDATED = [value for value in SCALARS if not (isinstance(value, str) and value.startswith("20"))]
+
+
+def operation(draw: random.Random, names: list[str]) -> tuple[str, Any]:
+    name = draw.choice(names)
+    if name in ("in", "nin"):
+        return name, draw.sample(VALUES, draw.randint(0, 3))
+    if name in ("contains", "icontains"):
+        return name, draw.choice(["", "x", "X", "a", "5"])
+    if name in ("eq", "ne"):
+        return name, draw.choice(VALUES)
+    return name, draw.choice([value for value in UNDATED if value is not None])
+
+
+def test_mem0_in_both_spellings() -> None:
+    draw = random.Random(4)
+    names = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "contains", "icontains"]
+
+    def some(depth: int) -> dict[str, Any]:
+        spec: dict[str, Any] = {}
+        for key in draw.sample(KEYS, draw.randint(1, 2)):
+            kind = draw.random()
+            spec[key] = dict(operation(draw, names) for _ in range(draw.randint(1, 2)))
+            if kind < 0.3:
+                spec[key] = draw.choice(["*", "x", 1, None, True, ["x", 5]])
+        if depth and draw.random() < 0.6:
+            word = draw.choice(["AND", "OR", "NOT", "$or", "$not", "$and"])
+            spec[word] = [some(depth - 1) for _ in range(draw.randint(1, 2))]
+        return spec
+
+    def matches(spec: dict[str, Any], row: dict[str, Any]) -> bool:
+        found = []
+        for key, wanted in spec.items():
+            word = key.strip("$").upper() if key[0] == "$" or key in ("AND", "OR", "NOT") else ""
+            value = row.get(key)
+            if word:
+                inner = [matches(one, row) for one in wanted]
+                found.append({"AND": all(inner), "OR": any(inner), "NOT": not any(inner)}[word])
+            elif isinstance(wanted, dict):
+                found.append(all(plain(value, name, operand) for name, operand in wanted.items()))
+            elif wanted == "*":
+                found.append(value is not None)
+            else:
+                found.append(value in wanted if isinstance(wanted, list) else value == wanted)
+        return all(found)
+
+    for _ in range(400):
+        spec, rows = some(2), payloads(draw, 12)
+        assert passing(read(spec, "mem0"), rows) == [matches(spec, row) for row in rows], spec
+    late = read({"a": {"gt": "2024-01-01T00:30:00+00:00", "lte": "2024-01-01T01:00:00Z"}}, "mem0")
+    assert passing(late, [{"a": "2024-01-01T02:45:00+02:00"}, {"a": "2024-01-01T02:15:00+02:00"}]) == [True, False]
+
+
+def test_openai() -> None:
+    draw = random.Random(5)
+    names = ["eq", "ne", "gt", "gte", "lt", "lte", "in", "nin"]
+
+    def some(depth: int) -> dict[str, Any]:
+        if depth and draw.random() < 0.5:
+            return {"type": draw.choice(["and", "or"]), "filters": [some(depth - 1) for _ in range(draw.randint(0, 3))]}
+        kind, value = operation(draw, names)
+        return {"type": kind, "key": draw.choice(KEYS), "value": value}
+
+    def matches(spec: dict[str, Any], row: dict[str, Any]) -> bool:
+        if "filters" in spec:
+            return (all if spec["type"] == "and" else any)(matches(one, row) for one in spec["filters"])
+        return plain(row.get(spec["key"]), spec["type"], spec["value"])
+
+    def as_object(spec: dict[str, Any]) -> SimpleNamespace:
+        inner = {"filters": [as_object(one) for one in spec["filters"]]} if "filters" in spec else {}
+        return SimpleNamespace(**{**spec, **inner})
+
+    for _ in range(300):
+        spec, rows = some(2), payloads(draw, 12)
+        assert passing(read(spec, "openai"), rows) == [matches(spec, row) for row in rows], spec
+        assert read(as_object(spec), "openai") == read(spec, "openai")
+
+
+# Conditions, and what SQLite's three values make of them (it names no booleans).
+LITERALS: list[Any] = ["x", "xy", "it's", "50%", "", "5", 0, 1, 2.5, -3, 1e3]
+
+
+def quoted(value: Any) -> str:
+    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else "NULL" if value is None else repr(value)
+
+
+def sql_condition(draw: random.Random, depth: int) -> str:
+    name = draw.choice(["a", '"a"', "b", "`b`"])
+    kind = draw.random()
+    if depth and kind < 0.4:
+        inner = f" {draw.choice(['AND', 'and', 'OR'])} ".join(sql_condition(draw, depth - 1) for _ in range(3))
+        return draw.choice(["(", "NOT (", "not not ("]) + inner + ")"
+    # SQLite orders texts and numbers among each other, so each comparison keeps to one kind.
+    strings = name.strip('"`') == "a"
+    literals = [value for value in LITERALS if isinstance(value, str) is strings]
+    one, other = quoted(draw.choice(literals)), quoted(draw.choice(literals))
+    negation = draw.choice(["", "NOT "])
+    return draw.choice(
+        [
+            *(f"{name} {sign} {one}" for sign in ("=", "!=", "<>", "<", "<=", ">", ">=")),
+            *(f"{one} {sign} {name}" for sign in ("=", "<", ">=")),
+            f"{name} {negation}IN ({one}, {other})",
+            f"{name} {negation}IN ({one}, NULL)",
+            f"{name} {negation}BETWEEN {one} AND {other}",
+            f"a {negation}LIKE {quoted(draw.choice(['x%', '%y', '_y', '%', '', '%x%', '5_', '%t_s']))}",
+            f"{name} IS {negation}NULL",
+            f"{name} = NULL",
+        ]
+    )
+
+
+def test_sql_has_three_values_as_sqlite() -> None:
+    import sqlite3
+
+    database = sqlite3.connect(":memory:")
+    database.execute("PRAGMA case_sensitive_like=ON")
+    database.execute("CREATE TABLE t (n INTEGER, a TEXT, b NUMERIC)")
+    strings = [value for value in LITERALS if isinstance(value, str)]
+    rows = [
+        {key: value for key, value in (("a", a), ("b", b)) if value is not None}
+        for a in [*strings, None]
+        for b in [0, 1, 2.5, -3, None]
+    ]
+    database.executemany("INSERT INTO t VALUES (?, ?, ?)", [(n, r.get("a"), r.get("b")) for n, r in enumerate(rows)])
+    draw = random.Random(6)
+    for _ in range(500):
+        spec = sql_condition(draw, 2)
+        found = {n for (n,) in database.execute(f"SELECT n FROM t WHERE {spec}")}
+        assert passing(read(spec, "sql"), rows) == [n in found for n in range(len(rows))], spec
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("flag", "abc"),
+        ("NOT flag", "d"),
+        ("flag = false OR flag IS TRUE", "abcd"),
+        ("flag IS NOT TRUE", "de"),
+        ("m.k = 'v' AND `m`.`k` = 'v' AND \"m\".\"k\" = 'v'", "b"),
+        ("\"odd key\" = 'v'", "c"),
+        ("t ILIKE 'A\\_B'", "d"),
+        ("t LIKE 'a%c'", "ae"),
+        ("NULL = flag", ""),
+        ("NOT (flag = NULL)", ""),
+    ],
+)
+def test_sql_names_and_constants(spec: str, expected: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"flag": True, "t": "abc"},
+        {"flag": True, "m": {"k": "v"}},
+        {"flag": 1, "odd key": "v"},
+        {"flag": False, "t": "a_B"},
+        {"t": "a\nc"},
+    ]
+    names = [name for name, passes in zip("abcde", passing(read(spec, "sql"), rows), strict=True) if passes]
+    assert "".join(names) == expected
+
+
+def test_like_takes_no_power_of_the_text() -> None:
+    # A regular expression needs some 2,000 to the power of 20 steps for this.
+    found = read("t LIKE '" + "%a_" * 20 + "%b'", "sql")
+    assert passing(found, [{"t": "a" * 2_000}, {"t": "a" * 2_000 + "b"}]) == [False, True]
+
+
+def nested(wrap: Callable[[Any], Any], leaf: Any, depth: int) -> Any:
+    for _ in range(depth):
+        leaf = wrap(leaf)
+    return leaf
+
+
+DEEP: dict[str, tuple[Callable[[Any], Any], Any]] = {
+    "langgraph": (lambda inner: {"a": inner}, {"a": {"$gt": 1}}),
+    "mem0": (lambda inner: {"NOT": [inner]}, {"a": 1}),
+    "llama_index": (lambda inner: {"filters": [inner], "condition": "not"}, {"key": "a", "value": 1}),
+    "haystack": (
+        lambda inner: {"operator": "NOT", "conditions": [inner]},
+        {"field": "meta.a", "operator": "==", "value": 1},
+    ),
+    "openai": (lambda inner: {"type": "or", "filters": [inner, inner]}, {"type": "eq", "key": "a", "value": 1}),
+    "sql": (lambda inner: f"NOT ({inner})", "a = 1"),
+}
+
+
+@pytest.mark.parametrize("dialect", DEEP)
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 3_000])
+def test_depth_is_bounded(dialect: str, depth: int) -> None:
+    wrap, leaf = DEEP[dialect]
+    if dialect == "openai":
+        depth = min(depth, MAX_DEPTH)
+        shared = nested(lambda inner: {"type": "or", "filters": [inner]}, leaf, 3_000)
+        with pytest.raises(fr.errors.QueryError, match="nested"):
+            read(shared, dialect)
+        wrap = lambda inner: {"type": "or", "filters": [inner, leaf]}  # noqa: E731
+    with pytest.raises(fr.errors.QueryError, match="nested"):
+        read(nested(wrap, leaf, depth), dialect)
+    assert passing(read(nested(wrap, leaf, 4), dialect), [{"a": 1}]) in ([True], [False])
+
+
+def test_long_lists_are_read() -> None:
+    many = list(range(50_000))
+    rows = [{"a": 49_999}, {"a": 50_000}]
+    assert passing(read({"a": {"in": many}}, "mem0"), rows) == [True, False]
+    assert passing(read(f"a IN ({', '.join(map(str, many))})", "sql"), rows) == [True, False]
+    assert passing(read(" OR ".join(f"a = {n}" for n in range(49_000, 50_000)), "sql"), rows) == [True, False]
+
+
+class Text(str, enum.Enum):
+    WORD = "x"
+
+
+MALFORMED: list[tuple[str, Any, str]] = [
+    ("langgraph", [], "must be a mapping, not list"),
+    ("langgraph", {"a": {"$in": [1]}}, "filter['a']['$in']: unknown operator '$in'; there are: $eq, $ne, $gt"),
+    ("langgraph", {"a": {"$gt": 1, "b": 2}}, "unknown operator 'b'"),
+    ("langgraph", {"a": {"$gt": "five"}}, "$gt compares numbers, not 'five'"),
+    ("langgraph", {"a": {"$lt": None}}, "$lt compares numbers, not None"),
+    ("langgraph", {"a": [{"$gt": 1}]}, "operators inside a list"),
+    ("langgraph", {"a": {"b.c": {"$gt": 1}}}, "without a dot"),
+    ("langgraph", {5: 1}, "a key must be a non-empty string"),
+    ("langgraph", {"a": object()}, "must be a string, a number"),
+    ("langgraph", {"a": [object()]}, "takes a JSON value"),
+    ("langgraph", {"a": {"$eq": float("nan")}}, "must be finite"),
+    ("mem0", "a", "must be a mapping, not str"),
+    ("mem0", {"a": {}}, "no operator"),
+    ("mem0", {"a": {"regex": "x"}}, "filter['a']['regex']: unknown operator 'regex'"),
+    ("mem0", {"a": {"in": "abc"}}, "must be a list, not str"),
+    ("mem0", {"a": {"gt": None}}, "compares numbers or strings, not None"),
+    ("mem0", {"OR": {"a": 1}}, "filter['OR']: must be a list, not dict"),
+    ("mem0", {"OR": []}, "needs at least one filter"),
+    ("mem0", {"NOT": [5]}, "filter['NOT'][0]: must be a mapping, not int"),
+    ("mem0", {"OR": [{}]}, "an empty filter"),
+    ("llama_index", 5, "must be MetadataFilters"),
+    ("llama_index", {"filters": {}}, "must be a list, not dict"),
+    ("llama_index", {"filters": [{"key": "a", "value": 1, "operator": "~"}]}, "unknown operator '~'"),
+    ("llama_index", {"filters": [{"key": "a", "value": 1}], "condition": "xor"}, "unknown condition 'xor'"),
+    ("llama_index", {"key": "a", "value": "x", "operator": "in"}, "must be a list, not str"),
+    ("llama_index", {"key": "a", "value": 1, "operator": "text_match"}, "takes a string, not 1"),
+    ("llama_index", {"key": "a", "value": [1], "operator": ">"}, "takes one value, not list"),
+    ("llama_index", {"key": "", "value": 1}, "a key must be a non-empty string"),
+    ("haystack", [1], "must be a mapping, not list"),
+    ("haystack", {"conditions": []}, "'operator' is missing"),
+    ("haystack", {"operator": "AND"}, "'conditions' is missing"),
+    ("haystack", {"operator": "XOR", "conditions": []}, "unknown operator 'XOR' of conditions"),
+    ("haystack", {"field": "meta.a", "value": 1}, "'operator' is missing"),
+    ("haystack", {"field": "meta.a", "operator": "=="}, "'value' is missing"),
+    ("haystack", {"field": "meta.a", "operator": "like", "value": 1}, "unknown operator 'like'"),
+    ("haystack", {"field": "meta.a", "operator": ">", "value": "five"}, "compares numbers and ISO 8601 dates"),
+    ("haystack", {"field": "meta.a", "operator": ">", "value": [1]}, "takes one value"),
+    ("haystack", {"field": "meta.a", "operator": "in", "value": "x"}, "must be a list, not str"),
+    ("haystack", {"field": "content", "operator": "==", "value": "x"}, "filters are on the metadata"),
+    ("haystack", {"field": "other.a", "operator": "==", "value": "x"}, "'field' must be meta.KEY"),
+    ("openai", {"type": "like", "key": "a", "value": 1}, "unknown type 'like'"),
+    ("openai", {"type": ["eq"], "key": "a", "value": 1}, "unknown type ['eq']"),
+    ("openai", {"type": "eq", "key": "a"}, "'value' is missing"),
+    ("openai", {"type": "eq", "value": 1}, "a key must be a non-empty string, not None"),
+    ("openai", {"type": "and", "filters": None}, "must be a list, not NoneType"),
+    ("openai", "a", "unknown type None"),
+    ("sql", {"a": 1}, "must be a string, not dict"),
+    ("sql", "", "character 1: expected a column"),
+    ("sql", "a = ", "character 4: expected a text, a number, TRUE, FALSE or NULL, not the end"),
+    ("sql", "a = 'x", 'character 5: cannot read "\'x"'),
+    ("sql", "a = 1 b", "character 7: expected AND, OR or the end, not 'b'"),
+    ("sql", "a ~ 1", "character 3: cannot read '~ 1'"),
+    ("sql", "a IN ()", "character 7: expected a text"),
+    ("sql", "a NOT = 1", "character 7: expected IN, BETWEEN or LIKE, not '='"),
+    ("sql", "a BETWEEN 1 OR 2", "character 13: expected 'AND', not 'OR'"),
+    ("sql", "(a = 1", "character 7: expected ')', not the end"),
+    ("sql", "a = b", "character 5: expected a text, a number"),
+    ("sql", "a LIKE 5", "'like' takes a string, not 5"),
+    ("sql", "a IS 5", "character 6: expected NULL, TRUE or FALSE, not '5'".replace("'5'", "5")),
+    ("sql", "lower(a) = 'x'", "character 6: expected AND, OR or the end, not '('"),
+    ("sql", "a = 1; DROP TABLE t", "character 6: cannot read '; DROP TABLE t'"),
+    ("sql", "a > 1e999", "must be finite"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "spec", "message"), MALFORMED)
+def test_malformed(dialect: str, spec: Any, message: str) -> None:
+    with pytest.raises(fr.errors.QueryError) as caught:
+        read(spec, dialect)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"{dialect}: ")
+
+
+def test_keys_name_columns_or_keys_of_the_payload() -> None:
+    spec = {"type": "note", "n": {"$gt": 1}}
+    named, of_payload = parse_filter(spec, "langgraph"), read(spec, "langgraph")
+    assert named is not None
+    assert of_payload is not None
+    assert set(columns_in(named)) == {"type", "n"}
+    assert set(columns_in(of_payload)) == {"payload.type", "payload.n"}
+    assert parse_filter("importance >= 0.5", "sql") == (fr.col("importance") >= 0.5)
+    assert parse_filter({"type": "note"}) == (fr.col("type") == "note")
+    for dialect in DEEP:
+        assert parse_filter(None, dialect) is None
+        assert parse_filter(fr.col("a") == 1, dialect) == (fr.col("a") == 1)
+        assert dialect == "sql" or parse_filter({}, dialect) is None
+    with pytest.raises(fr.errors.ParameterError, match="unknown dialect 'mongo'; there are: langgraph, mem0"):
+        parse_filter({}, "mongo")
+    with pytest.raises(fr.errors.ParameterError, match="payload=True is for a dialect"):
+        parse_filter({}, payload=True)
+    assert passing(read({"a": Text.WORD}, "mem0"), [{"a": "x"}, {"a": "y"}]) == [True, False]
