@@ -79,7 +79,7 @@ class Reading:
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
         wanted = Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))
-        return self.searcher.declaring(lambda: Listing(self.index, wanted, after, limit))
+        return self.searcher.declaring(lambda: Listing(self.index, wanted, after, limit), [wanted.filter])
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
@@ -89,7 +89,7 @@ class Reading:
             state = self.index.ready().state
             return matching.count(snapshots_of(state, checked_scope(namespace)), compiled(state, parsed))
 
-        return self.searcher.declaring(read)
+        return self.searcher.declaring(read, [parsed])
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """The ids of a namespace's live records that pass a filter, in the order of their last write.
@@ -102,7 +102,7 @@ class Reading:
             state = self.index.ready().state
             return matching.ids_in(searched(state.snapshot(checked_namespace(namespace))), compiled(state, parsed))
 
-        return self.searcher.declaring(read)
+        return self.searcher.declaring(read, [parsed])
 
     def distinct(
         self, column: str, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = ""
@@ -121,7 +121,7 @@ class Reading:
             snapshots = snapshots_of(state, checked_scope(namespace))
             return matching.distinct(state, snapshots, column, compiled(state, parsed))
 
-        return self.searcher.declaring(read)
+        return self.searcher.declaring(read, [parsed])
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:
@@ -163,4 +163,4 @@ class Reading:
             accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
             return timeline.events(memory, namespace, type, since, until, accepted)
 
-        return self.searcher.declaring(read)
+        return self.searcher.declaring(read, [query])

@@ -82,11 +82,29 @@ class Searcher:
                 hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
                 hits, reason = self.answer(queries, k, answerer, options), None
+        except UnknownColumnError as error:
+            try:
+                self.index.ready().declare(error, _columns_in(queries))
+            except FanrankError as failure:
+                self.count_failure(queries, failure)
+                raise
+            # Each round declares columns more, and a query names few.
+            return self.search(queries, k, keywords)
         except FanrankError as error:
             self.count_failure(queries, error)
             raise
         self.monitor.count(hits, time.perf_counter() - started, reason)
         return hits
+
+    def declaring(self, read: Callable[[], T], filters: object = ()) -> T:
+        """What `read` returns. Where the engine declares columns when filters name them, `read` is called again after
+        those of `filters`, queries or filters, were declared. Raises what `read` raises, and `QueryError`.
+        """
+        try:
+            return read()
+        except UnknownColumnError as error:
+            self.index.ready().declare(error, _columns_in(filters))
+            return self.declaring(read, filters)
 
     def answer(
         self,
@@ -100,40 +118,10 @@ class Searcher:
 
         Raises as `Engine.search`.
         """
-        if state is not None:
-            return self._answer(queries, k, answerer, options, state)
-        return self.declaring(lambda: self._answer_now(queries, k, answerer, options), queries)
-
-    def declaring(self, read: Callable[[], T], queries: object = ()) -> T:
-        """What `read` returns. Where the engine declares columns when filters name them, `read` is called again after
-        it declared those of `queries`. Raises what `read` raises.
-        """
-        try:
-            return read()
-        except UnknownColumnError as error:
-            given = queries if isinstance(queries, (list, tuple)) else ()
-            filters = [query.filter for query in given if isinstance(query, Query)]
-            names = [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
-            self.index.ready().declare(error, names)
-        # Each round declares a column more, and a query names few.
-        return self.declaring(read, queries)
-
-    def _answer_now(self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions) -> Hits:
-        """The hits of a batch over the current state."""
-        if options.texts or options.payload:
+        if (options.texts or options.payload) and state is None:
             return self._answer_with_records(queries, k, answerer, options)
         index = self.index
-        memory = index.memory if index.filler is None else index.ready()
-        return self._answer(queries, k, answerer, options, memory.state)
-
-    def _answer(
-        self,
-        queries: Sequence[AnyQuery],
-        k: int,
-        answerer: AnyAnswerer,
-        options: SearchOptions,
-        memory: MemoryState,
-    ) -> Hits:
+        memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
         if options.offset or options.min_score is not None or options.distinct is not None:
             asked = as_queries(queries, "search")
             queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
@@ -309,3 +297,11 @@ def _first_sentences(
 ) -> npt.NDArray[np.float64]:
     """As `Sources.sentences`."""
     return anchors(["" if record is None else record.text for record in records(namespace, ids)])
+
+
+def _columns_in(given: object) -> list[str]:
+    """The columns that these queries or filters name."""
+    filters = (
+        [one.filter if isinstance(one, Query) else one for one in given] if isinstance(given, (list, tuple)) else []
+    )
+    return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]

@@ -166,10 +166,11 @@ class Writing:
         `QueryError`, and as `patch`.
         """
         patch = self._patch(changes, fields)
-        decide = partial(_ids_where, _checked_filter(filter, "update_where"), checked_scope(namespace))
+        parsed = _checked_filter(filter, "update_where")
+        decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
         return self.searcher.declaring(
-            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), patch))
+            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), patch)), [parsed]
         )
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
@@ -187,9 +188,10 @@ class Writing:
         when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
         says nothing: `drop` deletes a whole namespace.
         """
-        decide = partial(_ids_where, _checked_filter(filter, "delete_where"), checked_scope(namespace))
+        parsed = _checked_filter(filter, "delete_where")
+        decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
-        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())))
+        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())), [parsed])
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""

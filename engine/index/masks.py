@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import QueryError, UnknownColumnError
-from ..records.filters import And, ColumnComparison, Filter, Junction, Not, Scalar, columns_in
+from ..records.filters import And, ColumnComparison, Filter, Junction, Not
 from ..records.values import FLOATS, ORDERINGS, Whole, json_values, make_test, texts_equal_to
 
 if TYPE_CHECKING:
@@ -135,20 +135,16 @@ def compile_filter(filter: Filter | None, schema: Schema, values: Mapping[str, V
     has matches nothing. Raises `UnknownColumnError`, and `QueryError` for a comparison that does not suit the column's
     kind.
     """
-    if filter is None:
-        return EVERYTHING
-    if unknown := schema.undeclared(columns_in(filter)):
-        raise unknown_columns(unknown, "to filter on", schema)
-    return _compile(filter, True, schema, values)
+    return EVERYTHING if filter is None else _compile(filter, True, schema, values)
 
 
-def unknown_columns(names: tuple[str, ...], purpose: str, schema: Schema) -> UnknownColumnError:
-    """The error for columns that a query names and nobody declared; the schema's `auto` is for the caller to heed."""
+def unknown_column(name: str, purpose: str, schema: Schema) -> UnknownColumnError:
+    """The error for a column that a query names and nobody declared; the schema's `auto` is for the caller to heed."""
     there = ", ".join((*schema.categories, *schema.numbers))
     return UnknownColumnError(
-        f"no column {names[0]!r} {purpose}; there are: {there}. A key of the records' extra or payload becomes one by "
-        f"add_column({names[0]!r}, 'json'), and with columns='auto' when a filter first names it",
-        names,
+        f"no column {name!r} {purpose}; there are: {there}. A key of the records' extra or payload becomes one by "
+        f"add_column({name!r}, 'json'), and with columns='auto' when a filter first names it",
+        (name,),
     )
 
 
@@ -166,22 +162,57 @@ def _compile(filter: Filter, inside: bool, schema: Schema, values: Mapping[str, 
 def _compile_comparison(
     filter: ColumnComparison, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]
 ) -> CompiledFilter:
-    name, of_numbers, of_json = filter.column, filter.column in schema.numbers, filter.column in schema.json
-    operator = filter.operator.removeprefix("float ") if of_numbers else filter.operator
-    if operator in ("==", "!=", "in", "not in"):
-        return _compile_equality(filter, inside is (operator in ("==", "in")), schema, values)
-    if of_numbers:
+    name, of_numbers = filter.column, filter.column in schema.numbers
+    if not of_numbers and name not in schema.categories:
+        raise unknown_column(name, "to filter on", schema)
+    if filter.operator not in ("==", "!=", "in", "not in"):
+        return _compile_test(filter, inside, schema, values)
+    if filter.operator in ("!=", "not in"):
+        inside = not inside
+    options: Sequence[Any] = filter.value if isinstance(filter.value, tuple) else (filter.value,)
+    of_json = name in schema.json
+    members: set[float] = set()
+    for option in options:
+        if option is None:
+            continue
+        if of_json:
+            members |= {code for text in texts_equal_to(option) if (code := values[name].ids.get(text)) is not None}
+            continue
+        if isinstance(option, bool) or isinstance(option, str) is of_numbers:
+            kind = "number" if of_numbers else "string"
+            raise QueryError(f"filter on {name!r}: a value must be a {kind} or None, not {option!r}")
+        if isinstance(option, str):
+            code = values[name].ids.get(option)
+            if code is not None:
+                members.add(code)
+        else:
+            members.add(float(option) + 0.0)  # turns -0.0 into 0.0, so that equal filters print and sort alike
+    absent = None in options
+    if not members and not absent:
+        return NOTHING if inside else EVERYTHING
+    return _Among(name, tuple(sorted(members)), absent, inside)
+
+
+def _compile_test(
+    filter: ColumnComparison, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]
+) -> CompiledFilter:
+    """As `_compile_comparison`, for any operator but those of equality."""
+    name, operator = filter.column, filter.operator
+    if name in schema.numbers:
+        operator = operator.removeprefix("float ")
         if operator not in ORDERINGS or isinstance(filter.value, (str, bool)):
             raise QueryError(
                 f"filter on {name!r}: {filter.operator!r} {_shown(filter.value)} compares no numbers, and {name!r} "
                 "holds numbers; use one of ==, !=, in, not in, <, <=, >, >= with a number"
             )
         return _Ordering(name, operator, float(filter.value) + 0.0, inside)  # type: ignore[arg-type]
+    of_json = name in schema.json
     if not of_json and (operator in FLOATS or not _takes_strings(filter.value)):
         raise QueryError(
-            f"filter on {name!r}: {filter.operator!r} {_shown(filter.value)} compares no strings, and {name!r} holds "
+            f"filter on {name!r}: {operator!r} {_shown(filter.value)} compares no strings, and {name!r} holds "
             "strings; use one of ==, !=, in, not in, or compare with a string"
         )
+    # Decided once for each value, then looked up by code.
     test = make_test(operator, filter.value)
     candidates = _decoded(values[name]) if of_json else values[name].strings
     codes = tuple(code for code, value in enumerate(candidates) if test(value))
@@ -198,34 +229,6 @@ def _takes_strings(value: object) -> bool:
     if isinstance(value, Whole):
         value = value.value
     return all(isinstance(one, str) for one in value) if isinstance(value, tuple) else isinstance(value, str)
-
-
-def _compile_equality(
-    filter: ColumnComparison, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]
-) -> CompiledFilter:
-    name, of_numbers = filter.column, filter.column in schema.numbers
-    assert not isinstance(filter.value, Whole)
-    options: Sequence[Scalar] = filter.value if isinstance(filter.value, tuple) else (filter.value,)
-    members: set[float] = set()
-    for option in options:
-        if option is None:
-            continue
-        if name in schema.json:
-            members |= {code for text in texts_equal_to(option) if (code := values[name].ids.get(text)) is not None}
-            continue
-        if isinstance(option, bool) or isinstance(option, str) is of_numbers:
-            kind = "number" if of_numbers else "string"
-            raise QueryError(f"filter on {name!r}: a value must be a {kind} or None, not {option!r}")
-        if isinstance(option, str):
-            code = values[name].ids.get(option)
-            if code is not None:
-                members.add(code)
-        else:
-            members.add(float(option) + 0.0)  # turns -0.0 into 0.0, so that equal filters print and sort alike
-    absent = None in options
-    if not members and not absent:
-        return NOTHING if inside else EVERYTHING
-    return _Among(name, tuple(sorted(members)), absent, inside)
 
 
 _known_values: WeakKeyDictionary[Vocabulary, tuple[list[str], list[Any]]] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..index.columns import ABSENT
-from ..index.masks import EVERYTHING, CompiledFilter, compile_filter, unknown_columns
+from ..index.masks import EVERYTHING, CompiledFilter, compile_filter, unknown_column
 from ..index.snapshot import Snapshot
 from ..records.filters import Filter
 from ..records.values import hashable
@@ -81,7 +81,7 @@ def distinct(
     """
     schema = state.schema
     if schema.undeclared([column]):
-        raise unknown_columns((column,), "to count by", schema)
+        raise unknown_column(column, "to count by", schema)
     counts: Counter[Value] = Counter()
     for snapshot in snapshots.values():
         for number, segment in enumerate(snapshot.segments):

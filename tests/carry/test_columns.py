@@ -98,7 +98,7 @@ def test_wrong_values_change_nothing(tmp_path: Path) -> None:
 
 
 def test_the_longest_names_name_files(tmp_path: Path) -> None:
-    names = {"c" * 200: "category", "ß" * 100: "category", "n" * 200: "number"}
+    names = {"c" * 200: "category", "ß" * 100: "category", "n" * 200: "number", "j" * 300: "json", 'a/b: "ß"': "json"}
     with engine_at(tmp_path / "one") as one:
         one.add([fr.Record("a", "tea", extra=dict.fromkeys(names, "v") | {"n" * 200: 1})])
         for name, kind in names.items():

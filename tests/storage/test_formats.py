@@ -24,9 +24,10 @@ from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.index_files import VERSION as INDEX_VERSION
 from fanrank.engine.storage.row_codec import RECORDS, VERSION
 
+NEW = "payload.a"
 ARCHIVES = Path(__file__).parent / "formats"
 # The format of the database, and that of the index files beside it.
-FORMATS = {1: 2, 2: 3, 3: 4, 4: 4}
+FORMATS = {1: 2, 2: 3, 3: 4, 4: 4, 5: 6}
 
 
 def unpack(store: int, path: Path) -> tuple[Path, dict[str, Any]]:
@@ -65,7 +66,7 @@ def check(engine: fr.Engine, known: dict[str, Any]) -> None:
 
 
 def new(engine: fr.Engine) -> fr.Record:
-    """A record that only the newest format holds."""
+    """A record whose column `NEW` only the newest format holds."""
     vector = [1.0, 0.0, 0.0, 0.0] if engine.pin else None
     return fr.Record("new", "quokka", payload={"a": 1}, embedding=vector)
 
@@ -96,10 +97,12 @@ def test_an_earlier_format_gives_the_answers_of_then(store: int, index: bool, tm
     assert formats(path)[0] == max(store, 2)
     with fr.Engine.open(path, backend="numpy") as engine:
         engine.add([new(engine)])
+        engine.add_column(NEW, "json")
     assert formats(path)[0] == VERSION
     with fr.Engine.open(path, backend="numpy") as engine:
         assert engine.search(["quokka"]).ids[0, 0] == "new"
         assert engine.fetch(["new"]) == [new(engine)]
+        assert list(engine.ids({NEW: 1})) == ["new"]
         engine.delete(["new"])
         check(engine, known)
 
@@ -110,6 +113,8 @@ import fanrank as fr
 with fr.Engine.open(sys.argv[1], backend="numpy") as engine:
     vector = [1, 0, 0, 0] if engine.pin else None
     engine.add([fr.Record("new", "quokka", payload={"a": 1}, embedding=vector)])
+    if "payload.a" not in engine.columns:
+        engine.add_column("payload.a", "json")
     engine.flush()
     engine.delete(["new"])
 """
