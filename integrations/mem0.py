@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 from ..engine.encoders.encoder import OwnVectors
 from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ModelMismatchError, ParameterError
 from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.index.bm25 import BM25
 from ..engine.records.hit import Hit
 from ..engine.records.query import Query
 from ..engine.records.record import Record
@@ -40,12 +43,12 @@ except ModuleNotFoundError as error:
 PROVIDER = "fanrank"
 """The name of the provider in mem0's configuration."""
 
-KEYWORD_SCALE = 1.65
-"""What `keyword_search` multiplies BM25 by.
+KEYWORD_WEIGHT = 1.65
+"""What a word that occurs once in a memory of average length counts in `keyword_search`, in multiples of its idf.
 
 mem0 squashes keyword scores by a sigmoid whose midpoint, 5 to 12 by the length of the query, is set for its default
-store. There a word that occurs once in a memory of ten words counts 1.65 times its idf, as the average length is taken
-to be 256 words. Here it counts 1.0 times its idf where memories are that long on average, and in Lucene 0.45 times.
+store. There the average length is taken to be 256 words, so a word that occurs once in a memory of ten words counts
+1.65 times its idf. The profiles of fanrank give it 1.0 to 1.3 times its idf, and Lucene 0.45 times.
 """
 
 DENSE = "dense"
@@ -62,7 +65,7 @@ class FanrankConfig(BaseModel):
     engine: Any = Field(None, description="An engine that is open already, in place of path")
     strategy: Any = Field(DENSE, description="What search ranks by: a strategy of Engine.search")
     statistics: str = Field("namespace", description="Whose statistics BM25 uses: 'namespace' or 'filtered'")
-    keyword_scale: float = Field(KEYWORD_SCALE, description="What BM25 scores are multiplied by")
+    keyword_scale: float | None = Field(None, description="What BM25 scores are multiplied by; None: mem0's scale")
     engine_options: dict[str, Any] = Field(default_factory=dict, description="Keywords of Engine, for a new one")
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> FanrankConfig:
@@ -88,10 +91,11 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
 
     `search` ranks by `strategy`. With ``dense``, the default, scores are cosines, and cosines below 0 become 0. Other
     strategies also read the text of the query, and their scores are passed on as they are: mem0 leaves out what scores
-    below its threshold. `keyword_search` ranks by BM25 and multiplies the scores by `keyword_scale`. The words of a
-    memory are those of its payload's ``text_lemmatized``, as mem0's queries are lemmatised, else of ``data``.
-    `statistics` is as in `Query`: with ``filtered`` the idf of a word counts the memories that pass the filters alone,
-    such as those of one user.
+    below its threshold. `keyword_search` ranks by BM25 and multiplies the scores by `keyword_scale`. None is what gives
+    them the scale that mem0 expects (`KEYWORD_WEIGHT`), whatever the engine's profile. The words of a memory are those
+    of its payload's ``text_lemmatized``, as mem0's queries are lemmatised, else of ``data``. `statistics` is as in
+    `Query`: with ``filtered`` the idf of a word counts the memories that pass the filters alone, such as those of one
+    user.
 
     Every batch is one launch, and every write one durable write. Of equal scores the memory written first comes first.
     Filters are exact, whatever the operator. Any thread may read and write.
@@ -107,17 +111,14 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         engine: Engine | None = None,
         strategy: AnyStrategy = DENSE,
         statistics: str = "namespace",
-        keyword_scale: float = KEYWORD_SCALE,
+        keyword_scale: float | None = None,
         engine_options: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(collection_name, str) or not collection_name:
             raise ParameterError(f"collection_name must be a non-empty string, not {collection_name!r}")
-        if (
-            isinstance(keyword_scale, bool)
-            or not isinstance(keyword_scale, (int, float))
-            or not 0 < keyword_scale < 1e6
-        ):
-            raise ParameterError(f"keyword_scale must be a number above 0, not {keyword_scale!r}")
+        number = isinstance(keyword_scale, (int, float)) and not isinstance(keyword_scale, bool)
+        if keyword_scale is not None and not (number and 0 < keyword_scale < 1e6):
+            raise ParameterError(f"keyword_scale must be a number above 0, or None, not {keyword_scale!r}")
         if engine is not None and (path is not None or engine_options):
             raise ParameterError("give an engine, or the path and the options of one that is made here; not both")
         if engine is not None and not isinstance(engine, Engine):
@@ -128,7 +129,6 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         self.embedding_model_dims = embedding_model_dims
         self.strategy = strategy
         self.statistics = statistics
-        self.keyword_scale = keyword_scale
         self.path = None if path is None else os.path.realpath(path)
         self.engine = (
             _shared_engine(self.path, embedding_model_dims, engine_options or {}) if engine is None else engine
@@ -140,6 +140,8 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
                 f"embedding_model_dims is {embedding_model_dims}, and the engine has {held}: set it to the length of "
                 f"the embedder's vectors, or make the engine with encoder=fanrank.OwnVectors({embedding_model_dims})"
             )
+
+        self.keyword_scale = _scale_of(self.engine.bm25) if keyword_scale is None else keyword_scale
 
     def create_col(self, name: str, vector_size: int, distance: str = "cosine") -> None:
         """Work on the collection `name` from now on. It comes into being with its first memory.
@@ -339,6 +341,12 @@ def _new_engine(path: str | None, options: Mapping[str, Any]) -> Engine:
     return engine
 
 
+def _scale_of(bm25: BM25) -> float:
+    """What brings these BM25 scores to mem0's scale: `KEYWORD_WEIGHT` for one occurrence at the average length."""
+    frequencies = np.array([[1]] + [[0]] * (len(bm25.fields or {"text": 1.0}) - 1))
+    return KEYWORD_WEIGHT / float(bm25.saturated(frequencies, np.ones(frequencies.shape))[0])
+
+
 def _words_of(payload: Mapping[str, Any]) -> str:
     """What BM25 reads of a memory: mem0 lemmatises its queries, so the lemmas where it stored them."""
     words = payload.get("text_lemmatized") or payload.get("data") or ""
@@ -349,4 +357,4 @@ def _memo(hit: Hit, score: float) -> Memo:
     return Memo(hit.id, score, dict(hit.payload or {}))
 
 
-__all__ = ["KEYWORD_SCALE", "FanrankConfig", "FanrankVectorStore", "Memo", "register"]
+__all__ = ["KEYWORD_WEIGHT", "FanrankConfig", "FanrankVectorStore", "Memo", "register"]

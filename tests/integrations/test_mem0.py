@@ -28,7 +28,7 @@ from mem0.utils.scoring import get_bm25_params, normalize_bm25
 from mem0.vector_stores.base import VectorStoreBase
 
 import fanrank as fr
-from fanrank.integrations.mem0 import KEYWORD_SCALE, FanrankConfig, FanrankVectorStore, register
+from fanrank.integrations.mem0 import KEYWORD_WEIGHT, FanrankConfig, FanrankVectorStore, register
 
 DIMENSION = 64
 
@@ -150,24 +150,31 @@ def test_keyword_scores_are_bm25_in_the_scale_of_mem0() -> None:
     store, plain = filled(), filled(keyword_scale=1.0)
     bm25 = [hit.score for hit in plain.engine.search([fr.Query("tea coffee", namespace="mem0")])[0]]
     assert [memo.score for memo in plain.keyword_search("tea coffee")] == bm25
-    assert [memo.score for memo in store.keyword_search("tea coffee")] == [score * KEYWORD_SCALE for score in bm25]
+    assert [memo.score for memo in store.keyword_search("tea coffee")] == [score * KEYWORD_WEIGHT for score in bm25]
     assert [memo.id for memo in store.keyword_search("brew")] == ["c"], "the lemmas are searched where mem0 stored them"
     assert store.keyword_search("nothing of this") == []
 
 
-def test_the_scale_is_that_of_the_store_that_mem0s_sigmoid_was_set_for() -> None:
+@pytest.mark.parametrize("profile", ["literature", "general", "chat", "documents"])
+def test_the_scale_is_that_of_the_store_that_mem0s_sigmoid_was_set_for(profile: str) -> None:
     # k1 1.2, b .75 and an average length of 256 words, whatever the memories are: a word that occurs once in ten.
     theirs = 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75 * 10 / 256))
-    assert theirs == pytest.approx(KEYWORD_SCALE, abs=0.005)
-    engine = fr.Engine(encoder=fr.OwnVectors(4), analyzer="minimal", k1=1.2, b=0.75)
-    store = FanrankVectorStore(embedding_model_dims=4, engine=engine)
+    assert theirs == pytest.approx(KEYWORD_WEIGHT, abs=0.005)
+    store = store_of(engine_options={"profile": profile, "analyzer": "minimal"})
+    plain = store_of(engine=store.engine, keyword_scale=1.0)
     texts = [" ".join(f"w{10 * row + place}" for place in range(10)) for row in range(50)]
     store.insert([[1, 0, 0, 0]] * 50, [{"data": text} for text in texts])
     idf = math.log(1 + (50 - 1 + 0.5) / 1.5)
-    (found,) = store.keyword_search("w5")
-    assert found.score == pytest.approx(theirs * idf, rel=0.005)
+    (found,), (unscaled,) = store.keyword_search("w5"), plain.keyword_search("w5")
+    assert found.score == pytest.approx(theirs * idf, rel=0.01)
+    assert found.score == pytest.approx(unscaled.score * store.keyword_scale)
     midpoint, steepness = get_bm25_params("", lemmatized="w5")
     assert normalize_bm25(found.score, midpoint, steepness) > 0.5 > normalize_bm25(idf / 2.2, midpoint, steepness)
+
+
+def test_the_scale_of_an_engine_with_fields_is_that_of_the_text() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(4), fields={"text": 1, "title": 3}, method="lucene", k1=1.2, b=0.75)
+    assert store_of(engine=engine).keyword_scale == pytest.approx(KEYWORD_WEIGHT)
 
 
 def test_statistics_may_be_those_of_a_user_alone() -> None:
