@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import random
+import sys
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -561,3 +563,11 @@ def test_errors_say_what_is_wrong(store: FanrankVectorStore) -> None:
         FanrankVectorStore(embed_dim=3).add(nodes_of())
     assert FanrankVectorStore().class_name() == "FanrankVectorStore"
     assert store.stores_text
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fanrank.integrations.llama_index_nodes")
+    monkeypatch.delitem(sys.modules, "fanrank.integrations.llama_index")
+    monkeypatch.setitem(sys.modules, "llama_index.core.base.embeddings.base", None)
+    with pytest.raises(fr.errors.MissingExtraError, match=r"pip install 'fanrank\[llama-index\]'"):
+        importlib.import_module("fanrank.integrations.llama_index")

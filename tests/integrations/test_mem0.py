@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import math
 import os
 import random
+import sys
 import tempfile
 import threading
 import zlib
@@ -485,3 +487,10 @@ def test_an_async_memory_does_the_same(tmp_path: Path) -> None:
         memory.close()
 
     asyncio.run(run())
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fanrank.integrations.mem0")
+    monkeypatch.setitem(sys.modules, "mem0.vector_stores.base", None)
+    with pytest.raises(fr.errors.MissingExtraError, match=r"pip install 'fanrank\[mem0\]'"):
+        importlib.import_module("fanrank.integrations.mem0")
