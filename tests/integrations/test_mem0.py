@@ -1,0 +1,496 @@
+"""mem0's `Memory` over fanrank, with a model of words in place of an embedder and a script in place of an LLM."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import math
+import os
+import random
+import sys
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Read when mem0 is imported: no telemetry, and nothing written to the home directory.
+os.environ["MEM0_TELEMETRY"] = "False"
+os.environ.setdefault("MEM0_DIR", tempfile.mkdtemp())
+pytest.importorskip("mem0", reason="mem0 is not installed: pip install 'fanrank[mem0]'")
+
+from mem0 import AsyncMemory, Memory
+from mem0.memory import main as mem0_main
+from mem0.utils.factory import EmbedderFactory, LlmFactory, VectorStoreFactory
+from mem0.utils.scoring import get_bm25_params, normalize_bm25
+from mem0.vector_stores.base import VectorStoreBase
+
+import fanrank as fr
+from fanrank.integrations.mem0 import KEYWORD_WEIGHT, FanrankConfig, FanrankVectorStore, register
+
+DIMENSION = 64
+
+
+class Words:
+    """An embedder: each word adds one to a place of the vector, which its checksum chooses."""
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        vector = [0.01] * DIMENSION
+        for word in text.lower().replace(".", " ").split():
+            vector[zlib.crc32(word.encode()) % DIMENSION] += 1.0
+        return vector
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str = "add") -> list[list[float]]:
+        return [self.embed(text) for text in texts]
+
+
+class Facts:
+    """An LLM: each line of the last message is a fact."""
+
+    def generate_response(self, messages: Sequence[dict[str, str]], **_: Any) -> str:
+        said = messages[-1]["content"].rsplit("user: ", 1)[-1]
+        return json.dumps({"memory": [{"text": line} for line in said.splitlines() if line.startswith("Fact")]})
+
+
+def names_in(text: str) -> list[tuple[str, str]]:
+    return [("PERSON", word) for word in text.replace(".", " ").split() if word in ("Ana", "Bo", "Lisbon")]
+
+
+@pytest.fixture(autouse=True)
+def stubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmbedderFactory, "create", classmethod(lambda *_: Words()))
+    monkeypatch.setattr(LlmFactory, "create", classmethod(lambda *_: Facts()))
+    monkeypatch.setattr(mem0_main, "extract_entities", names_in)
+    monkeypatch.setattr(mem0_main, "extract_entities_batch", lambda texts: [names_in(text) for text in texts])
+    register()
+
+
+def config(path: Path | None, **more: Any) -> dict[str, Any]:
+    options = {"path": None if path is None else str(path), "embedding_model_dims": DIMENSION, **more}
+    return {"vector_store": {"provider": "fanrank", "config": options}, "history_db_path": ":memory:"}
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> Iterator[Memory]:
+    made = Memory.from_config(config(tmp_path / "memory"))
+    yield made
+    made.close()
+    made.vector_store.close()
+
+
+def store_of(**options: Any) -> FanrankVectorStore:
+    return FanrankVectorStore(embedding_model_dims=4, **options)
+
+
+def filled(**options: Any) -> FanrankVectorStore:
+    store = store_of(**options)
+    store.insert(
+        [[1, 0, 0, 0], [0, 1, 0, 0], [0.6, 0.8, 0, 0], [-1, 0, 0, 0]],
+        [
+            {"data": "Ana prefers tea", "user_id": "ana", "rank": 1},
+            {"data": "Bo drinks coffee", "user_id": "bo", "rank": 2},
+            {"data": "tea and coffee", "user_id": "ana", "rank": 3, "text_lemmatized": "tea coffee brew"},
+            {"data": "lunch", "user_id": "bo"},
+        ],
+        ["a", "b", "c", "d"],
+    )
+    return store
+
+
+# -- the store ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_verb_of_the_base_is_there() -> None:
+    own = {name for name in vars(VectorStoreBase) if not name.startswith("_")}
+    assert own <= {*vars(FanrankVectorStore)}, "a verb is inherited, and the base's search_batch is a loop"
+
+
+def test_a_search_gives_cosines_in_the_unit_interval() -> None:
+    found = filled().search("", [1, 0, 0, 0], top_k=10)
+    assert [memo.id for memo in found] == ["a", "c", "b", "d"]
+    assert found[0].score == 1.0
+    assert found[1].score == pytest.approx(0.6, abs=1e-3)
+    assert found[2].score == found[3].score == 0.0, "an opposite vector is not below 0"
+    assert found[0].payload == {"data": "Ana prefers tea", "user_id": "ana", "rank": 1}
+
+
+def test_no_cosine_exceeds_one() -> None:
+    store = store_of()
+    rng = random.Random(7)
+    vectors = [[rng.gauss(0, 1) for _ in range(4)] for _ in range(300)]
+    store.insert(vectors)
+    scores = [memo.score for row in store.search_batch([""] * 300, vectors, 3) for memo in row]
+    assert all(score is not None and 0.0 <= score <= 1.0 for score in scores)
+    raw = store.engine.search([fr.Query(vector=v, namespace="mem0") for v in vectors], 1, strategy="dense").scores
+    assert raw.max() > 1.0, "half precision exceeds 1 somewhere, or the test shows nothing"
+
+
+def test_a_batch_is_one_launch_and_what_a_loop_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled()
+    vectors = [[1, 0, 0, 0], [0, 1, 0, 0], [0.3, 0.3, 0.3, 0]]
+    texts = ["tea", "coffee", "lunch brew"]
+    one_by_one = [store.search(text, vector, 3) for text, vector in zip(texts, vectors, strict=True)]
+    words = [store.keyword_search(text, 3) for text in texts]
+    calls: list[int] = []
+    search = store.engine.search
+    monkeypatch.setattr(
+        store.engine,
+        "search",
+        lambda queries, *rest, **more: calls.append(len(queries)) or search(queries, *rest, **more),
+    )
+    assert store.search_batch(texts, vectors, 3) == one_by_one
+    assert store.keyword_search_batch(texts, 3) == words
+    assert calls == [3, 3]
+    assert store.search_batch([], []) == store.keyword_search_batch([]) == []
+
+
+def test_keyword_scores_are_bm25_in_the_scale_of_mem0() -> None:
+    store, plain = filled(), filled(keyword_scale=1.0)
+    bm25 = [hit.score for hit in plain.engine.search([fr.Query("tea coffee", namespace="mem0")])[0]]
+    assert [memo.score for memo in plain.keyword_search("tea coffee")] == bm25
+    assert [memo.score for memo in store.keyword_search("tea coffee")] == [score * KEYWORD_WEIGHT for score in bm25]
+    assert [memo.id for memo in store.keyword_search("brew")] == ["c"], "the lemmas are searched where mem0 stored them"
+    assert store.keyword_search("nothing of this") == []
+
+
+@pytest.mark.parametrize("profile", ["literature", "general", "chat", "documents"])
+def test_the_scale_is_that_of_the_store_that_mem0s_sigmoid_was_set_for(profile: str) -> None:
+    # k1 1.2, b .75 and an average length of 256 words, whatever the memories are: a word that occurs once in ten.
+    theirs = 2.2 / (1 + 1.2 * (1 - 0.75 + 0.75 * 10 / 256))
+    assert theirs == pytest.approx(KEYWORD_WEIGHT, abs=0.005)
+    store = store_of(engine_options={"profile": profile, "analyzer": "minimal"})
+    plain = store_of(engine=store.engine, keyword_scale=1.0)
+    texts = [" ".join(f"w{10 * row + place}" for place in range(10)) for row in range(50)]
+    store.insert([[1, 0, 0, 0]] * 50, [{"data": text} for text in texts])
+    idf = math.log(1 + (50 - 1 + 0.5) / 1.5)
+    (found,), (unscaled,) = store.keyword_search("w5"), plain.keyword_search("w5")
+    assert found.score == pytest.approx(theirs * idf, rel=0.01)
+    assert found.score == pytest.approx(unscaled.score * store.keyword_scale)
+    midpoint, steepness = get_bm25_params("", lemmatized="w5")
+    assert normalize_bm25(found.score, midpoint, steepness) > 0.5 > normalize_bm25(idf / 2.2, midpoint, steepness)
+
+
+def test_the_scale_of_an_engine_with_fields_is_that_of_the_text() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(4), fields={"text": 1, "title": 3}, method="lucene", k1=1.2, b=0.75)
+    assert store_of(engine=engine).keyword_scale == pytest.approx(KEYWORD_WEIGHT)
+
+
+def test_statistics_may_be_those_of_a_user_alone() -> None:
+    store, own = filled(), filled(statistics="filtered")
+    assert own.keyword_search("tea", filters={"user_id": "ana"}) != store.keyword_search(
+        "tea", filters={"user_id": "ana"}
+    )
+    alone = store_of()
+    alone.insert(
+        [[1, 0, 0, 0]] * 2,
+        [{"data": "Ana prefers tea"}, {"data": "tea and coffee", "text_lemmatized": "tea coffee brew"}],
+        ["a", "c"],
+    )
+    scores = [memo.score for memo in own.keyword_search("tea", filters={"user_id": "ana"})]
+    assert scores == [memo.score for memo in alone.keyword_search("tea")]
+
+
+def test_a_strategy_may_read_the_words_too() -> None:
+    store = filled(strategy="rrf")
+    asked = fr.Query("lunch", vector=[1, 0, 0, 0], namespace="mem0")
+    expected = list(store.engine.search([asked], 4, strategy="rrf")[0])
+    assert [(memo.id, memo.score) for memo in store.search("lunch", [1, 0, 0, 0], 4)] == expected
+    assert expected[0][0] == "d", "the farthest vector, and the one with the word"
+
+
+def test_what_mem0_changes_of_an_answer_does_not_reach_the_store() -> None:
+    store = store_of()
+    store.insert([[1, 0, 0, 0]], [{"data": "x", "linked_memory_ids": ["m1"]}], ["e"])
+    for found in (store.search("", [1, 0, 0, 0])[0], store.keyword_search("x")[0], store.list()[0][0], store.get("e")):
+        assert found is not None
+        found.payload["linked_memory_ids"].append("m2")
+        found.payload["data"] = "y"
+    kept = store.get("e")
+    assert kept is not None
+    assert kept.payload == {"data": "x", "linked_memory_ids": ["m1"]}
+
+
+def test_an_update_of_the_payload_keeps_the_vector() -> None:
+    store = filled()
+    vector = store.engine.get("a", namespace="mem0").embedding.tobytes()
+    store.update("a", payload={"data": "Ana now prefers water", "user_id": "ana"})
+    assert store.engine.get("a", namespace="mem0").embedding.tobytes() == vector
+    assert [memo.id for memo in store.keyword_search("water")] == ["a"]
+    assert "a" not in [memo.id for memo in store.keyword_search("tea")]
+    store.update("a", payload={"data": "Ana now prefers water", "user_id": "bo"})
+    assert store.engine.get("a", namespace="mem0").embedding.tobytes() == vector
+    store.update("a", vector=[0, 0, 0, 1])
+    assert store.search("", [0, 0, 0, 1], 1)[0].payload == {"data": "Ana now prefers water", "user_id": "bo"}
+    store.update("a", [0, 0, 1, 0], {"data": "new"})
+    assert store.search("", [0, 0, 1, 0], 1)[0].payload == {"data": "new"}
+    with pytest.raises(fr.errors.UnknownIdError):
+        store.update("nobody", payload={"data": "x"})
+
+
+def test_ids_are_made_replaced_and_deleted() -> None:
+    store = filled()
+    store.insert([[0, 0, 1, 0]], [{"data": "again"}], ["a"])
+    assert store.col_info()["count"] == 4
+    assert store.get("a").payload == {"data": "again"}  # type: ignore[union-attr]
+    store.insert([[0, 0, 1, 0], [0, 0, 1, 0]])
+    assert store.col_info() == {"name": "mem0", "count": 6, "dimension": 4, "distance": "cosine"}
+    store.delete("a")
+    store.delete("a")
+    assert store.get("a") is None
+
+
+def test_a_list_is_newest_first_inside_a_list() -> None:
+    store = filled()
+    assert [memo.id for memo in store.list()[0]] == ["d", "c", "b", "a"]
+    assert [memo.id for memo in store.list(top_k=2)[0]] == ["d", "c"]
+    assert store_of().list() == [[]]
+
+
+def test_collections_share_a_directory_and_nothing_else(tmp_path: Path) -> None:
+    one = filled(path=tmp_path / "m")
+    two = store_of(path=tmp_path / "m", collection_name="other")
+    assert one.engine is two.engine
+    two.insert([[1, 0, 0, 0]], [{"data": "tea"}], ["a"])
+    assert [memo.id for memo in two.keyword_search("tea")] == ["a"]
+    assert one.list_cols() == two.list_cols() == ["mem0", "other"]
+    one.delete_col()
+    assert one.list() == [[]]
+    assert len(two.list()[0]) == 1
+    one.create_col("other", 4, "cosine")
+    assert len(one.list()[0]) == 1
+    one.reset()
+    assert two.list() == [[]]
+    two.close()
+
+
+def test_a_directory_is_read_again(tmp_path: Path) -> None:
+    first = filled(path=tmp_path / "m")
+    answers = (
+        first.search_batch(["", ""], [[1, 0, 0, 0], [0.1, 0.9, 0, 0]], 4),
+        first.keyword_search("tea"),
+        first.list(),
+    )
+    first.close()
+    again = store_of(path=tmp_path / "m")
+    assert again.engine is not first.engine
+    assert (
+        again.search_batch(["", ""], [[1, 0, 0, 0], [0.1, 0.9, 0, 0]], 4),
+        again.keyword_search("tea"),
+        again.list(),
+    ) == answers
+    again.close()
+
+
+def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
+    store = filled()
+    with pytest.raises(fr.errors.ParameterError, match="one each"):
+        store.insert([[1, 0, 0, 0]], [], ["a"])
+    with pytest.raises(fr.errors.ParameterError, match="each query has one vector"):
+        store.search_batch(["a"], [])
+    with pytest.raises(ValueError, match="cosine"):
+        store.create_col("x", 4, "euclid")
+    with pytest.raises(fr.errors.ModelMismatchError, match="length 4"):
+        store.create_col("x", 5)
+    with pytest.raises(fr.errors.ModelMismatchError, match=r"no vectors.*OwnVectors\(4\)"):
+        store_of(engine=fr.Engine())
+    with pytest.raises(fr.errors.ModelMismatchError, match="vectors of length 8"):
+        store_of(engine=fr.Engine(encoder=fr.OwnVectors(8)))
+    with pytest.raises(fr.errors.ParameterError, match="namespace"):
+        store_of(engine=fr.Engine(encoder=fr.OwnVectors(4)).namespace("x"))
+    with pytest.raises(fr.errors.ParameterError, match="not both"):
+        store_of(engine=fr.Engine(encoder=fr.OwnVectors(4)), path=tmp_path)
+    with pytest.raises(fr.errors.ParameterError, match="keyword_scale"):
+        store_of(keyword_scale=0)
+    with pytest.raises(fr.errors.ParameterError, match="collection_name"):
+        store_of(collection_name="")
+    with pytest.raises(fr.errors.QueryError, match="statistics"):
+        filled(statistics="all").keyword_search("tea")
+    opened = store_of(path=tmp_path / "m")
+    with pytest.raises(fr.errors.ParameterError, match="other engine_options"):
+        store_of(path=tmp_path / "m", engine_options={"analyzer": "minimal"})
+    with pytest.raises(fr.errors.ModelMismatchError):
+        FanrankVectorStore(path=tmp_path / "m", embedding_model_dims=5)
+    opened.close()
+
+
+def test_threads_write_and_search_at_once() -> None:
+    store = store_of()
+    barrier, failures = threading.Barrier(8), []
+
+    def work(number: int) -> None:
+        try:
+            barrier.wait(30)
+            for turn in range(20):
+                store.insert([[1, 0, 0, 0]], [{"data": f"tea {number}"}], [f"{number}-{turn}"])
+                found = store.search("", [1, 0, 0, 0], 200)
+                assert {f"{number}-{past}" for past in range(turn + 1)} <= {memo.id for memo in found}
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not failures
+    assert store.col_info()["count"] == 160
+
+
+# -- the provider ------------------------------------------------------------------------------------------------------
+
+
+def test_the_provider_is_known_to_mem0() -> None:
+    register()
+    made = VectorStoreFactory.create("fanrank", FanrankConfig(embedding_model_dims=4))
+    assert isinstance(made, FanrankVectorStore)
+    with pytest.raises(ValueError, match="colection"):
+        Memory.from_config(config(None, colection_name="x"))
+
+
+def test_a_memory_takes_an_engine_that_is_open() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION))
+    made = Memory.from_config(config(None, engine=engine))
+    made.add("Ana prefers tea", user_id="u", infer=False)
+    assert made.vector_store.engine is made.entity_store.engine is engine
+    assert len(engine.namespace("mem0")) == 1
+
+
+# -- mem0's Memory -----------------------------------------------------------------------------------------------------
+
+
+def test_a_memory_adds_searches_updates_deletes_and_tells_its_history(memory: Memory) -> None:
+    added = memory.add("Fact Ana prefers tea\nFact Bo lives in Lisbon", user_id="u1")["results"]
+    assert [one["memory"] for one in added] == ["Fact Ana prefers tea", "Fact Bo lives in Lisbon"]
+    found = memory.search("who prefers tea", filters={"user_id": "u1"}, explain=True)["results"]
+    assert found[0]["memory"] == "Fact Ana prefers tea"
+    details = found[0]["score_details"]
+    assert details["bm25_score"] > 0.0, "the keyword search takes part"
+    assert 0.1 <= details["semantic_score"] <= 1.0
+    first = added[0]["id"]
+    memory.update(first, "Fact Ana prefers water")
+    assert memory.get(first)["memory"] == "Fact Ana prefers water"
+    assert [one["event"] for one in memory.history(first)] == ["ADD", "UPDATE"]
+    assert memory.search("water", filters={"user_id": "u1"})["results"][0]["id"] == first
+    memory.delete(first)
+    assert memory.get(first) is None
+    assert [one["event"] for one in memory.history(first)] == ["ADD", "UPDATE", "DELETE"]
+    assert [one["id"] for one in memory.get_all(filters={"user_id": "u1"})["results"]] == [added[1]["id"]]
+
+
+def test_entities_lift_the_memories_that_name_them(memory: Memory) -> None:
+    added = memory.add("Fact Ana prefers tea\nFact Bo lives in Lisbon", user_id="u1")["results"]
+    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
+    assert entities == {"Ana": [added[0]["id"]], "Bo": [added[1]["id"]], "Lisbon": [added[1]["id"]]}
+    boosted = memory.search("what about Lisbon", filters={"user_id": "u1"}, explain=True)["results"]
+    assert boosted[0]["id"] == added[1]["id"]
+    assert boosted[0]["score_details"]["entity_boost"] > 0.0
+    more = memory.add("Fact Ana met Bo", user_id="u1")["results"]
+    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
+    assert entities["Ana"] == sorted([added[0]["id"], more[0]["id"]])
+    memory.delete(added[0]["id"])
+    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
+    assert entities["Ana"] == [more[0]["id"]]
+
+
+def test_who_a_memory_is_of_is_kept_apart(memory: Memory) -> None:
+    for user, agent, run in (("u1", "a1", "r1"), ("u1", "a2", None), ("u2", "a1", None)):
+        memory.add(f"Fact tea for {user} {agent} {run}", user_id=user, agent_id=agent, run_id=run)
+    for filters, expected in (
+        ({"user_id": "u1"}, 2),
+        ({"agent_id": "a1"}, 2),
+        ({"user_id": "u1", "agent_id": "a1"}, 1),
+        ({"user_id": "u1", "run_id": "r1"}, 1),
+        ({"user_id": "nobody"}, 0),
+    ):
+        found = memory.search("tea", filters=filters)["results"]
+        assert len(found) == len(memory.get_all(filters=filters)["results"]) == expected
+        assert all(one[key] == value for one in found for key, value in filters.items())
+    memory.delete_all(user_id="u1")
+    assert memory.get_all(filters={"user_id": "u1"})["results"] == []
+    assert len(memory.get_all(filters={"user_id": "u2"})["results"]) == 1
+
+
+def test_filters_of_every_operator_choose_as_an_oracle_does(memory: Memory) -> None:
+    facts = [
+        {"n": n, "city": city, "role": role, "tags": tags}
+        for n, (city, role, tags) in enumerate(
+            [("Rome", "user", ["a"]), ("Oslo", "tool", []), ("rome west", "user", ["a", "b"]), ("Bern", "x", ["b"])]
+        )
+    ]
+    for fact in facts:
+        memory.add(f"tea {fact['n']}", user_id="u", metadata=fact, infer=False)
+    cases: list[tuple[dict[str, Any], Any]] = [
+        ({"n": 2}, lambda f: f["n"] == 2),
+        ({"city": {"eq": "Oslo"}}, lambda f: f["city"] == "Oslo"),
+        ({"city": {"ne": "Oslo"}}, lambda f: f["city"] != "Oslo"),
+        ({"n": {"gt": 1}}, lambda f: f["n"] > 1),
+        ({"n": {"gte": 1, "lt": 3}}, lambda f: 1 <= f["n"] < 3),
+        ({"n": {"lte": 1}}, lambda f: f["n"] <= 1),
+        ({"city": {"in": ["Rome", "Bern"]}}, lambda f: f["city"] in ("Rome", "Bern")),
+        ({"city": {"nin": ["Rome", "Bern"]}}, lambda f: f["city"] not in ("Rome", "Bern")),
+        ({"city": {"contains": "ome"}}, lambda f: "ome" in f["city"]),
+        ({"city": {"icontains": "ROME"}}, lambda f: "rome" in f["city"].lower()),
+        ({"city": "*"}, lambda f: True),
+        ({"AND": [{"n": {"gte": 1}}, {"city": "Oslo"}]}, lambda f: f["n"] >= 1 and f["city"] == "Oslo"),
+        ({"OR": [{"city": "Oslo"}, {"n": 3}]}, lambda f: f["city"] == "Oslo" or f["n"] == 3),
+        ({"NOT": [{"city": "Oslo"}]}, lambda f: f["city"] != "Oslo"),
+    ]
+    for spec, passes in cases:
+        found = memory.search("tea", filters={"user_id": "u", **spec}, threshold=0.0)["results"]
+        expected = {f"tea {fact['n']}" for fact in facts if passes(fact)}
+        assert {one["memory"] for one in found} == expected, spec
+        words = memory.vector_store.keyword_search("tea", filters={"user_id": "u", **spec})
+        assert {memo.payload["data"] for memo in words} == expected, spec
+    with pytest.raises(ValueError, match="near"):
+        memory.vector_store.search("tea", Words().embed("tea"), filters={"n": {"near": 3}})
+
+
+def test_a_reset_leaves_nothing(memory: Memory) -> None:
+    memory.add("Fact Ana prefers tea", user_id="u1")
+    memory.reset()
+    assert memory.get_all(filters={"user_id": "u1"})["results"] == []
+    memory.add("Fact Bo", user_id="u1")
+    assert len(memory.get_all(filters={"user_id": "u1"})["results"]) == 1
+    assert [row.payload["data"] for row in memory.entity_store.list()[0]] == ["Bo"]
+
+
+def test_an_async_memory_does_the_same(tmp_path: Path) -> None:
+    async def run() -> None:
+        memory = AsyncMemory.from_config(config(tmp_path / "m"))
+        rows = await asyncio.gather(*(memory.add(f"Fact tea {n} Ana", user_id=f"u{n % 3}") for n in range(12)))
+        assert all(len(row["results"]) == 1 for row in rows)
+        answers = await asyncio.gather(
+            *(memory.search("tea Ana", filters={"user_id": f"u{n % 3}"}, top_k=3) for n in range(30))
+        )
+        sync = [memory.vector_store.search("", Words().embed("tea Ana"), 60, {"user_id": f"u{n}"}) for n in range(3)]
+        for n, answer in enumerate(answers):
+            assert len(answer["results"]) == 3
+            assert {one["id"] for one in answer["results"]} <= {memo.id for memo in sync[n % 3]}
+            assert all(one["user_id"] == f"u{n % 3}" for one in answer["results"])
+        first = rows[0]["results"][0]["id"]
+        await memory.update(first, "Fact coffee")
+        assert (await memory.get(first))["memory"] == "Fact coffee"
+        await memory.delete(first)
+        assert await memory.get(first) is None
+        assert [one["event"] for one in await memory.history(first)] == ["ADD", "UPDATE", "DELETE"]
+        await memory.delete_all(user_id="u1")
+        assert (await memory.get_all(filters={"user_id": "u1"}))["results"] == []
+        await memory.reset()
+        assert (await memory.get_all(filters={"user_id": "u2"}))["results"] == []
+        await memory.add("Fact tea", user_id="u2")
+        assert len((await memory.get_all(filters={"user_id": "u2"}))["results"]) == 1
+        memory.vector_store.close()
+        memory.close()
+
+    asyncio.run(run())
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "fanrank.integrations.mem0")
+    monkeypatch.setitem(sys.modules, "mem0.vector_stores.base", None)
+    with pytest.raises(fr.errors.MissingExtraError, match=r"pip install 'fanrank\[mem0\]'"):
+        importlib.import_module("fanrank.integrations.mem0")
