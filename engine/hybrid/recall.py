@@ -49,6 +49,8 @@ from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..timing import Phases
 from ..vectors.vectors import Halves
+from .channels import SCORING
+from .context import ContextCollector
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
 from .sources import has_texts, query_vectors
@@ -59,7 +61,7 @@ MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"
 
 
-class RecallCollector(EvidenceCollector):
+class RecallCollector(ContextCollector):
     """As `EvidenceCollector`, for channels beyond words and vectors, and an optimizer."""
 
     def __init__(self, *given: Any, **how: Any) -> None:
@@ -146,8 +148,8 @@ class RecallCollector(EvidenceCollector):
         if optimizer is None:
             return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
         mentions, whens = self.mentions, self.whens
-        # A channel of hints finds nothing, so it is no reason to leave all others out.
-        names = [channel.name for channel in self.strategy.channels if not isinstance(channel, Hinted)]
+        # Some channels find nothing, so it is no reason to leave all others out.
+        names = [channel.name for channel in self.strategy.channels if not isinstance(channel, SCORING)]
         routes = {}
         with self.phases("parse"):
             for row in every:
@@ -235,7 +237,7 @@ class RecallCollector(EvidenceCollector):
     ) -> ChannelResults:
         if isinstance(channel, _SEARCHED):
             return self._search_rows(channel, self._running(channel.name), vectors, phases, hinted=self._filters)
-        if isinstance(channel, Hinted):
+        if isinstance(channel, SCORING):
             return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
         with self.phases(channel.name):
             if isinstance(channel, Graph):

@@ -34,6 +34,7 @@ from ..search.lexical import expand_duplicates
 from ..search.notes import Notes
 from ..search.options import SearchOptions
 from ..search.shaping import Pages, with_fields
+from .context import ContextCollector
 from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
 from .recall import RecallCollector
@@ -46,7 +47,7 @@ def make_collector(
     batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
 ) -> EvidenceCollector:
     """The collector of a strategy's evidence."""
-    kind = RecallCollector if strategy.recalls else EvidenceCollector
+    kind = RecallCollector if strategy.recalls else ContextCollector if strategy.reads_context else EvidenceCollector
     return kind(batch, backend, sources, strategy, options)
 
 
