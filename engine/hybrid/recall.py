@@ -49,13 +49,12 @@ from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..timing import Phases
 from ..vectors.vectors import Halves
-from .channels import SCORING
 from .context import ContextCollector
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
 from .sources import has_texts, query_vectors
+from .strategy import SCORING, Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 from .strategy import AnyChannel as AnyChannel
-from .strategy import Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 
 MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"

@@ -22,7 +22,8 @@ from ..recall.optimizer import Optimizer
 from ..records.neighbours import Neighbours
 from ..vectors.interaction import Interaction
 from .channels import BM25 as BM25
-from .channels import CHANNELS, CUES, SCORING, channel_of, channel_to_dict, show_channel
+from .channels import CHANNELS, CUES, channel_of, channel_to_dict, show_channel
+from .channels import SCORING as SCORING
 from .channels import AnyChannel as AnyChannel
 from .channels import ContextVectors as ContextVectors
 from .channels import ContextWords as ContextWords
