@@ -212,7 +212,8 @@ class Cue:
     - ``length``: n / (n + 16) for a record of n terms. Short turns ("That's great!") hold little.
     - ``speaker``: 1 where the text begins with a name and a colon, and the query holds a word of the name.
 
-    The channel lists nothing, as `ContextWords`. All cues but ``length`` read the records' texts, each at most once.
+    A record without a neighbour in its session is no turn: its cues are 0, so documents rank as without. The channel
+    lists nothing, as `ContextWords`. All cues but ``length`` read the texts of candidates, each at most once.
     """
 
     cue: str

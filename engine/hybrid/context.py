@@ -146,16 +146,19 @@ class ContextCollector(EvidenceCollector):
                 own = documents[span]
                 if not len(own):
                     continue
+                near = links_of(group.snapshot).around(own, 1)
+                turns = near.max(axis=1) >= 0
                 if channel.cue == "length":
                     lengths = _lengths(group.snapshot, own)
-                    scores[span] = lengths / (lengths + HALF_LENGTH)
+                    found = lengths / (lengths + HALF_LENGTH)
                 elif channel.cue == "speaker":
                     words = set(_WORDS.findall(self.batch.queries[row].text.casefold()))
-                    speakers = self._read(group.snapshot, row, own)[1].tolist()
-                    scores[span] = [float(bool(speaker) and not words.isdisjoint(speaker)) for speaker in speakers]
+                    speakers = self._read(group.snapshot, row, np.where(turns, own, -1))[1].tolist()
+                    found = np.array([bool(speaker) and not words.isdisjoint(speaker) for speaker in speakers])
                 else:
-                    at = own if channel.cue == "asks" else links_of(group.snapshot).around(own, 1)[:, 0]
-                    scores[span] = self._read(group.snapshot, row, at)[0] == _YES
+                    at = np.where(turns, own, -1) if channel.cue == "asks" else near[:, 0]
+                    found = self._read(group.snapshot, row, at)[0] == _YES
+                scores[span] = np.where(turns, found, 0.0)
         return scores
 
     def _read(

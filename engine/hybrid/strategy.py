@@ -254,7 +254,7 @@ _DIALOGUE = Strategy(
     "dialogue",
     (_WORDS, Dense(neighbours=Neighbours(2, (0.35, 0.2))), ContextWords(), ContextVectors(), *_CUES),
     Linear(
-        {"context_words": 5.8, "context_vectors": 9.6, "asks": -0.95, "answers": 0.57, "length": 5.9, "speaker": 0.77},
+        {"context_words": 5.8, "context_vectors": 9.5, "asks": -0.95, "answers": 0.58, "length": 5.9, "speaker": 0.77},
         relative=("context_words",),
     ),
 )
@@ -262,7 +262,7 @@ _DIALOGUE_WORDS = Strategy(
     "dialogue-words",
     (_WORDS, ContextWords(), *_CUES),
     Linear(
-        {"context_words": 7.4, "asks": -0.98, "answers": 0.73, "length": 4.2, "speaker": 1.04},
+        {"context_words": 7.6, "asks": -0.97, "answers": 0.7, "length": 4.3, "speaker": 0.98},
         relative=("context_words",),
     ),
 )
