@@ -28,6 +28,8 @@ from .parameters import question_folds
 
 PENALTY = 1e-4
 """Of the squared weights of columns brought to deviation 1: enough that a column that never differs gets weight 0."""
+FLAT = 1e-9
+"""A column whose deviation is at most this share of its largest value counts as one that never differs."""
 STEPS = 50
 """Steps of Newton's method; ten are usual."""
 CLOSE = 1e-9
@@ -155,7 +157,8 @@ class _Evidence:
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
         rows = np.concatenate([np.arange(self.offsets[place], self.offsets[place + 1]) for place in used.tolist()])
         spread = self.columns[rows].std(axis=0)
-        unit = np.where(spread > 0.0, spread, 1.0)
+        # A column that never differs has a deviation of rounding errors.
+        unit = np.where(spread > FLAT * np.abs(self.columns[rows]).max(axis=0), spread, 1.0)
         columns, targets = self.columns[rows] / unit, self.targets[rows]
         weights = np.zeros(len(self.names))
 
@@ -172,7 +175,8 @@ class _Evidence:
             gradient = columns.T @ (targets - shares) / len(used) - 2.0 * PENALTY * weights
             if np.abs(gradient).max() < CLOSE:
                 break
-            centred = columns - np.add.reduceat(columns * shares[:, None], starts)[owners]
+            weighted = (columns * shares[:, None]).T
+            centred = columns - np.stack([np.add.reduceat(row, starts)[owners] for row in weighted], axis=1)
             curvature = (centred * shares[:, None]).T @ centred / len(used) + 2.0 * PENALTY * np.eye(len(weights))
             step = np.linalg.solve(curvature, gradient)
             length = 1.0
