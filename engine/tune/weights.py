@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ..arrays import Floats, Integers
+from ..arrays import Flags, Floats, Integers, offsets_of
 from ..engine import Engine
 from ..errors import ParameterError
 from ..evaluate.tables import table
+from ..fuse.candidates import Candidates
 from ..fuse.linear import Linear
 from ..hybrid.strategy import AnyStrategy, Strategy
 from ..metrics.bootstrap import Comparison, paired_bootstrap
@@ -97,7 +99,7 @@ def fit_weights(
     strategy = Strategy.of(strategy)
     fusion = _fusion(strategy)
     groups = np.array(question_folds(questions, count, seed), dtype=np.int64)
-    found = _Evidence.of(engine, questions, strategy, fusion)
+    found = Evidence.of(collect(engine, questions, strategy), questions, fusion)
     measured = np.zeros(len(questions))
     chosen_by_folds = []
     for fold in range(count):
@@ -112,8 +114,22 @@ def fit_weights(
     return FittedWeights(metric, strategy, fitted, chosen, tuple(chosen_by_folds), measured, unseen)
 
 
+Collected = tuple[Candidates, npt.NDArray[np.object_]]
+"""The candidates of some questions, and the record id of each."""
+
+
+def collect(engine: Engine, questions: Sequence[Labelled], strategy: Strategy) -> list[Collected]:
+    """The candidates of the questions, in order, `AT_ONCE` questions a part."""
+    parts = []
+    for start in range(0, len(questions), AT_ONCE):
+        asked = [question.query for question in questions[start : start + AT_ONCE]]
+        candidates, ids_of = engine.candidates(asked, strategy)
+        parts.append((candidates, ids_of(candidates.documents)))
+    return parts
+
+
 @dataclass(frozen=True, eq=False)
-class _Evidence:
+class Evidence:
     """What the weights multiply, over the questions that have a relevant candidate."""
 
     names: tuple[str, ...]
@@ -123,15 +139,15 @@ class _Evidence:
     questions: Integers  # [fitting questions] the place of each among all questions
 
     @classmethod
-    def of(cls, engine: Engine, questions: Sequence[Labelled], strategy: Strategy, fusion: Linear) -> _Evidence:
+    def of(cls, parts: Sequence[Collected], questions: Sequence[Labelled], fusion: Linear) -> Evidence:
+        """The evidence for the weights of `fusion`. Raises `ParameterError` where no candidate is relevant."""
         names = tuple(fusion.weights)
         columns, targets, counts, places = [], [], [], []
-        for start in range(0, len(questions), AT_ONCE):
-            part = questions[start : start + AT_ONCE]
-            candidates, ids_of = engine.candidates([question.query for question in part], strategy)
-            ids = ids_of(candidates.documents)
+        number = 0
+        for candidates, ids in parts:
             scaled = np.stack([fusion.scaled(name, candidates) for name in names], axis=1)
-            for place, question in enumerate(part):
+            for place in range(len(candidates)):
+                question, number = questions[number], number + 1
                 span = slice(int(candidates.offsets[place]), int(candidates.offsets[place + 1]))
                 wanted = {name for name, grade in question.relevant.items() if grade > 0}
                 right = np.array([name in wanted for name in ids[span]], dtype=np.float64)
@@ -141,13 +157,12 @@ class _Evidence:
                 columns.append(scaled[span][kept])
                 targets.append(right[kept] / right[kept].sum())
                 counts.append(len(targets[-1]))
-                places.append(start + place)
+                places.append(number - 1)
         if not columns:
             raise ParameterError("no question has a relevant record among its candidates; label others")
-        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        return cls(names, np.concatenate(columns), np.concatenate(targets), offsets, np.array(places))
+        return cls(names, np.concatenate(columns), np.concatenate(targets), offsets_of(counts), np.array(places))
 
-    def fit(self, among: np.ndarray[Any, np.dtype[np.bool_]]) -> dict[str, float]:
+    def fit(self, among: Flags) -> dict[str, float]:
         """The weights that the questions in `among` [questions] give."""
         used = np.flatnonzero(among[self.questions])
         if not len(used):

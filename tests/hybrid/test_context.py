@@ -241,7 +241,7 @@ def test_a_replaced_record_shows_its_new_text() -> None:
 
 def chat(count: int = 60, seed: int = 0) -> tuple[fr.Engine, list[fr.Query]]:
     draw = random.Random(seed)
-    words = "lake boat rain sale tool blue euro plan trip tea".split()
+    words = ["lake", "boat", "rain", "sale", "tool", "blue", "euro", "plan", "trip", "tea"]
     texts = [
         f"{draw.choice(['Ana', 'Bo'])}: {' '.join(draw.choices(words, k=draw.randrange(1, 9)))}" for _ in range(count)
     ]
@@ -279,7 +279,8 @@ def test_backends_agree_on_a_dialogue() -> None:
         if status.usable and not status.by_name:
             engine.backend = backends.choose(status.name)
             answers.append([list(row) for row in engine.search(asked, 15, strategy="dialogue")])
-    assert answers and all(answer == answers[0] for answer in answers)
+    assert answers
+    assert all(answer == answers[0] for answer in answers)
 
 
 def test_without_sessions_dialogue_words_ranks_as_bm25() -> None:
