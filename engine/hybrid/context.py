@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Flags, Floats, Integers
+from ..arrays import Floats, Integers
 from ..errors import QueryError
 from ..fuse.candidates import Channel
 from ..index.bm25 import SCALE
@@ -28,11 +28,10 @@ from ..plan.plan import Plan, SegmentPlan
 from ..records.neighbours import STEPS
 from ..search.batch import namespaces_of
 from ..search.lexical import plan_batch
-from ..timing import Phases
 from ..vectors.vectors import Halves
 from ..vectors.verbs import document_vectors
-from .channels import AnyChannel, ContextVectors, ContextWords, Cue
-from .evidence import ChannelResults, EvidenceCollector
+from .channels import ContextVectors, ContextWords, Cue
+from .evidence import EvidenceCollector
 from .neighbours import stretches_of
 
 HALF_LENGTH = 16.0
@@ -46,28 +45,22 @@ _WORDS = re.compile(r"\w\w+")
 _UNREAD, _NO, _YES = 0, 1, 2
 
 
-class ContextCollector(EvidenceCollector):
-    """As `EvidenceCollector`, for channels that score what stands around a candidate."""
+class ContextScorer:
+    """Scores the candidates of a collector's batch by a channel that lists nothing."""
 
-    def search_channel(
-        self, channel: AnyChannel, vectors: Halves | None, phases: Phases | None = None
-    ) -> ChannelResults:
-        if isinstance(channel, (ContextWords, ContextVectors, Cue)):
-            return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
-        return super().search_channel(channel, vectors, phases)
+    def __init__(self, collector: EvidenceCollector) -> None:
+        self.collector = collector
+        self.batch, self.sources = collector.batch, collector.sources
 
-    def score_channel(
+    def score(
         self,
-        channel: AnyChannel,
-        scores: Floats,
-        named: Flags,
+        channel: ContextWords | ContextVectors | Cue,
         offsets: Integers,
         documents: Integers,
         vectors: Halves | None,
     ) -> Channel:
-        if not isinstance(channel, (ContextWords, ContextVectors, Cue)):
-            return super().score_channel(channel, scores, named, offsets, documents, vectors)
-        with self.phases("context"):
+        """What the channel says of all candidates; it listed none. Raises `QueryError`."""
+        with self.collector.phases("context"):
             if isinstance(channel, ContextWords):
                 scores = self._score_words(channel, offsets, documents)
             elif isinstance(channel, ContextVectors):
@@ -111,8 +104,8 @@ class ContextCollector(EvidenceCollector):
         """[candidates] the cosine of the query and a record's surroundings; -inf for a record without a vector."""
         scores = np.full(len(documents), -np.inf)
         steps = np.array([STEPS, *np.repeat(channel.neighbours.steps, 2).tolist()], dtype=np.float64) / STEPS
-        has = self.vectors[1]
-        for group in self.groups:
+        has = self.collector.vectors[1]
+        for group in self.collector.groups:
             stretches = stretches_of(group.snapshot)
             for row in group.rows[has[group.rows]].tolist() if stretches else ():
                 span = slice(int(offsets[row]), int(offsets[row + 1]))
@@ -140,7 +133,7 @@ class ContextCollector(EvidenceCollector):
     def _score_cue(self, channel: Cue, offsets: Integers, documents: Integers) -> Floats:
         """[candidates] the cue, in [0, 1]."""
         scores = np.zeros(len(documents))
-        for group in self.groups:
+        for group in self.collector.groups:
             for row in group.rows.tolist():
                 span = slice(int(offsets[row]), int(offsets[row + 1]))
                 own = documents[span]
@@ -170,7 +163,7 @@ class ContextCollector(EvidenceCollector):
         """
         if self.sources.records is None:
             raise QueryError(
-                f"strategy {self.strategy.name!r} reads how records are said, which this engine does not keep; use "
+                f"strategy {self.collector.strategy.name!r} reads how records are said, which this engine does not keep; use "
                 "Engine.open(path), an engine in memory without keep_texts=False, or a strategy without Cue channels"
             )
         asks, speakers = np.zeros(len(documents), dtype=np.int8), np.full(len(documents), None, dtype=object)

@@ -49,7 +49,6 @@ from ..search.lexical import analyse
 from ..text.time_expressions.parse import When, parse_when
 from ..timing import Phases
 from ..vectors.vectors import Halves
-from .context import ContextCollector
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
 from .sources import has_texts, query_vectors
@@ -60,7 +59,7 @@ MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"
 
 
-class RecallCollector(ContextCollector):
+class RecallCollector(EvidenceCollector):
     """As `EvidenceCollector`, for channels beyond words and vectors, and an optimizer."""
 
     def __init__(self, *given: Any, **how: Any) -> None:

@@ -34,7 +34,6 @@ from ..search.lexical import expand_duplicates
 from ..search.notes import Notes
 from ..search.options import SearchOptions
 from ..search.shaping import Pages, with_fields
-from .context import ContextCollector
 from .evidence import Evidence, EvidenceCollector
 from .explain import explain_hits
 from .recall import RecallCollector
@@ -47,7 +46,7 @@ def make_collector(
     batch: Batch, backend: Backend, sources: Sources, strategy: Strategy, options: SearchOptions
 ) -> EvidenceCollector:
     """The collector of a strategy's evidence."""
-    kind = RecallCollector if strategy.recalls else ContextCollector if strategy.reads_context else EvidenceCollector
+    kind = RecallCollector if strategy.recalls else EvidenceCollector
     return kind(batch, backend, sources, strategy, options)
 
 

@@ -147,11 +147,6 @@ class Strategy:
         beyond = any(isinstance(channel, (Graph, Temporal, Conversation, Hinted)) for channel in self.channels)
         return beyond or self.optimizer is not None
 
-    @once
-    def reads_context(self) -> bool:
-        """Whether a channel reads what stands around a record, or how it is said."""
-        return any(isinstance(channel, (ContextWords, ContextVectors, Cue)) for channel in self.channels)
-
     @property
     def dense(self) -> tuple[Dense, ...]:
         """Its channels of vectors."""
