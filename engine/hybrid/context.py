@@ -163,8 +163,9 @@ class ContextScorer:
         """
         if self.sources.records is None:
             raise QueryError(
-                f"strategy {self.collector.strategy.name!r} reads how records are said, which this engine does not keep; use "
-                "Engine.open(path), an engine in memory without keep_texts=False, or a strategy without Cue channels"
+                f"strategy {self.collector.strategy.name!r} reads how records are said, and this engine keeps no "
+                "texts; use Engine.open(path), an engine in memory without keep_texts=False, or a strategy without "
+                "Cue channels"
             )
         asks, speakers = np.zeros(len(documents), dtype=np.int8), np.full(len(documents), None, dtype=object)
         for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):

@@ -326,7 +326,7 @@ def test_what_is_asked_wrongly_is_refused_by_name() -> None:
             make()
     engine = fr.Engine(keep_texts=False)
     engine.add([fr.Record("r0", "the lake", session="s"), fr.Record("r1", "the lake", session="s")])
-    with pytest.raises(fr.errors.QueryError, match="which this engine does not keep"):
+    with pytest.raises(fr.errors.QueryError, match="keeps no texts"):
         engine.search(["lake"], strategy="dialogue-words")
 
 
