@@ -1,6 +1,6 @@
 """What records that borrow from their neighbours cost and give: ``python -m bench.neighbours``.
 
-Appends to ``bench/results/neighbours.jsonl`` rows of two parts:
+Appends to ``bench/results/neighbours.jsonl`` rows of three parts:
 
 - ``cost``: a query by BM25 in compiled loops, plain and borrowing by each of `LOANS`, over the turns of LoCoMo and of
   SGD. Ways take turns: each round asks all queries by every way. ``milliseconds`` and ``cpu_ms`` (the processor's time)
@@ -8,6 +8,10 @@ Appends to ``bench/results/neighbours.jsonl`` rows of two parts:
 - ``quality``: LoCoMo with turns as records. Of each kind of search the loan with the best Hit@5 on every second
   conversation is reported on the others, beside the search without neighbours. ``low`` and ``high`` bound the
   difference in Hit@5 with 95 %, over conversations.
+- ``dialogue``: the same questions by ``dialogue`` and ``dialogue-words``, and by each without some of its channels. The
+  weights are fitted to every second conversation and reported on the others, then the other way around. ``low`` and
+  ``high`` bound the difference in Hit@5 to ``auto`` over all questions: the wider of two bootstraps, over questions and
+  over conversations.
 
 Vectors come from ``--embeddings``, or are made anew; ``--parts cost`` needs none.
 """
@@ -34,14 +38,18 @@ from fanrank.engine.backends import choose as backends
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.evaluate import Dataset, load_locomo
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
-from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Lexical, Strategy
-from fanrank.engine.metrics.bootstrap import cluster_bootstrap
+from fanrank.engine.fuse.candidates import best
+from fanrank.engine.fuse.linear import Linear
+from fanrank.engine.hybrid.strategy import STRATEGIES, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
+from fanrank.engine.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
+from fanrank.engine.tune.measure import labelled_questions
+from fanrank.engine.tune.weights import Collected, Evidence, collect
 
 from .harness.methods import round_digits, stamp_rows
 from .harness.options import names, progress
 from .harness.paths import RESULTS, data_folder
 
-PARTS = ("cost", "quality")
+PARTS = ("cost", "quality", "dialogue")
 MEMORIES = ("locomo", "sgd")
 BATCHES = (1, 20)
 ASKED, CHECKED, ROUNDS, K = 200, 20, 5, 10
@@ -52,6 +60,7 @@ PLAIN, GENERAL = "plain", "plain, general"
 """Queries that borrow nothing: as they are, and by the way of queries with options, which those that borrow go."""
 DEPTH = 20
 """Hits of a question whose quality is measured."""
+DIALOGUES = ("dialogue", "dialogue-words")
 METRICS = ("hit@1", "hit@5", "recall@20", "mrr")
 
 
@@ -152,7 +161,7 @@ def strategies_of(kind: str) -> dict[str, Strategy]:
     return found
 
 
-def values_of(engine: fr.Engine, dataset: Dataset, strategy: Strategy) -> npt.NDArray[np.float64]:
+def values_of(engine: fr.Engine, dataset: Dataset, strategy: Strategy | str) -> npt.NDArray[np.float64]:
     """[questions, METRICS]"""
     hits = engine.search(dataset.queries, DEPTH, strategy=strategy)
     values = np.zeros((len(dataset.queries), len(METRICS)))
@@ -198,6 +207,96 @@ def measure_quality(encoder: Encoder) -> list[dict[str, Any]]:
     return rows
 
 
+def variants_of(strategy: Strategy) -> dict[str, tuple[Strategy, tuple[str, ...]]]:
+    """By what is left out: a strategy, and the channels that its fusion reads."""
+    assert isinstance(strategy.fusion, Linear)
+    names = tuple(strategy.fusion.weights)
+    cues = tuple(channel.name for channel in strategy.channels if isinstance(channel, Cue))
+    alone = tuple(
+        replace(channel, neighbours=fr.Neighbours(0))
+        if isinstance(channel, (ContextWords, ContextVectors))
+        else channel
+        for channel in strategy.channels
+    )
+    left_out = {"": (), **{name: (name,) for name in names}, "cues": cues}
+    found = {what: (strategy, tuple(name for name in names if name not in gone)) for what, gone in left_out.items()}
+    own = replace(strategy, channels=alone)
+    return {
+        **found,
+        "what stands around": (own, names),
+        "both": (own, tuple(name for name in names if name not in cues)),
+    }
+
+
+def ranked_values(
+    parts: Sequence[Collected], dataset: Dataset, rows: npt.NDArray[np.bool_], fusion: Linear
+) -> npt.NDArray[np.float64]:
+    """[questions, METRICS] of the questions in `rows`; 0 elsewhere."""
+    values, number = np.zeros((len(rows), len(METRICS))), 0
+    for candidates, ids in parts:
+        places = best(fusion(candidates), candidates, np.full(len(candidates), DEPTH), DEPTH)[2]
+        for own in places:
+            if rows[number]:
+                gold = dataset.relevant[str(dataset.queries[number].id)]
+                ranks = [rank for rank, place in enumerate(own.tolist(), 1) if place >= 0 and ids[place] in gold]
+                first = ranks[0] if ranks else np.inf
+                values[number] = first <= 1, first <= 5, len(ranks) / len(gold), 1.0 / first
+            number += 1
+    return values
+
+
+def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
+    """The rows of the strategies for dialogues, whole and in parts."""
+    dataset = locomo()
+    engine = fr.Engine(encoder=encoder)
+    engine.add(dataset.records)
+    questions = labelled_questions(dataset)
+    spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
+    place = np.array([spaces.index(query.namespace) for query in dataset.queries])
+    auto = values_of(engine, dataset, "auto")
+    rows = []
+    for name in DIALOGUES:
+        collected: dict[Strategy, list[Collected]] = {}
+        for what, (strategy, read) in variants_of(STRATEGIES[name]).items():
+            if strategy not in collected:
+                collected[strategy] = collect(engine, questions, strategy)
+            parts = collected[strategy]
+            fusion = strategy.fusion
+            assert isinstance(fusion, Linear)
+            relative = tuple(own for own in fusion.relative if own in read)
+            fusion = Linear({own: fusion.weights[own] for own in read}, relative)
+            evidence = Evidence.of(parts, questions, fusion)
+            values = np.zeros((len(questions), len(METRICS)))
+            weights = []
+            for half in (0, 1):
+                weights.append(evidence.fit(place % 2 == half))
+                values += ranked_values(parts, dataset, place % 2 != half, replace(fusion, weights=weights[-1]))
+            each = paired_bootstrap(values[:, 1], auto[:, 1])
+            groups = cluster_bootstrap(values[:, 1], auto[:, 1], place.tolist())
+            rows.append(
+                {
+                    "part": "dialogue",
+                    "dataset": dataset.name,
+                    "strategy": name,
+                    "without": what,
+                    "n": len(questions),
+                    "n_halves": [int((place % 2 == half).sum()) for half in (0, 1)],
+                    "conversations": len(spaces),
+                    "weights": weights,
+                    "metrics": dict(zip(METRICS, np.round(values.mean(axis=0), 4).tolist(), strict=True)),
+                    "halves": [
+                        dict(zip(METRICS, np.round(values[place % 2 == half].mean(axis=0), 4).tolist(), strict=True))
+                        for half in (0, 1)
+                    ],
+                    "difference": each.difference,
+                    "low": min(each.low, groups.low),
+                    "high": max(each.high, groups.high),
+                    "encoder": describe_encoder(encoder) if strategy.dense else None,
+                }
+            )
+    return rows
+
+
 def render(row: dict[str, Any]) -> str:
     """A row as a line."""
     if row["part"] == "cost":
@@ -205,6 +304,9 @@ def render(row: dict[str, Any]) -> str:
         wrong = "" if row["verified"] else "  WRONG"
         return f"{place} {row['milliseconds']} ms a query (least {row['least_ms']}, processor {row['cpu_ms']}){wrong}"
     figures = "  ".join(f"{name} {value:.3f}" for name, value in row["metrics"].items())
+    if row["part"] == "dialogue":
+        gain = f"hit@5 {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+        return f"{row['strategy']:14} without {row['without'] or 'nothing':20} {figures}  {gain}"
     gain = f"  hit@5 {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" if row["borrows"] else ""
     return f"{row['kind']:6} {row['loan'] or 'without':10} {figures}{gain}"
 
@@ -242,6 +344,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "quality" in options.parts:
         say("neighbours: quality")
         keep(measure_quality(open_encoder(options.encoder, options.embeddings)))
+    if "dialogue" in options.parts:
+        say("neighbours: dialogue")
+        keep(measure_dialogue(open_encoder(options.encoder, options.embeddings)))
     return int(not right)
 
 

@@ -48,7 +48,7 @@ FILES: Mapping[str, tuple[str, ...]] = {
     "hybrid": _HYBRID,
     "quality": (*_HYBRID, "engine/route/**/*"),
     "events": _HYBRID,
-    "neighbours": _HYBRID,
+    "neighbours": (*_HYBRID, "engine/tune/weights.py"),
     "typed": _HYBRID,
     "recency": _HYBRID,
     "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),

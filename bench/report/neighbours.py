@@ -15,9 +15,11 @@ def neighbours(recorded: Recorded) -> list[str]:
         return [f"{NONE}: `python -m bench.neighbours`."]
     cost = [row for row in rows if row.get("part") == "cost"]
     quality = [row for row in rows if row.get("part") == "quality"]
+    dialogue = [row for row in rows if row.get("part") == "dialogue"]
     return [
         *(_cost(list(choose_newest(cost, "memory", "batch", "way").values())) if cost else ()),
         *(_quality(list(choose_newest(quality, "kind", "borrows").values())) if quality else ()),
+        *(_dialogue(list(choose_newest(dialogue, "strategy", "without").values())) if dialogue else ()),
     ]
 
 
@@ -63,9 +65,7 @@ def _quality(rows: list[Fields]) -> list[str]:
         [
             *(row["kind"], row["loan"] or "nothing"),
             *(f"{row['metrics'][name]:.3f}" for name in METRICS),
-            f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
-            if row["borrows"]
-            else "",
+            _gain(row) if row["borrows"] else "",
         ]
         for row in rows
     ]
@@ -74,4 +74,23 @@ def _quality(rows: list[Fields]) -> list[str]:
         f"questions of every second conversation, on {rows[0]['n']:,} of the others. Words and vectors of `fused` "
         "borrow alike. Differences in Hit@5 in points, with 95 % intervals over conversations.",
         table(["search", "borrows", *METRICS.values(), "Hit@5 gains"], body),
+    ]
+
+
+def _dialogue(rows: list[Fields]) -> list[str]:
+    body = [
+        [
+            *(row["strategy"], row["without"] or "nothing"),
+            *(f"{row['metrics'][name]:.3f}" for name in METRICS),
+            *(f"{half['hit@5']:.3f} / {half['recall@20']:.3f} / {half['mrr']:.3f}" for half in row["halves"]),
+            _gain(row),
+        ]
+        for row in rows
+    ]
+    return [
+        f"{sentence(stamp(rows))}. LoCoMo, turns as records, {rows[0]['n']:,} questions of {rows[0]['conversations']} "
+        "conversations. Weights are fitted to every second conversation and reported on the others, then the other "
+        "way around; a strategy without channels is fitted anew. Of each half Hit@5, Recall@20 and MRR. Differences "
+        "in Hit@5 to `auto` in points, with the wider of two 95 % intervals, over questions and over conversations.",
+        table(["strategy", "without", *METRICS.values(), "first half", "second half", "Hit@5 to auto"], body),
     ]

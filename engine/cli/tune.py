@@ -15,6 +15,8 @@ from ..tune import command as tuning
 from ..tune.parameters import METRIC, render_bm25
 from ..tune.thresholds import MARGIN
 from ..tune.tuner import SYSTEMS
+from ..tune.weights import METRIC as WEIGHTS_METRIC
+from ..tune.weights import render_weights
 from .evaluate import preset_option, split_option
 from .options import (
     Models,
@@ -172,6 +174,13 @@ fit_options = bundle(
     help="Fit BM25's method, k1 and b instead of a policy, by cross-validation over all questions; --out writes them "
     "as JSON, whose items are options of an engine. --metric is map then, unless it is given.",
 )
+@click.option(
+    "--weights",
+    is_flag=True,
+    help="Fit the weights of a linear fusion instead of a policy, those of --system (default: dialogue, or "
+    "dialogue-words without --encoder); --out writes a strategy that `fanrank search --policy` takes. --metric is "
+    "ndcg@10 then, unless it is given.",
+)
 @fit_options
 @bundle("models", Models, encoder_option, embeddings_option)
 @backend_option
@@ -189,6 +198,7 @@ def tune(
     policy: str | None,
     systems: tuple[str, ...],
     bm25: bool,
+    weights: bool,
     fit: FitOptions,
     models: Models,
     backend: str | None,
@@ -213,7 +223,19 @@ def tune(
         ]
         if given:
             raise click.UsageError(f"--bm25 fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
+    if weights:
+        given = [name for name in ("labels", "plot", "check", "bm25", "confidence", "margin") if _named(context, name)]
+        if given:
+            raise click.UsageError(f"--weights fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
+        if len(systems) > 1:
+            raise click.UsageError("--weights fits one strategy: give --system once")
     source = source_options.source(path, models, backend)
+    if weights:
+        metric = fit.metric if is_given(context, "metric") else WEIGHTS_METRIC
+        system = systems[0] if systems else "dialogue" if models.encoder is not None else "dialogue-words"
+        result = tuning.tune_weights(source, system, metric=metric, count=fit.folds, seed=seed, out=out)
+        print_result(result, as_json, render_weights(result))
+        return
     if bm25:
         metric = fit.metric if is_given(context, "metric") else METRIC
         fitted = tuning.tune_parameters(source, metric=metric, count=fit.folds, seed=seed, out=out)

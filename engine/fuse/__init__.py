@@ -11,6 +11,7 @@ from .agent_rrf import AgentRRF
 from .boosted import Boosted
 from .decay import Decay
 from .fusion import Fusion
+from .linear import Linear
 from .minmax import MinMax
 from .rrf import RRF
 from .score_rrf import ScoreRRF
@@ -23,6 +24,7 @@ __all__ = [
     "Boosted",
     "Decay",
     "Fusion",
+    "Linear",
     "MinMax",
     "ScoreRRF",
     "ZScore",
@@ -30,7 +32,9 @@ __all__ = [
     "fusion_to_dict",
 ]
 
-FUSIONS: dict[str, type[Any]] = {kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay, Boosted)}
+FUSIONS: dict[str, type[Any]] = {
+    kind.name: kind for kind in (RRF, ScoreRRF, ZScore, MinMax, AgentRRF, Decay, Boosted, Linear)
+}
 
 
 def fusion_of(data: str | Mapping[str, Any]) -> Fusion:

@@ -30,20 +30,17 @@ from ..vectors.vectors import Halves
 from ..vectors.verbs import Mode, Stretch, document_vectors
 from .neighbours import best_borrowing, rows_by_loan, scores_borrowing
 from .sources import Sources, has_texts, query_vectors, query_weights
+from .strategy import SCORING, ContextVectors, ContextWords, Cue, Dense, Learned, Lexical, Strategy
 from .strategy import AnyChannel as AnyChannel
-from .strategy import Dense, Learned, Lexical, Strategy
 
 ChannelResults = tuple[Floats, Integers]
 """The list of a channel: scores and documents [B, width], padding -1; NaN where a score is not computed yet."""
 
-
 Evidence = tuple[Candidates, Callable[[Integers], npt.NDArray[np.object_]]]
 """Candidates, and a function from all their documents to record ids."""
 
-
 # The most candidates of one batch, over all channels. Each takes some 125 bytes while they are fused: 4 GiB in all.
 MAX_CANDIDATES = 1 << 25
-
 
 # Bits of a document number in a (query, document) key.
 NUMBER_BITS = 40
@@ -325,6 +322,8 @@ class EvidenceCollector:
         if isinstance(channel, Dense):
             assert vectors is not None
             return self.search_dense(channel, vectors)
+        if isinstance(channel, SCORING):
+            return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
         assert isinstance(channel, (Lexical, Learned))
         results = self.search_postings(channel, phases)
         return results.scores, results.documents
@@ -364,6 +363,10 @@ class EvidenceCollector:
         `named` [candidates] are those that it listed, and `scores` [candidates] their scores, NaN where a score is not
         computed yet.
         """
+        if isinstance(channel, (ContextWords, ContextVectors, Cue)):
+            from .context import ContextScorer  # as in `search_postings`
+
+            return ContextScorer(self).score(channel, offsets, documents, vectors)
         scored = np.ones(len(documents), dtype=np.bool_)
         if isinstance(channel, Dense):
             assert vectors is not None

@@ -52,8 +52,8 @@ from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
 from .occasions import date_occasion
 from .sources import has_texts, query_vectors
+from .strategy import SCORING, Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 from .strategy import AnyChannel as AnyChannel
-from .strategy import Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 
 MAX_HOPS = len(HOP_SCORES) - 1
 NO_NOW = "the query has no 'now' to read times by"
@@ -146,8 +146,8 @@ class RecallCollector(EvidenceCollector):
         if optimizer is None:
             return {row: Route(tuple(batch.queries[row].hints or ())) for row in every}
         mentions, whens = self.mentions, self.whens
-        # A channel of hints finds nothing, so it is no reason to leave all others out.
-        names = [channel.name for channel in self.strategy.channels if not isinstance(channel, Hinted)]
+        # Some channels find nothing, so it is no reason to leave all others out.
+        names = [channel.name for channel in self.strategy.channels if not isinstance(channel, SCORING)]
         routes = {}
         with self.phases("parse"):
             for row in every:
@@ -235,7 +235,7 @@ class RecallCollector(EvidenceCollector):
     ) -> ChannelResults:
         if isinstance(channel, _SEARCHED):
             return self._search_rows(channel, self._running(channel.name), vectors, phases, hinted=self._filters)
-        if isinstance(channel, Hinted):
+        if isinstance(channel, SCORING):
             return np.zeros((len(self.batch), 0)), np.zeros((len(self.batch), 0), dtype=np.int64)
         with self.phases(channel.name):
             if isinstance(channel, Graph):

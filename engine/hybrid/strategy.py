@@ -8,191 +8,38 @@ answer; a strategy does.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import ParameterError
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
 from ..feedback.rm3 import RM3
-from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
-from ..fuse.fusion import check_channels, checked_table
+from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, Linear, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
+from ..fuse.fusion import check_channels
 from ..locks import once
-from ..recall.conversation import PageRank
-from ..recall.entity_graph import TYPE_PRIOR
 from ..recall.optimizer import Optimizer
 from ..records.neighbours import Neighbours
-from ..text.time_expressions.parse import MAX_RECENT_DAYS, RECENT_DAYS
-from ..vectors.index_options import Approximate
 from ..vectors.interaction import Interaction
-from ..vectors.verbs import MODES, Mode
+from .channels import BM25 as BM25
+from .channels import CHANNELS, CUES, channel_of, channel_to_dict, show_channel
+from .channels import SCORING as SCORING
+from .channels import AnyChannel as AnyChannel
+from .channels import ContextVectors as ContextVectors
+from .channels import ContextWords as ContextWords
+from .channels import Conversation as Conversation
+from .channels import Cue as Cue
+from .channels import Dense as Dense
+from .channels import Graph as Graph
+from .channels import Hinted as Hinted
+from .channels import Learned as Learned
+from .channels import Lexical as Lexical
+from .channels import Temporal as Temporal
 
 DEPTH = 100
 """Candidates a channel (B050)."""
 POOL = 1000
 """Candidates of strategies with feedback: the pool that the new query scores again (E012)."""
-
-BM25 = "bm25"
-DENSE = "dense"
-LEARNED = "sparse"
-GRAPH = "graph"
-TEMPORAL = "temporal"
-CONVERSATION = "conversation"
-HINTS = "hints"
-
-
-@dataclass(frozen=True)
-class Lexical:
-    """BM25 over the record's text fields.
-
-    `neighbours` says what a record borrows from those before and after it in its session, for queries that do not say
-    so themselves; None: nothing. With `rm3` the words of the first hits join the query, and it is searched again. That
-    needs records' texts, and goes without neighbours.
-    """
-
-    name: str = BM25
-    neighbours: Neighbours | None = None
-    rm3: RM3 | None = None
-
-    def __post_init__(self) -> None:
-        _check_neighbours(self)
-        if self.rm3 is not None and not isinstance(self.rm3, RM3):
-            raise ParameterError(f"a lexical channel's rm3 must be an RM3, not {self.rm3!r}")
-        if self.rm3 is not None and self.neighbours is not None:
-            raise ParameterError("a lexical channel has rm3 or neighbours, not both")
-
-
-@dataclass(frozen=True)
-class Learned:
-    """The product of learned term weights (`Record.weights`, `Query.weights`), as SPLADE gives them."""
-
-    name: str = LEARNED
-
-
-@dataclass(frozen=True)
-class Dense:
-    """Similarity of vectors. `mode`: ``exact``, ``int8`` (both exact in their own arithmetic) or ``hnsw``.
-
-    `approximate` holds the options of mode ``hnsw``; None: the defaults. The mode is named after the graph on the CPU.
-    A backend on a GPU searches CAGRA's graph or all rows (`Approximate`). `neighbours` is as in `Lexical`, and not
-    for mode ``hnsw``.
-    """
-
-    interaction: Interaction = field(default_factory=Interaction)
-    mode: Mode = "exact"
-    name: str = DENSE
-    approximate: Approximate | None = None
-    neighbours: Neighbours | None = None
-
-    def __post_init__(self) -> None:
-        _check_neighbours(self)
-        if self.neighbours is not None and self.mode == "hnsw":
-            raise ParameterError("a dense channel of mode 'hnsw' lists what its graph finds; neighbours need 'exact'")
-        if not isinstance(self.interaction, Interaction):
-            raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
-        if self.mode not in MODES:
-            raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
-        if self.approximate is not None and not isinstance(self.approximate, Approximate):
-            raise ParameterError(f"a dense channel's approximate must be an Approximate, not {self.approximate!r}")
-        if self.approximate is not None and self.mode != "hnsw":
-            raise ParameterError(f"a dense channel of mode {self.mode!r} takes no approximate; use mode 'hnsw'")
-
-
-def _check_neighbours(channel: Lexical | Dense) -> None:
-    if channel.neighbours is not None and not isinstance(channel.neighbours, Neighbours):
-        raise ParameterError(f"a channel's neighbours must be a Neighbours, not {channel.neighbours!r}")
-
-
-# Sources: B020 to B026.
-@dataclass(frozen=True)
-class Graph:
-    """Records that mention an entity of the query, or one up to `hops` relations away.
-
-    A query that asks for a chain of relations ("who works with Ana who also knows Bob") may go one further.
-    `type_prior` says how far relations of a category are relied on, in [0, 1], where not as `TYPE_PRIOR`.
-    """
-
-    hops: int = 2
-    type_prior: Mapping[str, float] | None = field(default=None, hash=False)
-    name: str = GRAPH
-
-    def __post_init__(self) -> None:
-        if isinstance(self.hops, bool) or not isinstance(self.hops, int) or not 0 <= self.hops <= 3:
-            raise ParameterError(f"a graph channel's hops must lie in [0, 3], not {self.hops!r}")
-        given = checked_table("a graph channel's type_prior", self.type_prior)
-        wrong = [name for name, prior in given.items() if name not in TYPE_PRIOR or prior > 1.0]
-        if wrong:
-            raise ParameterError(
-                f"a graph channel's type_prior gives numbers in [0, 1] to {', '.join(TYPE_PRIOR)}, not "
-                f"{given[wrong[0]]!r} to {wrong[0]!r}"
-            )
-        object.__setattr__(self, "type_prior", given or None)
-
-
-# Sources: B030 to B036.
-@dataclass(frozen=True)
-class Temporal:
-    """Records of the type ``Event`` in the time that the query names, whatever type the query hints at.
-
-    The window ranks nothing: all events in it share the first rank. It lists the newest of them, and of equal
-    fused scores the newest event comes first, then what was added first. With `newest_first` the later have the better
-    rank, so that age counts in the fusion too.
-    `recent_days` is what "recently" reaches back. It needs the query's own `now`.
-    """
-
-    newest_first: bool = False
-    recent_days: float = RECENT_DAYS
-    name: str = TEMPORAL
-
-    def __post_init__(self) -> None:
-        days = self.recent_days
-        if isinstance(days, bool) or not isinstance(days, (int, float)) or not 0.0 < days <= MAX_RECENT_DAYS:
-            raise ParameterError(f"a temporal channel's recent_days must lie in (0, {MAX_RECENT_DAYS:g}], not {days!r}")
-
-
-# Sources: C030, C031, C032.
-@dataclass(frozen=True)
-class Conversation:
-    """PageRank over the newest turns, from those that hold a word of the query. Experimental."""
-
-    ranking: PageRank = field(default_factory=PageRank)
-    name: str = CONVERSATION
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.ranking, PageRank):
-            raise ParameterError(f"a conversation channel's ranking must be a PageRank, not {self.ranking!r}")
-
-
-# Sources: B040, B041.
-@dataclass(frozen=True)
-class Hinted:
-    """Candidates of the types that the query hints at, all at the first rank.
-
-    It finds nothing of its own: it raises what another channel of the strategy found. A strategy needs an optimizer or
-    `Query.hints` for it to say anything.
-    """
-
-    name: str = HINTS
-
-
-AnyChannel = Lexical | Dense | Learned | Graph | Temporal | Conversation | Hinted
-
-_KINDS: dict[str, type[AnyChannel]] = {
-    "lexical": Lexical,
-    "dense": Dense,
-    "learned": Learned,
-    "graph": Graph,
-    "temporal": Temporal,
-    "conversation": Conversation,
-    "hinted": Hinted,
-}
-_NESTED: dict[str, type[Any]] = {
-    "interaction": Interaction,
-    "approximate": Approximate,
-    "ranking": PageRank,
-    "rm3": RM3,
-    "neighbours": Neighbours,
-}
 
 
 # Sources: E012.
@@ -226,11 +73,16 @@ class Strategy:
             object.__setattr__(self, "channels", tuple(self.channels))
         else:
             raise ParameterError(f"strategy {self.name!r}: channels must be a list, not {self.channels!r}")
-        if not self.channels or not all(isinstance(channel, _CHANNELS) for channel in self.channels):
-            known = ", ".join(kind.__name__ for kind in _CHANNELS)
+        if not self.channels or not all(isinstance(channel, CHANNELS) for channel in self.channels):
+            known = ", ".join(kind.__name__ for kind in CHANNELS)
             raise ParameterError(f"strategy {self.name!r} needs channels; there are: {known}")
-        if all(isinstance(channel, Hinted) for channel in self.channels):
-            raise ParameterError(f"strategy {self.name!r}: a Hinted channel finds nothing; give it other channels")
+        if all(isinstance(channel, SCORING) for channel in self.channels):
+            kind = type(self.channels[0]).__name__
+            raise ParameterError(f"strategy {self.name!r}: a {kind} channel finds nothing; give it other channels")
+        if any(isinstance(channel, ContextVectors) for channel in self.channels) and not self.dense:
+            raise ParameterError(
+                f"strategy {self.name!r}: ContextVectors needs a Dense channel, which finds what it scores"
+            )
         names = [channel.name for channel in self.channels]
         if not all(isinstance(name, str) and name for name in names):
             raise ParameterError(f"strategy {self.name!r}: a channel's name must be a non-empty string")
@@ -337,7 +189,7 @@ class Strategy:
             raise ParameterError(f"a strategy has {what}; it has: {', '.join(sorted(known))}")
         given = dict(value)
         if isinstance(given.get("channels"), (list, tuple)):
-            given["channels"] = tuple(_channel_of(channel) for channel in given["channels"])
+            given["channels"] = tuple(channel_of(channel) for channel in given["channels"])
         if given.get("fusion") is not None:
             given["fusion"] = fusion_of(given["fusion"])
         if given.get("feedback") is not None:
@@ -350,7 +202,7 @@ class Strategy:
         """Plain JSON values, which `of` takes."""
         return {
             "name": self.name,
-            "channels": [_channel_to_dict(channel) for channel in self.channels],
+            "channels": [channel_to_dict(channel) for channel in self.channels],
             "fusion": None if self.fusion is None else fusion_to_dict(self.fusion),
             "feedback": None if self.feedback is None else feedback_to_dict(self.feedback),
             "depth": self.depth,
@@ -360,7 +212,7 @@ class Strategy:
         }
 
     def __str__(self) -> str:
-        parts = [" + ".join(_shown(channel) for channel in self.channels)]
+        parts = [" + ".join(show_channel(channel) for channel in self.channels)]
         if self.fusion is not None:
             parts.append(f"fused by {self.fusion}")
         if self.feedback is not None:
@@ -374,50 +226,6 @@ class Strategy:
         return replace(self, depth=None, complete=complete)
 
 
-def _shown(channel: AnyChannel) -> str:
-    if not isinstance(channel, (Dense, Lexical)):
-        return channel.name
-    parts = [str(channel.neighbours or "")]
-    if isinstance(channel, Dense):
-        mode = "" if channel.mode == "exact" else channel.mode
-        parts = [str(channel.interaction), mode, str(channel.approximate or ""), *parts]
-    elif channel.rm3 is not None:
-        parts = [str(channel.rm3)]
-    elif channel.neighbours is None:
-        return channel.name
-    return f"{channel.name} ({', '.join(part for part in parts if part)})"
-
-
-def _channel_to_dict(channel: AnyChannel) -> dict[str, Any]:
-    kind = next(kind for kind, channel_type in _KINDS.items() if isinstance(channel, channel_type))
-    given = {"kind": kind, **asdict(channel)}
-    if isinstance(channel, (Lexical, Dense)) and channel.neighbours is not None:
-        given["neighbours"] = channel.neighbours.to_dict()
-    return given
-
-
-def _channel_of(value: Any) -> AnyChannel:
-    if isinstance(value, _CHANNELS):
-        return value
-    if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
-        raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
-    fields = {
-        key: _made(_NESTED[key], key, field) if key in _NESTED and isinstance(field, Mapping) else field
-        for key, field in value.items()
-        if key != "kind"
-    }
-    channel: AnyChannel = _made(_KINDS[value["kind"]], f"channel {value!r}", fields)
-    return channel
-
-
-def _made(kind: type[Any], what: str, fields: Mapping[str, Any]) -> Any:
-    try:
-        return kind(**fields)
-    except TypeError as error:
-        raise ParameterError(f"{what}: {error}") from None
-
-
-_CHANNELS = tuple(_KINDS.values())
 _LATE = Dense()
 
 
@@ -438,6 +246,26 @@ def _moved(name: str, feedback: str) -> tuple[Strategy, Strategy]:
         _hybrid(f"{name}-fused", MinMax(), feedback=method, depth=POOL),
     )
 
+
+_CUES = tuple(Cue(cue) for cue in CUES)
+_WORDS = Lexical(neighbours=Neighbours(2, 0.35))
+# Fitted by `fanrank tune --weights` on five of LoCoMo's ten conversations (docs/decisions.md).
+_DIALOGUE = Strategy(
+    "dialogue",
+    (_WORDS, Dense(neighbours=Neighbours(2, (0.35, 0.2))), ContextWords(), ContextVectors(), *_CUES),
+    Linear(
+        {"context_words": 5.8, "context_vectors": 9.5, "asks": -0.95, "answers": 0.58, "length": 5.9, "speaker": 0.77},
+        relative=("context_words",),
+    ),
+)
+_DIALOGUE_WORDS = Strategy(
+    "dialogue-words",
+    (_WORDS, ContextWords(), *_CUES),
+    Linear(
+        {"context_words": 7.6, "asks": -0.97, "answers": 0.7, "length": 4.3, "speaker": 0.98},
+        relative=("context_words",),
+    ),
+)
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy
@@ -480,6 +308,8 @@ STRATEGIES: dict[str, Strategy] = {
         Strategy("temporal", (Temporal(),)),
         Strategy("conversation", (Conversation(),)),
         Strategy("recall", (Lexical(), _LATE, Graph(), Temporal(), Hinted()), Boosted(), optimizer=Optimizer()),
+        _DIALOGUE,
+        _DIALOGUE_WORDS,
         Strategy(
             "recall-source",
             (Lexical(), _LATE, Graph(), Temporal()),

@@ -25,6 +25,7 @@ from .front import check_plot, plot
 from .measure import Labelled, labelled_questions
 from .parameters import tune_bm25, write_parameters
 from .tuner import SLACK, SYSTEMS, tune
+from .weights import fit_weights, write_weights
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -190,6 +191,35 @@ def tune_parameters(
         **about,
         **tuned.to_dict(),
         **({} if out is None else {"out": os.fspath(out)}),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def tune_weights(
+    source: Source,
+    strategy: str,
+    *,
+    metric: str,
+    count: int,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    """Fit the weights of a strategy's linear fusion, and write the strategy to `out`.
+
+    Returns the object that ``fanrank tune --weights --json`` prints. Raises what `fit_weights` raises, and
+    `StorageError` if `out` cannot be written, before anything runs.
+    """
+    started = time.perf_counter()
+    if out is not None:
+        _check_writable(out)
+    with source.opened(bool(Strategy.of(strategy).dense), False) as (engine, questions, about):
+        fitted = fit_weights(engine, questions, strategy, metric=metric, count=count, seed=seed)
+    if out is not None:
+        write_weights(out, fitted)
+    return {
+        **about,
+        **fitted.to_dict(),
+        **({"policy": policies.answerer_to_dict(fitted.chosen)} if out is None else {"out": os.fspath(out)}),
         "seconds": time.perf_counter() - started,
     }
 

@@ -116,13 +116,7 @@ def tune_bm25(
     parameters out of range, fewer questions than folds, or a question without a relevant record, and what the search
     raises.
     """
-    if len(questions) < count or count < 2:
-        raise ParameterError(f"{len(questions)} questions cannot be split into {count} folds; label more")
-    for question in questions:
-        if not any(grade > 0 for grade in question.relevant.values()):
-            raise ParameterError(
-                f"question {question.query.text[:60]!r} has no relevant record to learn from; label it"
-            )
+    groups = question_folds(questions, count, seed)
     own = engine.bm25
     grid = [own]
     for method in methods:
@@ -138,7 +132,7 @@ def tune_bm25(
         rows.append(_values(engine, questions, tried, metric))
         progress()
     values = np.stack(rows)
-    fit = fit_alpha(values, _groups(questions, count, seed), tuple(range(len(grid))))
+    fit = fit_alpha(values, groups, tuple(range(len(grid))))
     points = tuple(
         Point(one.method, one.k1, one.b, float(mean)) for one, mean in zip(grid, fit.curve.tolist(), strict=True)
     )
@@ -155,8 +149,18 @@ def tune_bm25(
     )
 
 
-def _groups(questions: Sequence[Labelled], count: int, seed: int) -> list[int]:
-    """The fold of each question."""
+def question_folds(questions: Sequence[Labelled], count: int, seed: int) -> list[int]:
+    """The fold of each question, 0 to `count` - 1. Those of one namespace stay together where there are enough.
+
+    Raises `ParameterError` for fewer questions than folds, or a question without a relevant record.
+    """
+    if len(questions) < count or count < 2:
+        raise ParameterError(f"{len(questions)} questions cannot be split into {count} folds; label more")
+    for question in questions:
+        if not any(grade > 0 for grade in question.relevant.values()):
+            raise ParameterError(
+                f"question {question.query.text[:60]!r} has no relevant record to learn from; label it"
+            )
     spaces = [question.query.namespace for question in questions]
     names = sorted(set(spaces))
     if len(names) < count:

@@ -49,6 +49,7 @@ from .engine.tune.measure import Labelled, labelled_questions
 from .engine.tune.parameters import TunedBM25, tune_bm25
 from .engine.tune.tuned import Tuned
 from .engine.tune.tuner import tune
+from .engine.tune.weights import FittedWeights, fit_weights
 
 __all__ = [
     "METRICS",
@@ -62,6 +63,7 @@ __all__ = [
     "Comparison",
     "Dataset",
     "Evaluation",
+    "FittedWeights",
     "JudgedAnswer",
     "JudgedAnswers",
     "Labelled",
@@ -84,6 +86,7 @@ __all__ = [
     "evaluate",
     "find_preset",
     "fit_alpha",
+    "fit_weights",
     "gold_recency",
     "judge_answers",
     "labelled_questions",

@@ -4,10 +4,22 @@ from . import _public
 from .engine.feedback.pool import Feedback
 from .engine.feedback.registry import feedback_of
 from .engine.feedback.rm3 import RM3
-from .engine.fuse import RRF, AgentRRF, Boosted, Decay, MinMax, ScoreRRF, ZScore
+from .engine.fuse import RRF, AgentRRF, Boosted, Decay, Linear, MinMax, ScoreRRF, ZScore
 from .engine.fuse.candidates import Candidates, Fused
 from .engine.fuse.fusion import Fusion
-from .engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
+from .engine.hybrid.strategy import (
+    STRATEGIES,
+    ContextVectors,
+    ContextWords,
+    Conversation,
+    Cue,
+    Dense,
+    Graph,
+    Hinted,
+    Learned,
+    Lexical,
+    Temporal,
+)
 from .engine.recall.conversation import PageRank
 from .engine.recall.optimizer import Optimizer
 from .engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, Reranker
@@ -23,8 +35,11 @@ __all__ = [
     "Boosted",
     "Candidates",
     "CheckedReranker",
+    "ContextVectors",
+    "ContextWords",
     "Conversation",
     "CrossEncoderReranker",
+    "Cue",
     "Decay",
     "Dense",
     "Feedback",
@@ -35,6 +50,7 @@ __all__ = [
     "Interaction",
     "Learned",
     "Lexical",
+    "Linear",
     "MinMax",
     "Optimizer",
     "PageRank",

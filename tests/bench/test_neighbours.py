@@ -72,9 +72,18 @@ def test_a_memory_in_small_is_measured_and_shown(
     plain, near = (quality["bm25", borrows] for borrows in (False, True))
     assert (plain["metrics"]["hit@5"], near["metrics"]["hit@5"]) == (0.0, 1.0)
     assert (near["difference"], near["n"], near["chosen_on"]) == (1.0, 2, 2)
+    dialogue = {(row["strategy"], row["without"]): row for row in rows if row["part"] == "dialogue"}
+    assert len(dialogue) == (6 + 4) + (5 + 4)
+    whole, without = dialogue["dialogue-words", ""], dialogue["dialogue-words", "both"]
+    assert (whole["n"], whole["n_halves"], whole["conversations"]) == (4, [2, 2], 4)
+    assert whole["metrics"]["hit@1"] == 1.0
+    # Without what stands around the answer has no word of the question, so its own words speak against it.
+    assert without["weights"][0]["context_words"] < 0.0
+    assert list(without["weights"][0]) == ["context_words"]
     text = "\n".join(report_neighbours.neighbours(Recorded([], {"neighbours": rows})))
     assert "| locomo | 16 | 20 | plain |" in text
     assert "+100.0 [+100.0, +100.0]" in text
+    assert "| dialogue-words | what stands around |" in text
 
 
 def test_a_wrong_answer_is_seen(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

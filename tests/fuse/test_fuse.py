@@ -23,6 +23,7 @@ from fanrank.engine.fuse.boosted import Boosted
 from fanrank.engine.fuse.candidates import Candidates, Fused, best, ranks_of
 from fanrank.engine.fuse.decay import Decay
 from fanrank.engine.fuse.fusion import Fusion
+from fanrank.engine.fuse.linear import Linear
 from fanrank.engine.fuse.minmax import MinMax
 from fanrank.engine.fuse.rrf import RRF
 from fanrank.engine.fuse.score_rrf import ScoreRRF
@@ -43,6 +44,11 @@ EXACT: list[tuple[Fusion, Oracle]] = [
     (ScoreRRF(scales={"other": "one"}), lambda asked: fuse_oracle.score_rrf(asked, scales={"other": "one"})),
     (ZScore(), lambda asked: fuse_oracle.zscore(asked, 0.5)),
     (ZScore(alpha=0.15), lambda asked: fuse_oracle.zscore(asked, 0.15)),
+    (
+        Linear({"bm25": 5.8, "dense": -0.95, "other": 0.0}, ("bm25", "other")),
+        lambda asked: fuse_oracle.linear(asked, {"bm25": 5.8, "dense": -0.95, "other": 0.0}, ["bm25", "other"]),
+    ),
+    (Linear(), lambda asked: fuse_oracle.linear(asked, {"bm25": 1.0, "dense": 1.0}, ["bm25"])),
     (Boosted(), lambda asked: fuse_oracle.boosted(asked, 0.6, 0.5, {})),
     (
         Boosted(alpha=0.3, first="other", below=0.0, boosts={"bm25": 2.0}),
@@ -73,7 +79,7 @@ def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: f
     candidates = batch_of(batch, NAMES)
     fused = fusion(candidates)
     expected = [shares for asked in batch for shares in oracle(asked)]
-    read = ("bm25", "dense", "other") if isinstance(fusion, (RRF, Boosted)) else fusion.reads
+    read = ("bm25", "dense", "other") if isinstance(fusion, (RRF, Boosted, Linear)) else fusion.reads
     total = np.zeros(len(candidates.documents))
     for part, share in fused.shares.items():
         assert share.dtype == np.float64
@@ -240,6 +246,7 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "minmax", "weight": 0.2, "normalize_dense": True},
     {"name": "agent_rrf", "tau_days": 14.0, "tau_days_by_type": None, "recency_types": ["a", "b"]},
     {"name": "decay", "channel": "dense", "rate": 0.1, "whole_hours": True},
+    {"name": "linear", "weights": {"bm25": 2.0, "late": -0.5}, "relative": ["bm25", "late"]},
     {"name": "boosted", "alpha": 0.6, "below": 1.0, "boosts": {"graph": 0.0}},
 ]
 
@@ -269,7 +276,7 @@ def test_a_fusion_does_not_change_with_what_made_it() -> None:
 
 
 def test_every_method_is_registered_and_tested() -> None:
-    assert list(FUSIONS) == ["rrf", "score_rrf", "zscore", "minmax", "agent_rrf", "decay", "boosted"]
+    assert list(FUSIONS) == ["rrf", "score_rrf", "zscore", "minmax", "agent_rrf", "decay", "boosted", "linear"]
     assert {fusion.name for fusion, _ in EXACT + FADING} == set(FUSIONS) == {data["name"] for data in FIELDS}
 
 

@@ -123,6 +123,19 @@ def boosted(
     return found
 
 
+def linear(asked: FusionQuery, weights: dict[str, float], relative: list[str]) -> Shares:
+    """The lowest score for what a channel did not score; relative channels divided by their largest."""
+    found: Shares = [{} for _ in asked.documents]
+    for name, weight in weights.items():
+        own = [document.evidence[name] for document in asked.documents]
+        scores = [evidence.score for evidence in own if evidence.scored]
+        lowest, largest = min(scores, default=0.0), max(scores, default=0.0)
+        for shares, evidence in zip(found, own, strict=True):
+            score = evidence.score if evidence.scored else lowest
+            shares[name] = weight * (score / largest if name in relative and largest > 0.0 else score)
+    return found
+
+
 def minmax(asked: FusionQuery, weight: float, normalize_dense: bool) -> Shares:
     dense = (
         stretched(asked, "dense")

@@ -11,8 +11,44 @@ NEWEST = "tests/cpu_fallback/test_newest.py"
 DENSE = "tests/vectors/test_dense.py"
 REDUCE = "tests/kernels/test_segment_reduce.py"
 NEIGHBOURS = "tests/search/test_neighbours.py"
+CONTEXT = "tests/hybrid/test_context.py"
 
 FAULTS = (
+    Fault(
+        "words around are added, not the largest taken",
+        "engine/hybrid/context.py",
+        "np.iinfo(np.int64).min).max(axis=1)",
+        "0).sum(axis=1)",
+        f"{CONTEXT}::test_words_around_count_once_where_they_count_most",
+    ),
+    Fault(
+        "documents of filtered statistics keep their numbers",
+        "engine/hybrid/context.py",
+        "at = own if numbers is None else np.searchsorted(numbers, own)",
+        "at = own if numbers is None else np.minimum(own, len(numbers) - 1)",
+        f"{CONTEXT}::test_words_around_count_once_where_they_count_most",
+    ),
+    Fault(
+        "vectors around are not brought to length 1",
+        "engine/hybrid/context.py",
+        "cosines = total / np.sqrt(np.where(squared > 0.0, squared, 1.0))",
+        "cosines = total",
+        f"{CONTEXT}::test_vectors_around_are_summed_and_brought_to_length_one",
+    ),
+    Fault(
+        "the record after a question counts as its asker",
+        "engine/hybrid/context.py",
+        "else near[:, 0]",
+        "else near[:, 1]",
+        f"{CONTEXT}::test_cues_are_what_the_texts_show",
+    ),
+    Fault(
+        "a record without a session is a turn",
+        "engine/hybrid/context.py",
+        "turns = near.max(axis=1) >= 0",
+        "turns = near.max(axis=1) >= -1",
+        f"{CONTEXT}::test_cues_are_what_the_texts_show",
+    ),
     Fault(
         "what lends must have nearly the k-th own sum",
         "cpu_fallback/neighbours.py",

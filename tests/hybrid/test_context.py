@@ -1,0 +1,366 @@
+"""Channels that score what stands around a candidate, and strategies made of them, against plain loops."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import borders
+from support.answers import document, made, oracle, parameters, queries, records
+
+import fanrank as fr
+from fanrank.engine.backends import choose as backends
+from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.index.bm25 import SCALE
+from fanrank.strategies import ContextVectors, ContextWords, Cue, Dense, Lexical, Linear
+
+Names = Sequence[str | None]
+
+sessions = st.sampled_from(["s", "t", "u", None])
+lent = st.lists(st.sampled_from([1, 13, 32, 64]), min_size=1, max_size=4)
+
+TALK = [
+    ("Ana: Did you go to the lake in May?", "s"),
+    ("Bo: Yes! It rained all day.", "s"),
+    ("Which tool failed?", "t"),
+    ("Ana: And the boat? ", "s"),
+    ("", "t"),
+    ("Bo: It is for sale now, the boat from the lake: 300 euros", "s"),
+    ("the lake is blue", None),
+    ('He said: "why?"', "t"),
+    ("Ana Lopez: nothing more about the lake", "u"),
+]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink_all(monkeypatch)
+
+
+def of(weights: Sequence[int]) -> fr.Neighbours:
+    return fr.Neighbours(len(weights), [weight / 64 for weight in weights])
+
+
+def alone(channel: Any, *others: Any, **how: Any) -> fr.Strategy:
+    """A strategy whose scores are those of one channel over all records that pass; BM25 and vectors bring them."""
+    return fr.Strategy("alone", (Lexical(), *others, channel), Linear({channel.name: 1.0}, ()), depth=None, **how)
+
+
+def around(number: int, names: Names, weights: Sequence[int]) -> list[tuple[int, int]]:
+    """(document, weight in 64ths) of a document and its neighbours: the one before, the one after, two before, ..."""
+    found = [(number, 64)]
+    if names[number] is not None:
+        members = [other for other, name in enumerate(names) if name == names[number]]
+        place = members.index(number)
+        for distance, weight in enumerate(weights, 1):
+            found += [(members[at], weight) for at in (place - distance, place + distance) if 0 <= at < len(members)]
+    return found
+
+
+def best_words(
+    judge: Oracle, query: Sequence[str], number: int, names: Names, weights: Sequence[int], once: bool
+) -> int:
+    total = 0
+    for term in dict.fromkeys(query):
+        given_by = [
+            weight * judge.quanta(term, other)
+            for other, weight in around(number, names, weights)
+            if any(term in counts for counts in judge.counts[other])
+        ]
+        total += max(given_by, default=0) * (1 if once else list(query).count(term))
+    return total
+
+
+def ranked(scores: dict[int, float], k: int) -> list[tuple[str, float]]:
+    return [(f"r{n}", score) for n, score in sorted(scores.items(), key=lambda pair: (-pair[1], pair[0]))[:k]]
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, sessions), max_size=30),
+    queries,
+    lent,
+    st.none() | st.integers(0, 1 << 16),
+    parameters(),
+    st.booleans(),
+)
+def test_words_around_count_once_where_they_count_most(
+    documents: list[tuple[list[str], str | None]],
+    batch: list[list[str]],
+    weights: list[int],
+    history: int | None,
+    options: dict[str, object],
+    filtered: bool,
+) -> None:
+    texts, names = [text for text, _ in documents], [name for _, name in documents]
+    wanted = [
+        replace(record, session=name, role="uv"[n % 3 > 0])
+        for n, (record, name) in enumerate(zip(records(texts), names, strict=True))
+    ]
+    engine = made(wanted, history, **options)
+    judge = oracle(texts, **options)
+    # The words of two others bring every record that has a word of the query.
+    strategy = alone(ContextWords(of(weights)))
+    how: dict[str, Any] = {"filter": {"role": "v"}, "statistics": "filtered"} if filtered else {}
+    asked = [fr.Query(" ".join(words), **how) for words in batch]
+    passing = [n for n in range(len(texts)) if not filtered or n % 3 > 0]
+    if filtered:
+        judge = oracle([texts[n] for n in passing], **options)
+        names = [names[n] for n in passing]
+    wholes = []
+    for words in batch:
+        once = options["query_tf"] == "unique"
+        found = {
+            passing[n]: best_words(judge, words, n, names, weights, once) / 64 / SCALE
+            for n in range(len(passing))
+            if judge.score(words, n) is not None
+        }
+        wholes.append(ranked(found, 30))
+    for status in backends.statuses():
+        if status.usable and not status.by_name:
+            engine.backend = backends.choose(status.name)
+            assert [list(row) for row in engine.search(asked, 30, strategy=strategy)] == wholes
+            assert [list(engine.search([one], 30, strategy=strategy)[0]) for one in asked] == wholes
+
+
+def test_a_half_life_fades_words_around_by_the_age_of_the_record() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("r0", "a b", session="s", time=0.0), fr.Record("r1", "a", session="s", time=100.0)])
+    strategy = alone(ContextWords(of([32])))
+    plain = dict(engine.search(["a b"], strategy=strategy)[0])
+    faded = dict(engine.search([fr.Query("a b", half_life=100.0, now=100.0)], strategy=strategy)[0])
+    assert faded == {"r1": plain["r1"], "r0": plain["r0"] / 2}
+    assert plain["r1"] > dict(engine.search(["a b"])[0])["r1"], "it has the half of b"
+
+
+def vectors_of(count: int, seed: int) -> np.ndarray:
+    made_up = np.random.default_rng(seed).standard_normal((count, 5))
+    return made_up / np.linalg.norm(made_up, axis=1, keepdims=True)
+
+
+def halves(vector: Any) -> list[float]:
+    """As the engine keeps it."""
+    whole = np.asarray(vector, dtype=np.float64)
+    return [float(x) for x in (whole / np.sqrt((whole * whole).sum())).astype(np.float16)]
+
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.fsum(a * b for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_vectors_around_are_summed_and_brought_to_length_one(seed: int) -> None:
+    draw = random.Random(seed)
+    names = [draw.choice(["s", "t", None]) for _ in range(25)]
+    held = [n for n in range(25) if draw.random() < 0.8]
+    vectors = vectors_of(25, seed)
+    engine = fr.Engine(encoder=fr.OwnVectors(5))
+    for start in range(0, 25, 7):
+        part = [fr.Record(f"r{n}", f"word {n}", session=names[n]) for n in range(25)[start : start + 7]]
+        engine.add(part, vectors={f"r{n}": vectors[n] for n in held if start <= n < start + 7})
+    engine.delete(["r3", "r11"])
+    live = [n for n in range(25) if n not in (3, 11)]
+    weights = [32, 19]
+    asked = [fr.Query("word", vector=row) for row in vectors_of(3, 100 + seed)]
+    strategy = alone(ContextVectors(of(weights)), Dense())
+    found = engine.search(asked, 25, strategy=strategy)
+    alive = [names[n] for n in live]
+    for query, row in zip(asked, found, strict=True):
+        own = halves(query.vector[0])
+        scores = {}
+        for place, number in enumerate(live):
+            if number not in held:
+                continue
+            near = [(live[at], weight / 64) for at, weight in around(place, alive, weights) if live[at] in held]
+            total, squared = 0.0, 0.0
+            for first, weight in near:
+                total += weight * dot(own, halves(vectors[first]))
+                for second, other in near:
+                    squared += weight * other * dot(halves(vectors[first]), halves(vectors[second]))
+            scores[number] = total / math.sqrt(squared)
+        lowest = min(scores.values())
+        # BM25 lists the records without a vector too: they get the lowest score.
+        scores |= {number: lowest for number in live if number not in held}
+        assert list(row) == ranked(scores, 25)
+    assert [list(engine.search([one], 25, strategy=strategy)[0]) for one in asked] == [list(row) for row in found]
+
+
+def plain_cue(cue: str, number: int, texts: list[str], names: Names, query: str, terms: list[int]) -> float:
+    near = around(number, names, [64])[1:]
+    if not near:
+        return 0.0
+    asks = [bool(re.search(r"[?？؟][\s\"'”’)*_]*\Z", text)) for text in texts]
+    if cue == "asks":
+        return float(asks[number])
+    if cue == "answers":
+        before = [other for other, _ in near if other < number]
+        return float(bool(before) and asks[before[0]])
+    if cue == "length":
+        return terms[number] / (terms[number] + 16.0)
+    match = re.match(r"([^\W\d_][^:\n]*):\s", texts[number])
+    spoken = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 1}
+    return float(match is not None and bool(spoken & set(re.findall(r"\w+", match[1].lower()))))
+
+
+@pytest.mark.parametrize("cue", ["asks", "answers", "length", "speaker"])
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_cues_are_what_the_texts_show(cue: str, pieces: int, tmp_path: Path) -> None:
+    texts, names = [text for text, _ in TALK], [name for _, name in TALK]
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        for start in range(0, len(TALK), -(-len(TALK) // pieces)):
+            rows = list(enumerate(TALK))[start : start + -(-len(TALK) // pieces)]
+            engine.add([fr.Record(f"r{n}", text, session=name) for n, (text, name) in rows])
+        terms = [sum(engine.explain("lake", f"r{n}").length.values()) for n in range(len(TALK))]
+        asked = ["what did Ana say about the lake", "the boat of BO", "lopez's tool", "said why"]
+        for _ in range(2):  # what was read is kept
+            found = engine.search(asked, 20, strategy=alone(Cue(cue)))
+            for query, row in zip(asked, found, strict=True):
+                matched = {int(name[1:]) for name, _ in engine.search([query], 20)[0]}
+                scores = {n: plain_cue(cue, n, texts, names, query, terms) for n in matched}
+                assert list(row) == ranked(scores, 20)
+
+
+def test_a_replaced_record_shows_its_new_text() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record("r0", "the lake?", session="s"), fr.Record("r1", "the lake", session="s")])
+    strategy = alone(Cue("asks"))
+    assert list(engine.search(["lake"], strategy=strategy)[0]) == [("r0", 1.0), ("r1", 0.0)]
+    engine.update([fr.Record("r0", "the lake!", session="s")])
+    assert dict(engine.search(["lake"], strategy=strategy)[0]) == {"r0": 0.0, "r1": 0.0}
+
+
+def chat(count: int = 60, seed: int = 0) -> tuple[fr.Engine, list[fr.Query]]:
+    draw = random.Random(seed)
+    words = ["lake", "boat", "rain", "sale", "tool", "blue", "euro", "plan", "trip", "tea"]
+    texts = [
+        f"{draw.choice(['Ana', 'Bo'])}: {' '.join(draw.choices(words, k=draw.randrange(1, 9)))}" for _ in range(count)
+    ]
+    engine = fr.Engine(encoder=fr.OwnVectors(5))
+    engine.add(
+        [fr.Record(f"r{n}", text + "?" * (n % 3 == 0), session=f"s{n % 4}") for n, text in enumerate(texts)],
+        vectors=vectors_of(count, seed),
+    )
+    asked = [
+        fr.Query(f"What did Ana say of {' '.join(draw.sample(words, 2))}?", vector=vector)
+        for vector in vectors_of(12, seed + 1)
+    ]
+    return engine, asked
+
+
+@pytest.mark.parametrize("name", ["dialogue", "dialogue-words"])
+def test_a_batch_is_its_queries_one_by_one_and_shares_add_up(name: str) -> None:
+    engine, asked = chat()
+    found = engine.search(asked, 15, strategy=name)
+    for place, query in enumerate(asked):
+        assert list(engine.search([query], 15, strategy=name)[0]) == list(found[place])
+        for record_id, score in found[place]:
+            explained = found.explain(place, record_id)
+            assert sum(share.share for share in explained.channels) == explained.score == score
+            assert {share.channel for share in explained.channels} >= set(fr.Strategy.of(name).fusion.weights)
+    assert any(
+        abs(share.share) > 0 for share in found.explain(0, found.ids[0][0]).channels if share.channel == "answers"
+    )
+
+
+def test_backends_agree_on_a_dialogue() -> None:
+    engine, asked = chat(seed=3)
+    answers = []
+    for status in backends.statuses():
+        if status.usable and not status.by_name:
+            engine.backend = backends.choose(status.name)
+            answers.append([list(row) for row in engine.search(asked, 15, strategy="dialogue")])
+    assert answers
+    assert all(answer == answers[0] for answer in answers)
+
+
+def test_without_sessions_dialogue_words_ranks_as_bm25() -> None:
+    engine = fr.Engine()
+    engine.add([fr.Record(f"r{n}", f"{text} {n}?") for n, (text, _) in enumerate(TALK)])
+    asked = ["did Ana go to the lake", "the boat of Bo", "why"]
+    assert engine.search(asked, strategy="dialogue-words").ids.tolist() == engine.search(asked).ids.tolist()
+
+
+def test_a_recall_channel_and_a_cue_go_together() -> None:
+    engine, asked = chat()
+    base = fr.Strategy.of("recall")
+    mixed = replace(
+        base, name="mixed", channels=(*base.channels, Cue("asks")), fusion=Linear({"bm25": 1.0, "asks": -5.0})
+    )
+    asks = {f"r{n}" for n in range(0, 60, 3)}
+    for row in engine.search(asked, 10, strategy=mixed):
+        found = [name in asks for name, _ in row]
+        assert found == sorted(found), "records that ask come last"
+    assert not engine.search(asked, 10, strategy=mixed).decisions[0].skipped.get("asks")
+
+
+def test_a_query_without_a_word_or_with_nothing_to_find_has_no_hits() -> None:
+    engine, _ = chat()
+    assert engine.search(["", "unheard of"], strategy="dialogue-words").counts.tolist() == [0, 0]
+    assert fr.Engine().search(["lake"], strategy="dialogue-words").counts.tolist() == [0]
+
+
+def test_what_is_asked_wrongly_is_refused_by_name() -> None:
+    cases: list[tuple[Any, str]] = [
+        (lambda: Cue("loud"), "unknown cue 'loud'"),
+        (lambda: ContextWords(None), "must be a Neighbours"),  # type: ignore[arg-type]
+        (lambda: fr.Strategy("x", (Cue("asks"),)), "a Cue channel finds nothing"),
+        (lambda: fr.Strategy("x", (Lexical(), ContextVectors()), Linear({"bm25": 1.0})), "needs a Dense channel"),
+        (lambda: Linear({}), "weights must be a mapping"),
+        (lambda: Linear({"bm25": math.nan}), "weights['bm25'] must be a finite number"),
+        (lambda: Linear({"bm25": 1.0}, ("dense",)), "relative names the channel 'dense', which has no weight"),
+        (lambda: Linear({"bm25": 1.0}, "bm25"), "relative must be a list"),  # type: ignore[arg-type]
+        (lambda: fr.Strategy("x", (Lexical(),), Linear({"other": 1.0}, ())), "names the channel 'other'"),
+    ]
+    for make, said in cases:
+        with pytest.raises(fr.errors.ParameterError, match=re.escape(said)):
+            make()
+    engine = fr.Engine(keep_texts=False)
+    engine.add([fr.Record("r0", "the lake", session="s"), fr.Record("r1", "the lake", session="s")])
+    with pytest.raises(fr.errors.QueryError, match="keeps no texts"):
+        engine.search(["lake"], strategy="dialogue-words")
+
+
+def test_channels_survive_json() -> None:
+    own = fr.Strategy(
+        "mine",
+        (
+            Lexical(),
+            Dense(),
+            ContextWords(fr.Neighbours(1, 0.5), "w"),
+            ContextVectors(),
+            Cue("asks", "q"),
+            Cue("length"),
+        ),
+        Linear({"w": 2.0, "q": -1.0}, ("w",)),
+    )
+    again = fr.Strategy.of(json.loads(json.dumps(own.to_dict())))
+    assert again == own
+    assert str(again) == str(own)
+    assert "w (1 neighbours by 0.5)" in str(own)
+
+
+def test_linear_divides_relative_channels_by_the_largest_and_fills_with_the_lowest() -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    engine.add(
+        [fr.Record("r0", "a b"), fr.Record("r1", "a"), fr.Record("r2", "c"), fr.Record("r3", "a b")],
+        vectors={"r0": [1, 0], "r1": [0, 1], "r2": [0.6, 0.8]},
+    )
+    query = fr.Query("a b", vector=[1, 0])
+    words = dict(engine.search([query])[0])
+    fused = engine.search(
+        [query], strategy=fr.Strategy("x", (Lexical(), Dense()), Linear({"bm25": 2.0, "dense": -1.0}))
+    )
+    similar = {"r0": 1.0, "r1": 0.0, "r2": engine.search([query], strategy="dense")[0][1][1], "r3": 0.0}
+    top = max(words.values())
+    expected = {name: 2.0 * (words.get(name, 0.0) / top) + -1.0 * cosine for name, cosine in similar.items()}
+    assert dict(fused[0]) == expected

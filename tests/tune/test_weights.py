@@ -1,0 +1,123 @@
+"""`fit_weights`: finds the weights that made the labels, and keeps what it cannot better."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fanrank as fr
+from fanrank.engine.cli.main import main
+from fanrank.engine.route import policy as policies
+from fanrank.evaluation import Labelled, fit_weights
+from fanrank.strategies import Cue, Lexical, Linear
+
+pytest.importorskip("pytrec_eval", reason="the extra eval is not installed")
+
+WORDS = ["lake", "boat", "rain", "sale", "tool", "blue", "euro", "plan", "trip", "tea"]
+OWN = fr.Strategy(
+    "own", (Lexical(), Cue("asks"), Cue("answers"), Cue("length")), Linear({"bm25": 1.0, "asks": 0.0, "answers": 0.0})
+)
+
+
+def talk(seed: int, right: str = "answers") -> tuple[list[fr.Record], list[Labelled]]:
+    """Sessions in which each word is asked for and answered; what is right is the answer, or the question."""
+    draw = random.Random(seed)
+    records, questions = [], []
+    for space in range(6):
+        for number, word in enumerate(draw.sample(WORDS, 8)):
+            turns = [
+                f"{draw.choice(WORDS)} today",
+                f"the {word} {draw.choice(WORDS)}?",
+                f"a {word} {draw.choice(WORDS)}",
+            ]
+            for place, text in enumerate(turns):
+                records.append(fr.Record(f"t{number}-{place}", text, session=f"s{number}", namespace=f"n{space}"))
+            wanted = f"t{number}-{2 if right == 'answers' else 1}"
+            questions.append(Labelled(fr.Query(word, namespace=f"n{space}"), {wanted: 1}))
+    return records, questions
+
+
+@pytest.mark.parametrize(("right", "sign"), [("answers", 1.0), ("asks", -1.0)])
+def test_it_finds_what_tells_the_right_records(right: str, sign: float) -> None:
+    records, questions = talk(0, right)
+    engine = fr.Engine.from_records(records)
+    before = engine.search([one.query for one in questions], strategy=OWN).scores.tobytes()
+    found = fit_weights(engine, questions, OWN)
+    weights = found.to_dict()["fitted"]
+    assert sign * (weights["answers"] - weights["asks"]) > 1.0
+    assert found.unseen.low > 0.0
+    assert found.chosen is found.fitted
+    assert found.values.mean() > 0.8
+    assert len(found.folds) == 5
+    assert found.fitted.channels == OWN.channels
+    first = engine.search([one.query for one in questions], 1, strategy=found.chosen).ids[:, 0]
+    assert np.mean([name in one.relevant for name, one in zip(first, questions, strict=True)]) > 0.6
+    assert engine.search([one.query for one in questions], strategy=OWN).scores.tobytes() == before
+    again = fit_weights(engine, questions, found.fitted)
+    assert not again.to_dict()["changed"]
+    assert again.chosen is found.fitted, "nothing is above chance, so the strategy stays"
+    assert again.to_dict()["fitted"] == weights, "the one maximum, from any start"
+
+
+def test_the_weights_are_at_the_maximum() -> None:
+    records, questions = talk(1)
+    engine = fr.Engine.from_records(records)
+    weights = fit_weights(engine, questions, OWN).to_dict()["fitted"]
+
+    def likelihood(tried: dict[str, float]) -> float:
+        candidates, ids_of = engine.candidates([one.query for one in questions], OWN)
+        sums = sum(value * np.asarray(Linear(tried).scaled(name, candidates)) for name, value in tried.items())
+        ids, total = ids_of(candidates.documents), 0.0
+        for place, one in enumerate(questions):
+            span = slice(int(candidates.offsets[place]), int(candidates.offsets[place + 1]))
+            right = np.isin(ids[span].astype(str), list(one.relevant))
+            own = np.asarray(sums)[span]
+            if right.any():
+                total += float((own - np.logaddexp.reduce(own))[right].mean())
+        return total
+
+    top = likelihood(weights)
+    for name in weights:
+        for step in (0.9, 1.1):
+            # The small penalty on squares moves the maximum by less than the fit gains here.
+            assert likelihood({**weights, name: weights[name] * step}) < top + 0.05
+
+
+def test_what_cannot_be_fitted_is_refused_by_name() -> None:
+    records, questions = talk(0)
+    engine = fr.Engine.from_records(records)
+    with pytest.raises(fr.errors.ParameterError, match="'bm25' is not fused by Linear"):
+        fit_weights(engine, questions, "bm25")
+    with pytest.raises(fr.errors.ParameterError, match="4 questions cannot be split into 5 folds"):
+        fit_weights(engine, questions[:4], OWN)
+    lost = [Labelled(one.query, {"elsewhere": 1}) for one in questions]
+    with pytest.raises(fr.errors.ParameterError, match="no question has a relevant record"):
+        fit_weights(engine, lost, OWN)
+
+
+def test_the_command_writes_a_strategy_that_search_takes(tmp_path: Path) -> None:
+    records, questions = talk(0)
+    with fr.Engine.open(tmp_path / "memory") as memory:
+        memory.add(records)
+    with (tmp_path / "asked.jsonl").open("w", encoding="utf-8") as handle:
+        for one in questions:
+            row = {"text": one.query.text, "namespace": one.query.namespace, "relevant": list(one.relevant)}
+            handle.write(json.dumps(row) + "\n")
+    memory_path, out = str(tmp_path / "memory"), tmp_path / "own.json"
+    asked = ["tune", memory_path, "--questions", str(tmp_path / "asked.jsonl"), "--weights"]
+    shown = CliRunner().invoke(main, [*asked, "--out", str(out)], catch_exceptions=False)
+    assert shown.exit_code == 0, shown.output
+    assert "48 questions, ndcg@10, strategy dialogue-words" in shown.output
+    found = json.loads(CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False).output)
+    assert list(found["fitted"]) == ["context_words", "asks", "answers", "length", "speaker"]
+    chosen, about = policies.load(out)
+    assert chosen.to_dict() == fr.Strategy.of({k: v for k, v in found["policy"].items() if k != "kind"}).to_dict()
+    assert about["n"] == 48
+    wrong = CliRunner().invoke(main, [*asked, "--bm25"])
+    assert wrong.exit_code == 2
+    assert "leave out --bm25" in wrong.output
