@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 import numpy.typing as npt
 
 from ..errors import ParameterError, RecordError
+from ..index.columns import holds_key
 from ..moments import Moment
 from ..records.entities import Relation
 from ..records.jsonl import as_records
@@ -108,10 +109,12 @@ class Patch:
         values = dict(self.values)
         if self.columns:
             extra = {**values.get("extra", record.extra), **self.columns}
-            # The column of a key that is not in `extra` has the payload's value. None in `extra` is no value.
-            below = values.get("payload", record.payload) is not None
+            # Where `extra` lacks a key, the column has the payload's value. None in `extra` is no value.
+            payload = values.get("payload", record.payload) or {}
             values["extra"] = {
-                name: value for name, value in extra.items() if value is not None or below or name not in self.columns
+                name: value
+                for name, value in extra.items()
+                if value is not None or name not in self.columns or holds_key(payload, name)
             }
         if "text" in values and "weights" not in values:
             values["weights"] = self.encoded

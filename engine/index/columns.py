@@ -321,6 +321,11 @@ def value_in(record: Record, name: str) -> Any:
     return None if found is _NOTHING else found
 
 
+def holds_key(values: Mapping[str, Any], name: str) -> bool:
+    """Whether `extra` or a payload holds a value, or None, under a column's name."""
+    return _find(values, name) is not _NOTHING
+
+
 _NOTHING: Any = object()
 
 

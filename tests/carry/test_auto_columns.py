@@ -177,6 +177,20 @@ def test_threads_declare_at_the_same_time(engine: fr.Engine) -> None:
     assert engine.count({"n": 0}) == 18
 
 
+def test_two_that_declare_at_the_same_time_both_count(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, both = engine.index.memory, threading.Barrier(2)
+    change = memory.change_columns
+
+    def change_together(made: Any) -> None:
+        both.wait(30)
+        change(made)
+
+    monkeypatch.setattr(memory, "change_columns", change_together)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda name: engine.count({name: 0}), ("n", "m.k"))) == [8, 14]
+    assert {*engine.columns} == {"*", "n", "m.k"}
+
+
 def test_many_callers_of_asearch_are_all_answered(engine: fr.Engine) -> None:
     async def run() -> list[int]:
         queries = [fr.Query("tea", filter={name: 0}, k=100) for name in ("n", "m.k", "gone")] * 20

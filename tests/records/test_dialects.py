@@ -407,7 +407,7 @@ DEEP: dict[str, tuple[Callable[[Any], Any], Any]] = {
 
 
 @pytest.mark.parametrize("dialect", DEEP)
-@pytest.mark.parametrize("depth", [MAX_DEPTH, 3_000])
+@pytest.mark.parametrize("depth", [2 * MAX_DEPTH, 3_000])
 def test_depth_is_bounded(dialect: str, depth: int) -> None:
     wrap, leaf = DEEP[dialect]
     if dialect == "openai":

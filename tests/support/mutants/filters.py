@@ -7,7 +7,6 @@ from .fault import Fault
 JSON = "tests/index/test_json_columns.py"
 AUTO = "tests/carry/test_auto_columns.py"
 DIALECTS = "tests/records/test_dialects.py"
-STORED = "tests/storage/test_formats.py"
 
 FAULTS = (
     Fault(
@@ -50,7 +49,7 @@ FAULTS = (
         "engine/storage/memory.py",
         "self.change_columns(lambda schema: schema.reaching(names))",
         "self.change_columns(lambda _, reached=self.schema.reaching(names): reached)",
-        f"{AUTO}::test_threads_declare_at_the_same_time",
+        f"{AUTO}::test_two_that_declare_at_the_same_time_both_count",
     ),
     Fault(
         "a key of the payload is taken for a built-in column",
@@ -64,7 +63,7 @@ FAULTS = (
         "engine/index/columns.py",
         'any(kind == "json" or not name.isidentifier() for name, kind in columns.items())',
         "any(not name.isidentifier() and name != ANY for name in columns)",
-        f"{AUTO}::test_a_directory_keeps_what_was_declared",
+        f"{AUTO}::test_only_columns_of_json_take_the_new_formats",
     ),
     Fault(
         "what is unknown passes where it is negated",
