@@ -1,5 +1,6 @@
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 BIN = $(VENV)/bin
 DATA ?=
 # How often `make crash` lets a directory be killed, damaged and looked at.
@@ -13,7 +14,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations profile work instructions report docs long crash native sanitize mutants gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations profile work instructions report docs long crash native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -61,6 +62,14 @@ sanitize: $(VENV)/.dev
 mutants: $(VENV)/.dev
 	$(BIN)/python -m tests.support.mutants $(ARGS)
 
+# The adapters' tests on the oldest versions of their frameworks.
+oldest: $(VENV)/.core
+	test -e $(OLDEST)/.made || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install -q numpy regex click tqdm hypothesis jsonschema langchain-tests pytest pytest-asyncio \
+		pytest-randomly -r tests/integrations/oldest.txt
+	touch $(OLDEST)/.made
+	$(OLDEST)/bin/python -m pytest -q -rs tests/integrations
+
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor
 	$(BIN)/pytest -q -m gpu
@@ -87,4 +96,4 @@ $(VENV)/.gpu: $(VENV)/.dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info native/*.so
+	rm -rf $(VENV) $(OLDEST) build dist *.egg-info native/*.so
