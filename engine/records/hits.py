@@ -454,8 +454,6 @@ class Hits:
         The explanation lists the BM25 score term by term, or the rank, score and share of each channel of a strategy.
         It uses the index as it was when the batch was searched. Raises `UnknownIdError`, `QueryError`.
         """
-        if not isinstance(document, str):
-            raise QueryError(f"a record's id is text, not {document!r}")
         return self.explainer(query, document)
 
 

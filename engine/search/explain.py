@@ -166,10 +166,16 @@ def position_of(batch: Batch | Sequence[int], position: int) -> int:
 def number_of(batch: Batch, position: int, record_id: str) -> int:
     """The document number of a record in the namespace of a query. Raises `UnknownIdError`."""
     asked = batch.asked[position]
-    snapshot, place = asked.snapshot, asked.snapshot.find(record_id)
+    snapshot, place = asked.snapshot, _find(asked.snapshot, record_id)
     if place is None:
         raise unknown_id_error(record_id, asked.query.namespace)
     return snapshot.firsts[place.segment] + place.position
+
+
+def _find(snapshot: Snapshot, record_id: object) -> Place | None:
+    if not isinstance(record_id, str):
+        raise QueryError(f"a record's id is text, not {record_id!r}")
+    return snapshot.find(record_id)
 
 
 def _explain(
@@ -181,10 +187,10 @@ def _explain(
     asked: PreparedQuery,
 ) -> Explanation:
     searched = asked.snapshot
-    live = searched.find(record_id)
+    live = _find(searched, record_id)
     if live is None:
         raise unknown_id_error(record_id, asked.query.namespace)
-    place = plan.snapshot.find(record_id)
+    place = _find(plan.snapshot, record_id)
     passed = place is not None and _passes(plan.snapshot, place, asked)
     terms = [memory.indexer.vocabulary.strings[term] for term in plan.terms.tolist()]
     fields = list(memory.bm25.fields)
