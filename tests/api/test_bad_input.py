@@ -328,7 +328,6 @@ def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) ->
         ({"scope": "session"}, "scope must be a SearchScope, not str"),
         ({"statistics": "all"}, "statistics must be 'namespace' or 'filtered', not 'all'"),
         ({"filter": 5}, "a filter must map columns to values"),
-        ({"filter": {"role": True}}, "filter on 'role': a value must be a string, a number or None, not True"),
     ],
 )
 def test_bad_queries(options: dict[str, Any], message: str) -> None:
@@ -341,9 +340,9 @@ def test_bad_queries(options: dict[str, Any], message: str) -> None:
     ("wanted", "message"),
     [
         ({"role": [5]}, "filter on 'role': a value must be a string or None, not 5"),
-        ({"role": [["user"]]}, r"filter on 'role': a value must be a string, a number or None, not \['user'\]"),
+        ({"role": [["user"]]}, r"filter on 'role': a value must be .*, true, false or None, not \['user'\]"),
         ({"role": 5}, "filter on 'role': a value must be a string or None, not 5"),
-        ({"role": True}, "filter on 'role': a value must be a string, a number or None, not True"),
+        ({"role": True}, "filter on 'role': a value must be a string or None, not True"),
         ({"time": "x"}, "filter on 'time': a value must be a number or None, not 'x'"),
         (
             {"mood": "glad"},
