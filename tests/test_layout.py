@@ -17,6 +17,7 @@ from support import source
 # From top to bottom. Rooms on one line do not import each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.cli",),
+    ("server",),
     ("integrations",),
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
@@ -45,7 +46,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
-PACKAGES = ("engine", "integrations", "fanrank")
+PACKAGES = ("engine", "integrations", "server", "fanrank")
 LONGEST = 500
 # The extension module, which `native` makes public.
 EXTENSION = "_compiled"

@@ -22,6 +22,7 @@ from .evaluate import evaluate_command
 from .list import count_command, list_command
 from .output import in_options
 from .search import search
+from .serve import serve
 from .store import add, delete, index, stats
 from .tune import tune
 
@@ -79,6 +80,7 @@ def _discard_output() -> None:
         backup,
         restore,
         search,
+        serve,
         export_command,
         import_command,
         copy_command,

@@ -1,0 +1,1 @@
+"""The engine behind HTTP: `fanrank serve` and its parts. `app.py` says how a request passes through them."""

@@ -1,0 +1,61 @@
+"""Who asks, and what they may read and write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from .problems import Problem
+
+PRINCIPAL = "principal"
+"""Where a request keeps who asks: ``request.scope[PRINCIPAL]``, set before any endpoint runs."""
+
+
+@dataclass(frozen=True)
+class Principal:
+    """Who asks. `patterns` are namespaces, or paths with ``/*`` for all below; None allows every namespace."""
+
+    name: str
+    patterns: tuple[str, ...] | None = None
+    write: bool = True
+
+    def allows(self, namespace: str) -> bool:
+        """Whether records of this namespace may be read."""
+        if self.patterns is None:
+            return True
+        return any(
+            namespace.startswith(pattern[:-1]) if pattern.endswith("/*") else namespace == pattern
+            for pattern in self.patterns
+        )
+
+    def allows_under(self, path: str) -> bool:
+        """Whether this namespace and all below it may be read."""
+        if self.patterns is None:
+            return True
+        return any(pattern.endswith("/*") and f"{path}/".startswith(pattern[:-1]) for pattern in self.patterns)
+
+
+ANYONE = Principal("local")
+"""Who asks a server that has no keys and listens on this machine alone."""
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks. A request that nothing has admitted is nobody's."""
+    principal = request.scope.get(PRINCIPAL)
+    if not isinstance(principal, Principal):
+        raise Problem(401, "KeyRequired", "give a key in the header Authorization: Bearer KEY")
+    return principal
+
+
+def check_read(principal: Principal, namespace: str, field: str | None = None) -> None:
+    """Raise `Problem` where the namespace may not be read. Whether it exists is not said."""
+    if not principal.allows(namespace):
+        raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=field)
+
+
+def check_write(principal: Principal, namespace: str, field: str | None = None) -> None:
+    """Raise `Problem` where records of the namespace may not be written."""
+    check_read(principal, namespace, field)
+    if not principal.write:
+        raise Problem(403, "ReadOnlyKey", "this key may read and not write", field=field)

@@ -1,0 +1,94 @@
+"""A request's body: read within its limit, as a JSON object whose fields are known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from starlette.requests import Request
+
+from .limits import Limits
+from .problems import Problem
+
+DEPTH = 64
+"""How deeply a body may be nested. Filters have a bound of their own below it."""
+
+
+async def read_json(request: Request, limits: Limits, fields: Collection[str]) -> dict[str, Any]:
+    """The JSON object of a request, which may have these fields and no others. Raises `Problem`."""
+    text = (await _read_bytes(request, limits)).decode("utf-8", "surrogateescape")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise Problem(400, "InvalidEncoding", f"the body is not UTF-8, at character {error.start}") from None
+    try:
+        body = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise Problem(400, "InvalidJson", f"the body is nested more than {DEPTH} deep") from None
+    except ValueError as error:
+        raise Problem(400, "InvalidJson", f"the body is not JSON: {error}") from None
+    if not isinstance(body, dict):
+        raise Problem(422, "InvalidBody", "the body must be a JSON object")
+    if _is_deeper(body, DEPTH):
+        raise Problem(422, "InvalidBody", f"the body is nested more than {DEPTH} deep")
+    unknown = sorted(set(body) - set(fields))
+    if unknown:
+        known = ", ".join(sorted(fields))
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
+    return body
+
+
+async def _read_bytes(request: Request, limits: Limits) -> bytes:
+    said = request.headers.get("content-length", "")
+    parts, size = [], int(said) if said.isdecimal() and len(said) < 16 else 0
+    too_large = Problem(413, "BodyTooLarge", f"the body may have {limits.body_bytes:,} bytes; send it in parts")
+    if size > limits.body_bytes:
+        raise too_large
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limits.body_bytes:
+            raise too_large
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _is_deeper(value: Any, depth: int) -> bool:
+    level = [value]
+    for _ in range(depth):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def take(body: dict[str, Any], name: str, kinds: type | tuple[type, ...], default: Any = None) -> Any:
+    """A field of the body, of one of these types; `default` where it is missing or null. Raises `Problem`."""
+    value = body.get(name)
+    if value is None:
+        return default
+    expected = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected):
+        names = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+        names |= {list: "a list", dict: "an object"}
+        wanted = " or ".join(names[kind] for kind in expected)
+        raise Problem(422, "InvalidField", f"{name} must be {wanted}", field=name)
+    return value
+
+
+def require(body: dict[str, Any], name: str, kinds: type | tuple[type, ...]) -> Any:
+    """As `take`, of a field that must be there."""
+    value = take(body, name, kinds)
+    if value is None:
+        raise Problem(422, "MissingField", f"{name} is missing", field=name)
+    return value

@@ -1,0 +1,96 @@
+"""Errors as problem documents (RFC 9457): which status each named error has, and what its document says."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.errors import (
+    DeadlineError,
+    DeviceMemoryError,
+    DuplicateIdError,
+    FanrankError,
+    OverloadedError,
+    StorageError,
+    UnknownIdError,
+)
+
+logger = logging.getLogger("fanrank.server")
+
+STATUS: tuple[tuple[type[FanrankError], int], ...] = (
+    (UnknownIdError, 404),
+    (DuplicateIdError, 409),
+    (OverloadedError, 503),
+    (DeadlineError, 504),
+    (DeviceMemoryError, 503),
+    (StorageError, 503),
+)
+"""The status of each class of errors, the first that fits. All others are about what the request says: 422."""
+UNPROCESSABLE = 422
+RETRY_AFTER = "1"
+"""Seconds after which a caller who was turned away may come back."""
+
+
+class Problem(Exception):
+    """What is wrong with a request, as the server itself finds it.
+
+    `code` is the name of the error, by which a program tells it from others of its status. `field` is where in the
+    body, such as ``queries[3].k``.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        field: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status, self.code, self.detail, self.field = status, code, detail, field
+        self.headers = dict(headers or {})
+
+
+def as_problem(error: Exception) -> Problem:
+    """The problem that an error is for the caller. The text of an unknown error stays in the log."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HTTPException):
+        title = {404: "there is nothing at this address", 405: "this address does not take this method"}
+        detail = title.get(error.status_code, str(error.detail))
+        return Problem(error.status_code, "HTTPError", detail, headers=error.headers)
+    if isinstance(error, FanrankError):
+        status = next((status for kind, status in STATUS if isinstance(error, kind)), UNPROCESSABLE)
+        headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
+        detail = str(error)
+        if isinstance(error, StorageError):
+            # The message names files of this machine.
+            logger.error("storage", exc_info=error)
+            detail = "the memory cannot be read or written at present; the server's log says why"
+        return Problem(status, type(error).__name__, detail, headers=headers)
+    logger.error("unexpected", exc_info=error)
+    return Problem(500, "InternalError", "the server failed on this request; its log says why")
+
+
+def answer_problem(request: Request, error: Exception) -> Response:
+    """The response to a request that ended with an error."""
+    problem = as_problem(error)
+    document: dict[str, Any] = {
+        "type": f"urn:fanrank:{problem.code}",
+        "title": problem.code,
+        "status": problem.status,
+        "detail": problem.detail,
+        "instance": request.url.path,
+    }
+    if problem.field is not None:
+        document["field"] = problem.field
+    return Response(
+        json.dumps(document), problem.status, headers=problem.headers, media_type="application/problem+json"
+    )

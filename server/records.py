@@ -1,0 +1,140 @@
+"""``/v1/records`` and ``/v1/namespaces``: records are written, read, listed and deleted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.carry.rows import to_json
+from ..engine.errors import RecordError, UnknownIdError
+from ..engine.records.record import Record
+from .access import Principal, check_read, check_write, principal_of
+from .bodies import read_json, require, take
+from .limits import Limits
+from .problems import Problem
+from .state import state_of
+
+WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
+DELETE_FIELDS = ("ids", "namespace", "missing_ok")
+MODES = ("add", "update", "upsert")
+PAGE, LONGEST_PAGE = 100, 1_000
+
+
+async def write(request: Request) -> Response:
+    """Write records, durably and all or none: ``add``, ``update`` or ``upsert``."""
+    state, principal = state_of(request), principal_of(request)
+    body = await read_json(request, state.limits, WRITE_FIELDS)
+    mode = take(body, "mode", str, "add")
+    if mode not in MODES:
+        raise Problem(422, "InvalidField", f"mode must be one of {', '.join(MODES)}", field="mode")
+    records = _read_records(body, principal, state.limits)
+    ttl = take(body, "ttl", (str, int, float))
+    try:
+        if mode == "add":
+            count = await state.engine.aadd(records, ttl=ttl)
+        else:
+            count = await state.engine.aupdate(records, insert=mode == "upsert", ttl=ttl)
+    except RecordError as error:
+        raise _at_record(error) from None
+    return _answer({"written": count}, 201 if mode == "add" else 200)
+
+
+def _read_records(body: dict[str, Any], principal: Principal, limits: Limits) -> list[Record]:
+    given = require(body, "records", list)
+    if len(given) > limits.records:
+        raise Problem(422, "TooManyRecords", f"a write may have {limits.records:,} records", field="records")
+    namespace = take(body, "namespace", str)
+    records = []
+    for place, data in enumerate(given):
+        field = f"records[{place}]"
+        if not isinstance(data, dict):
+            raise Problem(422, "RecordError", "a record must be an object", field=field)
+        if namespace is not None:
+            data = {"namespace": namespace, **data}
+        try:
+            record = Record.from_dict(data)
+        except RecordError as error:
+            raise Problem(422, "RecordError", str(error), field=field) from None
+        check_write(principal, record.namespace, f"{field}.namespace")
+        records.append(record)
+    if not records:
+        check_write(principal, namespace or "", "namespace")
+    return records
+
+
+def _at_record(error: RecordError) -> Problem:
+    status = 409 if type(error).__name__ == "DuplicateIdError" else 422
+    return Problem(status, type(error).__name__, str(error), field="records")
+
+
+async def remove(request: Request) -> Response:
+    """Delete the records with these ids: all of them, or none after an error."""
+    state, principal = state_of(request), principal_of(request)
+    body = await read_json(request, state.limits, DELETE_FIELDS)
+    namespace = take(body, "namespace", str, "")
+    check_write(principal, namespace, "namespace")
+    ids = require(body, "ids", list)
+    if not all(isinstance(name, str) for name in ids):
+        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    count = await state.engine.adelete(ids, namespace=namespace, missing_ok=take(body, "missing_ok", bool, False))
+    return _answer({"deleted": count})
+
+
+async def remove_one(request: Request) -> Response:
+    """Delete one record."""
+    state, principal = state_of(request), principal_of(request)
+    namespace = request.query_params.get("namespace", "")
+    check_write(principal, namespace, "namespace")
+    count = await state.engine.adelete([request.path_params["id"]], namespace=namespace)
+    return _answer({"deleted": count})
+
+
+async def fetch(request: Request) -> Response:
+    """One record, whole."""
+    state, principal = state_of(request), principal_of(request)
+    namespace, name = request.query_params.get("namespace", ""), request.path_params["id"]
+    check_read(principal, namespace, "namespace")
+    (record,) = await run_in_threadpool(state.engine.fetch, [name], namespace=namespace)
+    if record is None:
+        raise UnknownIdError(f"no record {name!r}")
+    return _answer(to_json(record, None))
+
+
+async def list_records(request: Request) -> Response:
+    """A page of records, in the order of their last write."""
+    state, principal = state_of(request), principal_of(request)
+    given = request.query_params
+    namespace = given.get("namespace", "")
+    check_read(principal, namespace, "namespace")
+    limit = given.get("limit", str(PAGE))
+    if not limit.isdecimal() or not 1 <= int(limit) <= LONGEST_PAGE:
+        raise Problem(422, "InvalidField", f"limit must be 1 to {LONGEST_PAGE:,}", field="limit")
+
+    def page() -> dict[str, Any]:
+        order = given.get("order", "written")
+        reverse = given.get("reverse", "false") == "true"
+        listing = state.engine.records(
+            namespace=namespace, order=order, reverse=reverse, after=given.get("after"), limit=int(limit)
+        )
+        return {"records": [to_json(record, None) for record in listing], "after": listing.cursor}
+
+    return _answer(await run_in_threadpool(page))
+
+
+async def list_namespaces(request: Request) -> Response:
+    """The namespaces that the caller may read, with the number of their records."""
+    state, principal = state_of(request), principal_of(request)
+
+    def counts() -> list[dict[str, Any]]:
+        names = [name for name in state.engine.namespaces if principal.allows(name)]
+        return [{"namespace": name, "records": state.engine.count(namespace=name)} for name in names]
+
+    return _answer({"namespaces": await run_in_threadpool(counts)})
+
+
+def _answer(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value), status, media_type="application/json")

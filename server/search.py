@@ -1,0 +1,154 @@
+"""``POST /v1/search`` and ``POST /v1/explain``: queries in, hits or the parts of a score out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ..engine.errors import FanrankError, RecordError
+from ..engine.records.hits import Hits
+from ..engine.records.query import DEFAULT_K, Query
+from ..engine.records.query_json import parse_query
+from .access import Principal, check_read, principal_of
+from .bodies import read_json, require, take
+from .limits import Limits
+from .problems import Problem
+from .state import seconds_left, state_of
+
+SEARCH_FIELDS = (
+    "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
+)  # fmt: skip
+EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
+NDJSON = "application/x-ndjson"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A search as a request asks for it."""
+
+    queries: Sequence[Query]
+    k: int
+    texts: bool
+    payload: bool
+    explain: bool
+    options: Mapping[str, Any]
+
+
+async def search(request: Request) -> Response:
+    """Answer one query or a list of them in one launch, which other requests of the moment share."""
+    state, principal = state_of(request), principal_of(request)
+    body = await read_json(request, state.limits, SEARCH_FIELDS)
+    wanted = read_search(body, principal, state.limits)
+    hits = await state.engine.asearch(
+        wanted.queries,
+        wanted.k,
+        texts=wanted.texts,
+        payload=wanted.payload,
+        deadline=seconds_left(request),
+        wait=False,
+        **wanted.options,
+    )
+    if NDJSON in request.headers.get("accept", ""):
+        return StreamingResponse((f"{json.dumps(row)}\n" for row in _results(hits, wanted)), media_type=NDJSON)
+    answer = await run_in_threadpool(_as_json, hits, wanted) if wanted.explain else _as_json(hits, wanted)
+    return Response(answer, media_type="application/json")
+
+
+async def explain(request: Request) -> Response:
+    """How one record scores for a query: term by term, or channel by channel."""
+    state, principal = state_of(request), principal_of(request)
+    body = await read_json(request, state.limits, EXPLAIN_FIELDS)
+    if "query" not in body:
+        raise Problem(422, "MissingField", "query is missing", field="query")
+    query = read_query(body["query"], "query", take(body, "namespace", str), principal, state.limits)
+    document = require(body, "id", str)
+    hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **_options(body))
+    explanation = await run_in_threadpool(hits.explain, 0, document)
+    return Response(json.dumps(explanation.to_dict()), media_type="application/json")
+
+
+def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> Wanted:
+    """The search that a body describes. Raises `Problem`."""
+    if ("query" in body) == ("queries" in body):
+        raise Problem(422, "InvalidBody", "give either query or queries", field="queries")
+    given = [body["query"]] if "query" in body else take(body, "queries", list, [])
+    if len(given) > limits.queries:
+        raise Problem(422, "TooManyQueries", f"a search may have {limits.queries:,} queries", field="queries")
+    k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
+    _check_width("k", k, offset, limits)
+    namespace = take(body, "namespace", str)
+    queries = []
+    for place, data in enumerate(given):
+        field = "query" if "query" in body else f"queries[{place}]"
+        query = read_query(data, field, namespace, principal, limits)
+        _check_width(f"{field}.k", k if query.k is None else query.k, query.offset or offset, limits)
+        queries.append(query)
+    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
+    options = _options(body) | {"offset": offset}
+    return Wanted(queries, k, **flags, options=options)
+
+
+def _options(body: dict[str, Any]) -> dict[str, Any]:
+    kinds: dict[str, Any] = {"strategy": (str, dict), "min_score": (float, int), "distinct": str}
+    values = {name: take(body, name, kind) for name, kind in kinds.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _check_width(field: str, k: int, offset: int, limits: Limits) -> None:
+    if k + offset > limits.k:
+        raise Problem(422, "TooManyHits", f"k and offset together may be {limits.k:,}, not {k + offset:,}", field=field)
+
+
+def read_query(data: Any, field: str, namespace: str | None, principal: Principal, limits: Limits) -> Query:
+    """A query of text or of an object, in `namespace` unless it says one. Raises `Problem`."""
+    if isinstance(data, str):
+        data = {"text": data}
+    if isinstance(data, dict) and namespace is not None and not data.keys() & {"namespace", "namespaces", "under"}:
+        data = {**data, "namespace": namespace}
+    try:
+        query = parse_query(data)
+    except RecordError as error:
+        raise Problem(422, "QueryError", str(error), field=field) from None
+    if len(query.text or "") > limits.text:
+        raise Problem(422, "TextTooLong", f"a query's text may have {limits.text:,} characters", field=f"{field}.text")
+    if query.under is not None:
+        if not principal.allows_under(query.under):
+            raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=f"{field}.under")
+    else:
+        for name in query.namespaces or (query.namespace,):
+            check_read(principal, name, field)
+    return query
+
+
+def _results(hits: Hits, wanted: Wanted) -> Iterator[dict[str, Any]]:
+    """One object a query: its hits, and a word where there are none."""
+    notes = hits.notes
+    for place, row in enumerate(hits.to_dicts()):
+        result: dict[str, Any] = {"id": hits.queries[place].id, "hits": row}
+        if notes[place] is not None:
+            result["note"] = notes[place]
+        if hits.decisions is not None:
+            result["decision"] = hits.decisions[place].to_dict()
+        if wanted.explain:
+            for hit in row:
+                hit["explanation"] = explained(hits, place, hit["id"])
+        yield result
+
+
+def explained(hits: Hits, place: int, document: str) -> dict[str, Any] | None:
+    """The parts of a hit's score; None where the state that it was scored in is gone."""
+    try:
+        return hits.explain(place, document).to_dict()
+    except FanrankError:
+        return None
+
+
+def _as_json(hits: Hits, wanted: Wanted) -> str:
+    answer = {"results": list(_results(hits, wanted)), "backend": hits.backend}
+    return json.dumps(answer)

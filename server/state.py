@@ -1,0 +1,51 @@
+"""What all requests of a server share, and when one of them must be done."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from ..engine.engine import Engine
+from .limits import Limits
+from .problems import Problem
+
+DEADLINE = "fanrank-deadline"
+"""The header by which a caller says after how many seconds the answer is of no use any more."""
+
+
+@dataclass
+class State:
+    """The engine behind the server, its limits, and how many requests are under way."""
+
+    engine: Engine
+    limits: Limits
+    in_flight: int = 0
+    stopping: bool = False
+
+
+def state_of(request: Request) -> State:
+    """What the requests of this server share."""
+    state = request.app.state.fanrank
+    assert isinstance(state, State)
+    return state
+
+
+def seconds_left(request: Request) -> float:
+    """Seconds until the request must be done: those of its header, and no more than the server's limit."""
+    limit = state_of(request).limits.seconds
+    began = request.scope.get("fanrank.began", time.monotonic())
+    said = request.headers.get(DEADLINE)
+    if said is not None:
+        try:
+            seconds = float(said)
+        except ValueError:
+            seconds = -1.0
+        if not 0 < seconds < float("inf"):
+            raise Problem(422, "InvalidHeader", f"{DEADLINE} must be seconds above 0", field=DEADLINE)
+        limit = min(limit, seconds)
+    left: float = limit - (time.monotonic() - began)
+    if left <= 0:
+        raise Problem(504, "DeadlineError", "the deadline passed before the search began")
+    return left

@@ -1,0 +1,41 @@
+"""``/v1/stats``, ``/v1/health`` and ``/v1/ready``: the state of the server and of what the caller may read."""
+
+from __future__ import annotations
+
+import json
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from .access import check_read, principal_of
+from .problems import Problem
+from .state import state_of
+
+
+async def stats(request: Request) -> Response:
+    """Sizes and work: of one namespace, or of the whole memory for a key that reaches all of it."""
+    state, principal = state_of(request), principal_of(request)
+    namespace = request.query_params.get("namespace")
+    if namespace is None:
+        if principal.patterns is not None:
+            raise Problem(403, "NamespaceForbidden", "this key reaches some namespaces; name one", field="namespace")
+        answer = await run_in_threadpool(state.engine.stats)
+    else:
+        check_read(principal, namespace, "namespace")
+        answer = await run_in_threadpool(state.engine.namespace(namespace).stats)
+    return Response(json.dumps(answer, default=str), media_type="application/json")
+
+
+async def health(request: Request) -> Response:
+    """Whether the process answers. It says nothing of the memory, so it needs no key."""
+    return Response('{"status": "alive"}', media_type="application/json")
+
+
+async def ready(request: Request) -> Response:
+    """Whether searches are answered from the index: 503 while it is built, and while the server stops."""
+    state = state_of(request)
+    if state.stopping or state.engine.opening:
+        word = "stopping" if state.stopping else "opening"
+        return Response(f'{{"status": "{word}"}}', 503, headers={"Retry-After": "1"}, media_type="application/json")
+    return Response('{"status": "ready"}', media_type="application/json")
