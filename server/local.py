@@ -30,7 +30,7 @@ def check_local(request: Request) -> None:
 
 def _is_here(host: str) -> bool:
     """Whether a header Host, with or without a port, names this machine."""
-    name, bracket, port = host.rpartition("]") if host.startswith("[") else host.partition(":")
+    name, _, port = host.rpartition("]") if host.startswith("[") else host.partition(":")
     if host.startswith("["):
         name, port = name[1:], port.removeprefix(":")
     if port and not (port.isascii() and port.isdigit()):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
+from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError, StorageError
@@ -63,9 +65,16 @@ def run_app(
 ) -> None:
     """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages."""
     app = make_app(engine, admit=admit, limits=limits, local=admit is None)
-    config = uvicorn.Config(
+    host, port = listeners[0].getsockname()[:2]
+    announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    Server(make_config(app, protocol_of(limits), limits), app.state.fanrank).run(sockets=listeners)
+
+
+def make_config(app: Starlette, protocol: type[H11Protocol], limits: Limits) -> uvicorn.Config:
+    """How uvicorn serves the application."""
+    return uvicorn.Config(
         app,
-        http=protocol_of(limits),
+        http=protocol,
         ws="none",
         log_level="error",
         access_log=False,
@@ -76,9 +85,6 @@ def run_app(
         # An address that a client claims is not believed.
         proxy_headers=False,
     )
-    host, port = listeners[0].getsockname()[:2]
-    announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Server(config, app.state.fanrank).run(sockets=listeners)
 
 
 class Server(uvicorn.Server):

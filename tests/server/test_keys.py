@@ -39,7 +39,8 @@ def test_commands_add_list_and_remove_keys(file: Path) -> None:
     assert run_json("keys", "add", file, "--namespace", "*", "--json")["key"] != secret
     listed = run_json("keys", "list", file, "--json")["keys"]
     assert [(one["write"], one["namespaces"]) for one in listed] == [(False, ["acme/*", "shared"]), (True, ["*"])]
-    assert listed[0]["name"] == "one" and "one" in run("keys", "list", file).stdout
+    assert listed[0]["name"] == "one"
+    assert "one" in run("keys", "list", file).stdout
     assert "give another --name" in fails("keys", "add", file, "--namespace", "x", "--name", "one")
     run("keys", "remove", file, "one")
     run("keys", "remove", file, listed[1]["id"])
@@ -59,7 +60,8 @@ def test_the_file_is_its_owners_and_holds_no_key(file: Path) -> None:
 
 def test_a_key_has_256_random_bits(file: Path) -> None:
     made = {add_key(file, ["acme"]) for _ in range(8)}
-    assert len(made) == 8 and {len(key.split("_", 2)[2]) for key in made} == {43}
+    assert len(made) == 8
+    assert {len(key.split("_", 2)[2]) for key in made} == {43}
 
 
 @pytest.mark.parametrize("pattern", ["a*", "*/a", "/*", "a/**", "**", "//*", 5])
@@ -130,7 +132,8 @@ def test_an_unknown_id_and_a_wrong_secret_are_refused_alike(file: Path) -> None:
     with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
         answers = [client.get("/v1/stats", headers=bearer(f"fanrank_{one}")) for one in (f"{'0' * 16}_{secret}",)]
         answers.append(client.get("/v1/stats", headers=bearer(f"fanrank_{id}_{'A' * 43}")))
-    assert answers[0].content == answers[1].content and answers[0].status_code == answers[1].status_code == 401
+    assert answers[0].content == answers[1].content
+    assert answers[0].status_code == answers[1].status_code == 401
 
 
 def test_secrets_are_compared_in_constant_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +162,8 @@ def test_the_file_is_read_again_when_it_changes(file: Path, caplog: pytest.LogCa
             assert (status(first), status(second)) == (401, 200)
             file.unlink()
             assert (status(first), status(second)) == (401, 200)
-        assert len(caplog.records) == 2 and str(file) in caplog.text
+        assert len(caplog.records) == 2
+        assert str(file) in caplog.text
         third = add_key(file, ["*"])
         assert (status(second), status(third)) == (401, 200)
 
