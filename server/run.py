@@ -65,6 +65,9 @@ def run_app(
 ) -> None:
     """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages."""
     app = make_app(engine, admit=admit, limits=limits, local=admit is None)
+    # From here on a connection waits until it is accepted; whoever is told the address may use it.
+    for listener in listeners:
+        listener.listen(BACKLOG)
     host, port = listeners[0].getsockname()[:2]
     announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     Server(make_config(app, protocol_of(limits), limits), app.state.fanrank).run(sockets=listeners)
