@@ -19,6 +19,7 @@ from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .keys import keys
 from .list import count_command, list_command
 from .output import in_options
 from .search import search
@@ -81,6 +82,7 @@ def _discard_output() -> None:
         restore,
         search,
         serve,
+        keys,
         export_command,
         import_command,
         copy_command,

@@ -1,0 +1,308 @@
+"""Clients that mean harm, against a real server: each is refused or dropped, and the server answers afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from support.live import Live, message, read_all, serving
+
+import fanrank as fr
+from fanrank.engine.errors import ParameterError
+from fanrank.server.limits import Limits
+from fanrank.server.run import open_sockets
+
+PARALLEL = 2_000
+
+
+@pytest.fixture(scope="module")
+def engine() -> fr.Engine:
+    engine = fr.Engine(columns={"project": "category"})
+    engine.add([{"id": str(place), "text": f"tea number {place}"} for place in range(100)])
+    return engine
+
+
+@pytest.fixture
+def live(engine: fr.Engine) -> Iterator[Live]:
+    limits = Limits(body_bytes=100_000, head_seconds=0.5, body_seconds=0.5, answer_seconds=0.5)
+    with serving(engine, limits=limits) as made:
+        yield made
+        assert made.answers()
+        assert made.state.body_bytes == 0
+        assert not made.state.in_flight_of
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b'{"query": "\xff"}', 400),
+        (b'{"query": "\xed\xa0\x80"}', 400),
+        (b"[" * 90_000, 400),
+        (b'{"a":' * 10_000 + b"1" + b"}" * 10_000, 400),
+        (b'{"query": "tea", "k": 1' + b"0" * 4_000 + b"}", 422),
+        (b'{"query": "tea", "k": 1' + b"0" * 5_000 + b"}", 400),
+        (b'{"query": "tea", "k": -1}', 422),
+        (b'{"query": "tea", "k": 1e3}', 422),
+        (b'{"query": "tea", "offset": 99999999999999999999}', 422),
+        (b'{"query": {"text": "tea", "k": 1000000000}}', 422),
+        (b'{"query": {"text": "tea", "filter": ' + b'{"not": ' * 40 + b'{"project": 1}' + b"}" * 40 + b"}}", 422),
+        (b'{"query": {"text": "tea", "terms": [' + b'"a",' * 2_000 + b'"a"]}}', 422),
+        (
+            b'{"query": {"text": "tea", "namespaces": '
+            + json.dumps([str(name) for name in range(2_000)]).encode()
+            + b"}}",
+            422,
+        ),
+        (b'{"queries": [' + b'"a",' * 20_000 + b'"a"]}', 422),
+        (b'{"k": 1000, "queries": [' + b'"a",' * 99 + b'"a"]}', 422),
+        (b'{"query": "' + b"a" * 20_000 + b'"}', 422),
+        (b'{"query": "' + b"a" * 200_000 + b'"}', 413),
+    ],
+    ids=range(19),
+)
+def test_a_body_that_means_harm_is_a_problem(live: Live, body: bytes, expected: int) -> None:
+    answer = live.send(message(body))
+    assert status(answer) == expected
+    assert b"application/problem+json" in answer
+
+
+def test_a_body_that_grows_beyond_its_limit_is_refused_before_its_end(live: Live) -> None:
+    head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with live.connect() as connection:
+        connection.sendall(head + b"20000\r\n" + b" " * 0x20000 + b"\r\n")
+        assert status(connection.recv(65_536)) == 413
+
+
+@pytest.mark.parametrize("kind", ["", "text/plain", "application/x-www-form-urlencoded", "application/jsonx"])
+def test_a_form_of_a_page_is_no_request(live: Live, kind: str) -> None:
+    sent = message(b'{"query": "tea"}').replace(b"application/json", kind.encode())
+    assert status(live.send(sent)) == 415
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("Host: evil.example", 403),
+        ("Host: localhost.evil.example", 403),
+        ("Host: 127.0.0.1.evil.example", 403),
+        ("Host: localhost:80@evil.example", 403),
+        ("Host: 10.0.0.1", 403),
+        ("Host: ", 403),
+        ("Host: 127.0.0.1:99", 200),
+        ("Host: [::1]:99", 200),
+        ("Host: LOCALHOST", 200),
+        ("Host: localhost\r\nOrigin: http://evil.example", 403),
+        ("Host: localhost\r\nOrigin: null", 403),
+        ("Host: localhost\r\nOrigin: http://localhost:99", 403),
+        ("Host: localhost\r\nOrigin: http://localhost", 200),
+        ("Host: localhost\r\nSec-Fetch-Site: cross-site", 403),
+        ("Host: localhost\r\nSec-Fetch-Site: same-site\r\nSec-Fetch-Mode: no-cors", 403),
+        ("Host: localhost\r\nSec-Fetch-Site: same-origin", 200),
+        ("Host: localhost\r\nSec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate", 200),
+        ("Host: localhost\r\nHost: localhost", 400),
+    ],
+)
+def test_pages_of_other_sites_reach_no_server_without_keys(live: Live, head: str, expected: int) -> None:
+    answer = live.send(f"GET /v1/stats HTTP/1.1\r\n{head}\r\nConnection: close\r\n\r\n".encode())
+    assert status(answer) == expected
+    assert b"access-control" not in answer.lower()
+
+
+def test_no_site_is_let_in_beforehand(live: Live) -> None:
+    ask = "OPTIONS /v1/search HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nConnection: close\r\n"
+    answer = live.send(f"{ask}Access-Control-Request-Method: POST\r\n\r\n".encode())
+    assert status(answer) == 405
+    assert b"access-control" not in answer.lower()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET /v1/stats\r\n\r\n",
+        b"GET /v1/stats HTTP/1.1\r\n\r\n",
+        b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        # Two readings of where a request ends are how one is smuggled past a proxy.
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length : 5\r\n\r\n{}",
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=range(9),
+)  # fmt: skip
+def test_what_is_no_http_ends_the_connection(live: Live, sent: bytes) -> None:
+    answer = live.send(sent)
+    assert not answer or status(answer) in (400, 415, 501)
+
+
+def test_a_slow_body_is_refused(live: Live) -> None:
+    sent = message(b'{"query": "tea"}')
+    with live.connect() as connection:
+        connection.sendall(sent[:-3])
+        assert status(connection.recv(65_536)) == 408
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /v1/st", b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n"])
+def test_a_half_open_connection_is_ended(live: Live, sent: bytes) -> None:
+    assert live.send(sent) == b""
+
+
+def test_a_client_that_does_not_read_is_ended(engine: fr.Engine) -> None:
+    with serving(engine, limits=Limits(answer_seconds=0.5)) as live:
+        # Each answer has 100 hits for 256 queries: more than what the system holds for a connection.
+        body = b'{"k": 100, "texts": true, "queries": [' + b'"tea number",' * 255 + b'"tea"]}'
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect(("127.0.0.1", live.port))
+        with connection:
+            connection.sendall(message(body, close=False) * 2)
+            assert wait_until(lambda: live.state.in_flight > 0)
+            assert wait_until(lambda: live.state.in_flight == 0 and not live.server.server_state.connections)
+        assert live.answers()
+
+
+def wait_until(holds: Any) -> bool:
+    event = threading.Event()
+    for _ in range(600):
+        if holds():
+            return True
+        event.wait(0.05)
+    return False
+
+
+def test_more_connections_than_the_limit_are_turned_away(engine: fr.Engine) -> None:
+    with serving(engine, limits=Limits(connections=3, head_seconds=30.0)) as live:
+        held = [live.connect() for _ in range(3)]
+        assert wait_until(lambda: len(live.server.server_state.connections) == 3)
+        with live.connect() as beyond:
+            assert status(read_all(beyond)) == 503
+        for connection in held:
+            connection.close()
+        assert wait_until(lambda: not live.server.server_state.connections)
+        assert live.answers()
+
+
+def test_many_bodies_at_once_are_bounded(engine: fr.Engine) -> None:
+    with serving(engine, limits=Limits(bodies_bytes=50_000, body_seconds=30.0)) as live:
+        sent = message(b'{"query": "tea"' + b" " * 40_000 + b"}")
+        with live.connect() as first:
+            first.sendall(sent[:-3])
+            assert wait_until(lambda: live.state.body_bytes > 30_000)
+            assert status(live.send(sent)) == 503
+            first.sendall(sent[-3:])
+            assert status(read_all(first)) == 200
+        assert wait_until(lambda: live.state.body_bytes == 0)
+        assert live.answers()
+
+
+def test_thousands_of_requests_at_once_are_answered_or_turned_away(engine: fr.Engine) -> None:
+    sent = message(b'{"query": "tea"}')
+
+    async def ask(port: int, go: asyncio.Event) -> int:
+        await go.wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        answer = await reader.read()
+        writer.close()
+        return status(answer)
+
+    async def ask_all(port: int) -> Counter[int]:
+        go = asyncio.Event()
+        tasks = [asyncio.create_task(ask(port, go)) for _ in range(PARALLEL)]
+        go.set()
+        return Counter(await asyncio.gather(*tasks))
+
+    with serving(engine) as live:
+        statuses = asyncio.run(ask_all(live.port))
+        assert statuses[200] > 0
+        assert set(statuses) <= {200, 503}
+        assert statuses.total() == PARALLEL
+        assert live.answers()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
+def test_a_server_without_keys_stays_on_this_machine(host: str) -> None:
+    with pytest.raises(ParameterError, match="give --keys"):
+        open_sockets(host, 0, loopback_only=True)
+
+
+def test_a_name_that_resolves_elsewhere_is_beyond_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "10.1.2.3")]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **keywords: found)
+    with pytest.raises(ParameterError, match=r"10\.1\.2\.3"):
+        open_sockets("localhost", 0, loopback_only=True)
+
+
+def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine) -> None:
+    sent = message(b'{"query": "tea"}')
+    with serving(engine) as live, live.connect() as waiting:
+        waiting.sendall(sent[:-3])
+        assert wait_until(lambda: live.state.in_flight == 1)
+        live.server.handle_exit(signal.SIGTERM, None)
+        ready = b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        assert status(live.send(ready)) == 503
+        refused = live.send(sent)
+        assert status(refused) == 503
+        assert b"StoppingError" in refused
+        waiting.sendall(sent[-3:])
+        assert status(read_all(waiting)) == 200
+        assert wait_until(lambda: live.server.should_exit)
+
+
+def ready(port: int) -> int:
+    """The status of the server's readiness."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        connection.sendall(b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return status(read_all(connection))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_signal_ends_the_process_and_keeps_what_was_acknowledged(tmp_path: Path, signals: int) -> None:
+    command = [sys.executable, "-m", "fanrank.engine.cli.start", "serve", str(tmp_path / "memory"), "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        port = int(process.stderr.readline().strip().rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+            record = message(b'{"records": [{"id": "a", "text": "tea"}]}').replace(b"/v1/search", b"/v1/records")
+            connection.sendall(record)
+            assert status(read_all(connection)) == 201
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as waiting:
+            if signals == 2:
+                waiting.sendall(message(b"{}")[:-1])
+            # This answer comes after the server began to wait for the body.
+            assert ready(port) == 200
+            process.send_signal(signal.SIGTERM)
+            if signals == 2:
+                assert wait_until(lambda: ready(port) == 503)
+                assert process.poll() is None
+                process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == (0 if signals == 1 else 128 + signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        assert engine.count() == 1
