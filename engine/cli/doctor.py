@@ -25,6 +25,18 @@ EXTRAS = {
     "eval": ["pytrec-eval-terrier"],
     "tables": ["pandas", "pyarrow"],
     "tune": ["scikit-learn", "matplotlib"],
+    "haystack": ["haystack-ai"],
+    "langchain": ["langchain-core"],
+    "langgraph": ["langgraph-checkpoint"],
+    "llama-index": ["llama-index-core"],
+    "mem0": ["mem0ai"],
+    "openai-agents": ["openai-agents"],
+    "sentence-transformers": ["sentence-transformers"],
+    "beir": ["beir"],
+    "ir-measures": ["ir-measures"],
+    "mteb": ["mteb"],
+    "pyterrier": ["pyterrier"],
+    "ranx": ["ranx"],
     "gpu": GPU,
     "gpu-cuda12": [*GPU, "cupy-cuda12x", "faiss-gpu"],
     "gpu-cuda13": [*GPU, "cupy-cuda13x", "faiss-gpu-cuvs"],
@@ -38,6 +50,17 @@ USES = {
     "pyarrow": "tables of answers, Parquet",
     "scikit-learn": "`fanrank tune`",
     "matplotlib": "plots",
+    "haystack-ai": "an adapter: document store and retrievers of Haystack",
+    "langchain-core": "an adapter: retriever and vector store of LangChain",
+    "langgraph-checkpoint": "an adapter: store of LangGraph",
+    "llama-index-core": "an adapter: retriever and vector store of LlamaIndex",
+    "mem0ai": "an adapter: vector store of mem0",
+    "openai-agents": "tools of the OpenAI Agents SDK",
+    "beir": "an adapter: search model of BEIR",
+    "ir-measures": "hits as a run of ir_measures",
+    "mteb": "an adapter: search model of MTEB",
+    "pyterrier": "an adapter: retriever and indexer of PyTerrier",
+    "ranx": "hits as a run of ranx",
     "torch": "memory, streams and graphs of a GPU, and products of vectors",
     "triton": "the Triton kernels, and late interaction of vectors on a GPU",
     "nvtx": "names of phases in a profile",
@@ -56,6 +79,8 @@ def is_brought(package: str) -> bool:
     linux, x86 = platform.system() == "Linux", platform.machine() == "x86_64"
     if package == "faiss-gpu-cuvs":
         return linux and x86 and sys.version_info >= (3, 11)
+    if package in ("haystack-ai", "mteb"):
+        return sys.version_info >= (3, 11)
     return package not in ("triton", "faiss-gpu") or (linux and (package == "triton" or x86))
 
 

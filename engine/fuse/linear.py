@@ -19,7 +19,7 @@ MOST = 1e6
 
 @dataclass(frozen=True)
 class Linear:
-    """``sum_i weight_i * score_i`` over the channels that `weights` names, in their order.
+    """``sum_i weight_i * score_i`` over the channels that `weights` names, in the order of the strategy's channels.
 
     A weight may be negative: what such a channel scores is lowered. The scores of `relative` channels are divided by
     the query's largest among its candidates, where that is above 0, as BM25's scores grow with the memory and the
@@ -58,7 +58,12 @@ class Linear:
 
     def __call__(self, candidates: Candidates) -> Fused:
         check_channels(self, candidates.channels)
-        shares = {name: weight * self.scaled(name, candidates) for name, weight in self.weights.items()}
+        # Not in the order of the weights: two that differ in it alone are equal, and JSON may sort them.
+        shares = {
+            name: self.weights[name] * self.scaled(name, candidates)
+            for name in candidates.channels
+            if name in self.weights
+        }
         kept = np.zeros(len(candidates.documents), dtype=np.bool_)
         for channel in candidates.channels.values():
             kept |= channel.listed

@@ -29,8 +29,8 @@ from ..records.neighbours import STEPS
 from ..search.batch import Batch, namespaces_of
 from ..search.lexical import plan_batch
 from ..timing import Phases
-from ..vectors.vectors import Halves
-from ..vectors.verbs import document_vectors
+from ..vectors.vectors import BLOCK_VALUES, Halves
+from ..vectors.verbs import Stretch, document_vectors
 from .channels import ContextVectors, ContextWords, Cue
 from .neighbours import stretches_of
 from .sources import Sources
@@ -132,19 +132,12 @@ class ContextScorer:
                 near = np.concatenate(
                     [own[:, None], links_of(group.snapshot).around(own, len(channel.neighbours.steps))], axis=1
                 )
-                distinct, places = np.unique(near, return_inverse=True)
-                found = document_vectors(stretches, distinct).astype(np.float64)
-                around = found[places.reshape(near.shape)]  # [candidates, 1 + 2 window, dimension]
-                along = np.einsum("nwd,d->nw", around, vectors[row].astype(np.float64))
-                products = np.einsum("nwd,nvd->nwv", around, around)
-                total, squared = np.zeros(len(own)), np.zeros(len(own))
-                # Sums of so few numbers are added one after another: numpy may change the order of its own sums.
-                for first, weight in enumerate(steps.tolist()):
-                    total = total + weight * along[:, first]
-                    for second, other in enumerate(steps.tolist()):
-                        squared = squared + weight * other * products[:, first, second]
-                cosines = total / np.sqrt(np.where(squared > 0.0, squared, 1.0))
-                scores[span] = np.where(products[:, 0, 0] > 0.0, cosines, -np.inf)
+                asked = vectors[row].astype(np.float64)
+                # At once the vectors around all of 460,000 records, 5 of 384 numbers each, would be 7 GB.
+                size = max(1, BLOCK_VALUES // max(1, near.shape[1] * len(asked)))
+                for start in range(0, len(near), size):
+                    block = slice(span.start + start, span.start + min(start + size, len(near)))
+                    scores[block] = _cosines(stretches, asked, near[start : start + size], steps)
         return scores
 
     def _score_cue(self, channel: Cue, offsets: Integers, documents: Integers) -> Floats:
@@ -254,6 +247,26 @@ def _best_of_words(
         given = np.where(held[places], quanta[places] * weights, np.iinfo(np.int64).min).max(axis=1)
         sums += np.where(held[places].any(axis=1), given, 0) * multiplicity
     return sums
+
+
+def _cosines(stretches: Sequence[Stretch], asked: Floats, near: Integers, steps: Floats) -> Floats:
+    """[candidates] the cosine of `asked` [dimension] and the sum of each row of `near` [candidates, 1 + 2 window].
+
+    `steps` [1 + 2 window] are the weights of the columns. -inf for a row whose first document has no vector.
+    """
+    distinct, places = np.unique(near, return_inverse=True)
+    found = document_vectors(stretches, distinct).astype(np.float64)
+    around = found[places.reshape(near.shape)]  # [candidates, 1 + 2 window, dimension]
+    along = np.einsum("nwd,d->nw", around, asked)
+    products = np.einsum("nwd,nvd->nwv", around, around)
+    total, squared = np.zeros(len(near)), np.zeros(len(near))
+    # Sums of so few numbers are added one after another: numpy may change the order of its own sums.
+    for first, weight in enumerate(steps.tolist()):
+        total = total + weight * along[:, first]
+        for second, other in enumerate(steps.tolist()):
+            squared = squared + weight * other * products[:, first, second]
+    cosines = total / np.sqrt(np.where(squared > 0.0, squared, 1.0))
+    return np.asarray(np.where(products[:, 0, 0] > 0.0, cosines, -np.inf))
 
 
 def _lengths(snapshot: Snapshot, documents: Integers) -> Floats:

@@ -394,10 +394,15 @@ class EvidenceCollector:
     def rescore(self, candidates: Candidates, vectors: Halves) -> Candidates:
         """The same candidates, scored for other query vectors."""
         channels = dict(candidates.channels)
-        for channel in self.strategy.dense:
-            scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
+        for channel in self.strategy.channels:
             before = channels[channel.name]
-            channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
+            if isinstance(channel, Dense):
+                scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
+                channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
+            elif isinstance(channel, ContextVectors):
+                channels[channel.name] = self.score_channel(
+                    channel, before.scores, before.listed, candidates.offsets, candidates.documents, vectors
+                )
         return replace(candidates, channels=channels)
 
     def fuse(self, candidates: Candidates) -> Fused:

@@ -286,11 +286,16 @@ class Snapshot:
                 if mask.any():
                     parts.append(select_documents(segment, mask, text_only=True))
                     numbers.append(self.firsts[number] + np.flatnonzero(mask))
-            known = Snapshot((), self.bm25).extended(parts), np.concatenate(numbers)
+            found = np.concatenate(numbers)
+            known = self._emptied(found).extended(parts), found
             if len(self._filtered) >= FILTERED:
                 self._filtered.clear()
             self._filtered[accepted] = known
         return known
+
+    def _emptied(self, kept: npt.NDArray[np.int64]) -> Snapshot:
+        """A snapshot without documents, to which those with the numbers `kept`, ascending, are added."""
+        return Snapshot((), self.bm25)
 
     @once
     def _filtered(self) -> dict[CompiledFilter, tuple[Snapshot, npt.NDArray[np.int64]]]:

@@ -63,6 +63,11 @@ class Union(Snapshot):
                 places[record_id] = Place(start + place.segment, place.position)
         return places
 
+    def _emptied(self, kept: npt.NDArray[np.int64]) -> Snapshot:
+        # It knows where its namespaces begin: a session of one must not go on in the next.
+        firsts = np.searchsorted(kept, np.array(self.firsts_of, dtype=np.int64))
+        return Union((), self.bm25, names=self.names, firsts_of=tuple(firsts.tolist()))
+
     def _ranges(self) -> list[tuple[int, int]]:
         """The numbers [start, stop) of each namespace's segments."""
         bounds = [*np.searchsorted(np.array(self.firsts), np.array(self.firsts_of)).tolist(), len(self.segments)]

@@ -28,6 +28,7 @@ SETTINGS = {
     "That takes 85 MB, 74 of them numpy's.": "docs/decisions.md, measured with du in a fresh environment",
     "float64": "a type",
     "BM25": "a name",
+    "mem0": "a name",
     f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
     f"{synthetic.PER_WEEK} records": "engine/evaluate/synthetic.py",
     f"fan-outs of {methods.FAN_OUT}": "methods.py",

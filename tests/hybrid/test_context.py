@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import math
+import operator
 import random
 import re
 from collections.abc import Sequence
@@ -364,3 +367,57 @@ def test_linear_divides_relative_channels_by_the_largest_and_fills_with_the_lowe
     top = max(words.values())
     expected = {name: 2.0 * (words.get(name, 0.0) / top) + -1.0 * cosine for name, cosine in similar.items()}
     assert dict(fused[0]) == expected
+
+
+def test_the_order_of_weights_changes_no_bit_and_shares_add_up_in_order() -> None:
+    engine, asked = chat()
+    base = fr.Strategy.of("dialogue")
+    assert isinstance(base.fusion, Linear)
+    turned = replace(base.fusion, weights=dict(reversed(base.fusion.weights.items())))
+    other = replace(base, fusion=turned)
+    assert other == base
+    found = engine.search(asked, 15, strategy=other)
+    assert found.scores.tobytes() == engine.search(asked, 15, strategy=base).scores.tobytes()
+    for place, row in enumerate(found):
+        for record_id, score in row:
+            shares = [share.share for share in found.explain(place, record_id).channels]
+            assert functools.reduce(operator.add, shares) == score
+
+
+@pytest.mark.parametrize("searched_again", [False, True])
+def test_feedback_moves_the_vector_that_surroundings_are_compared_with(searched_again: bool) -> None:
+    engine, asked = chat()
+    # Alike but for the channel whose scores are read. Without neighbours the two differ in rounding alone.
+    words, vectors, around = Lexical(), Dense(), ContextVectors(fr.Neighbours(0))
+    moved = {
+        name: fr.Strategy(
+            "moved",
+            (words, vectors, around),
+            Linear({"dense": weight, "context_vectors": 1.0 - weight}, ()),
+            fr.strategies.feedback_of("rocchio"),
+            None,
+            search_again=searched_again,
+        )
+        for name, weight in (("dense", 1.0), ("context_vectors", 0.0))
+    }
+    first, second = (engine.search(asked, 10, strategy=each) for each in moved.values())
+    plain = engine.search(asked, 10, strategy=replace(moved["context_vectors"], feedback=None, search_again=False))
+    assert np.abs(second.scores - plain.scores).max() > 0.01
+    assert np.allclose(first.scores, second.scores, atol=0.005)
+
+
+def test_vectors_around_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, asked = chat()
+    whole = engine.search(asked, 15, strategy="dialogue").scores.tobytes()
+    read: list[int] = []
+    module = importlib.import_module("fanrank.engine.hybrid.context")
+    read_vectors = module.document_vectors
+    monkeypatch.setattr(
+        module,
+        "document_vectors",
+        lambda stretches, numbers: read.append(len(numbers)) or read_vectors(stretches, numbers),
+    )
+    borders.shrink(monkeypatch, {"vectors.BLOCK_VALUES": 75})  # three candidates of 5 vectors of 5 numbers
+    assert engine.search(asked, 15, strategy="dialogue").scores.tobytes() == whole
+    assert len(read) > len(asked)
+    assert max(read) <= 15

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 
@@ -88,7 +89,7 @@ def test_the_query_itself_is_not_found() -> None:
 
 
 def test_vectors_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fanrank.integrations.beir.ROWS", 2)
+    borders.shrink(monkeypatch, {"beir.ROWS": 2})
     model = FanrankSearch("dense", encoder=Letters())
     direct = EvaluateRetrieval(model, k_values=[3]).retrieve(CORPUS, QUERIES)
     evaluated = EvaluateRetrieval(model, k_values=[3])

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 
 import fanrank as fr
 
@@ -189,7 +190,7 @@ def test_many_candidates_take_several_launches(monkeypatch: pytest.MonkeyPatch) 
     names = list(split["corpus"]["id"])
     top_ranked = {query: names[number : number + 30] for number, query in enumerate(split["queries"]["id"])}
     once = ask(model, split, top_ranked=top_ranked)
-    monkeypatch.setattr("fanrank.integrations.candidates.MASK_BYTES", 200)
+    borders.shrink(monkeypatch, MASK_BYTES=200)
     assert ask(model, split, top_ranked=top_ranked) == once
 
 

@@ -288,6 +288,30 @@ def test_sessions_are_of_one_namespace_and_records_without_one_borrow_nothing() 
     assert [name for name, _ in engine.search([near], 9)[0]] == ["x0", "y2"]
 
 
+@pytest.mark.parametrize("channel", [fr.strategies.Lexical(), fr.strategies.ContextWords(of([64]))])
+def test_sessions_are_of_one_namespace_where_statistics_are_filtered(channel: fr.strategies.AnyChannel) -> None:
+    engine = fr.Engine(analyzer="minimal")
+    for space, texts in (("w", ["b"]), ("x", ["a", "c"]), ("y", ["c", "a"])):
+        engine.add(
+            [fr.Record(f"{space}{n}", text, namespace=space, session="s", role="u") for n, text in enumerate(texts)]
+        )
+    engine.add([fr.Record("v0", "a", namespace="v", session="s", role="t")])
+    near = fr.Query(
+        "a",
+        namespaces=["v", "w", "x", "y"],
+        neighbours=fr.Neighbours(1, 1),
+        filter={"role": "u"},
+        statistics="filtered",
+    )
+    lexical = fr.strategies.Lexical()
+    channels = (lexical,) if channel == lexical else (lexical, channel)
+    fusion = fr.strategies.Linear({channel.name: 1.0}, ())
+    found = engine.search([near], 10, strategy=fr.Strategy("near", channels, fusion))[0]
+    # w0 stands before x0, and x1 before y0, in sessions of one name.
+    assert sorted(name for name, _ in found) == ["x0", "x1", "y0", "y1"]
+    assert len({score for _, score in found}) == 1
+
+
 def test_an_explanation_shows_what_each_neighbour_lends() -> None:
     engine = fr.Engine(analyzer="minimal")
     for n, text in enumerate(["a b", "a", "c", "b b a", "d"]):

@@ -211,7 +211,7 @@ def test_failures_are_counted_for_the_guilty_tenant_alone() -> None:
     assert good.result(PATIENCE)
     assert isinstance(bad.exception(PATIENCE), fr.errors.QueryError)
     assert engine.health("a").failure_count == {}
-    assert engine.health("b").failure_count == {"QueryError": 1}
+    assert engine.health("b").failure_count == {"UnknownColumnError": 1}
 
 
 def test_a_cancelled_future_is_not_run() -> None:

@@ -246,7 +246,7 @@ def test_a_callback_may_wait_for_what_it_asks() -> None:
     assert_same(found[1], engine.search(["key"]))
     assert found[2][0] is fr.errors.ParameterError
     assert outcome(lambda: found[3].result(PATIENCE)) == (fr.errors.StorageError, "the engine is closed")
-    assert found[4][0] is fr.errors.QueryError
+    assert found[4][0] is fr.errors.UnknownColumnError
     assert found[5] == (fr.errors.StorageError, "the engine is closed")
 
 

@@ -49,7 +49,10 @@ def test_an_index_without_vectors_is_what_it_was(tmp_path: Path) -> None:
     found = manifest(tmp_path / "plain")
     assert found["version"] == 2
     assert "encoder" not in found["settings"]
-    assert set(found["lengths"]) == {"vocabulary", *(f"values_{name}" for name in some_engine().schema.categories)}
+    assert set(found["lengths"]) == {
+        "vocabulary",
+        *(f"values_{name}" for name in some_engine().index.memory.schema.categories),
+    }
     assert [set(part["arrays"]) for part in found["parts"]] == [BEFORE]
     assert found["parts"][0]["arrays"]["shapes"]["shape"] == [2, 4]
     assert fr.Engine.load(tmp_path / "plain").stats()["vectors"] == 0

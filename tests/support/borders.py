@@ -28,6 +28,9 @@ class Border(NamedTuple):
 
 # By name; where several modules define one of this name, the last part of the module's name stands before it.
 BORDERS: dict[str, Border] = {
+    # Adapters.
+    "beir.ROWS": Border("integrations.beir", "Documents of one file of vectors."),
+    "MASK_BYTES": Border("integrations.candidates", "Bytes of the candidates' masks in one launch."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
