@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..engine.errors import FanrankError, RecordError
+from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
@@ -139,7 +140,7 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
     if len(query.namespaces or ()) > limits.namespaces:
         detail = f"a query may search {limits.namespaces:,} namespaces"
         raise Problem(422, "TooManyNamespaces", detail, field=f"{field}.namespaces")
-    if query.filter is not None and query.filter.depth > limits.filter_depth:
+    if isinstance(query.filter, Filter) and query.filter.depth > limits.filter_depth:
         detail = f"a filter may be nested {limits.filter_depth} deep"
         raise Problem(422, "FilterTooDeep", detail, field=f"{field}.filter")
 

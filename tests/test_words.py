@@ -33,8 +33,8 @@ class Retired(NamedTuple):
 
 RETIRED = (
     Retired(
-        r"\b(?:Peaks|Listed(?! here)|Gathering|Recalling|RoadResult|Limits)\b",
-        "UpperBounds, RetrieverResults, EvidenceCollector, RecallCollector, PathResult, QuerySettings",
+        r"\b(?:Peaks|Listed(?! here)|Gathering|Recalling|RoadResult)\b",
+        "UpperBounds, RetrieverResults, EvidenceCollector, RecallCollector, PathResult",
         TEXTS,
     ),
     # In quotes it is a key of recorded rows and of reports, which are data.

@@ -26,7 +26,9 @@ OWN = [
 OTHERS = [
     {"id": f"{place}-secretid", "text": f"tea secretword Zanzibarov drinks tea {place}", "namespace": name,
      "project": "secretproject", "session": "secretsession", "time": 99.0 + place, "payload": {"secretkey": "x"}}
-    for place, name in enumerate(["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/bob", "globex/secretns"])
+    for place, name in enumerate(
+        ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/bob", "globex/secretns"]
+    )
 ]  # fmt: skip
 OTHERS += [{"id": "shared-id", "text": "secretword", "namespace": "globex/bob"}]
 BEYOND = ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/secretns", "nobody", "globex"]
@@ -74,14 +76,19 @@ def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+def post(address: str, **body: Any) -> tuple[str, str, dict[str, Any]]:
+    """A request with this body."""
+    return "POST", address, {"json": body}
+
+
 OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     *(
-        ("POST", "/v1/search", {"json": {"queries": ["tea secretword", "Who is Zanzibarov?", "what did Ana drink last time?"],
-                                         "namespace": "acme/ana", "strategy": strategy, "explain": True, "texts": True}})
+        post("/v1/search", queries=["tea secretword", "Who is Zanzibarov?", "what did Ana drink last time?"],
+             namespace="acme/ana", strategy=strategy, explain=True, texts=True)
         for strategy in STRATEGIES
     ),
     *(
-        ("POST", "/v1/search", {"json": {"query": {"text": "tea secretword", "now": 100000.0, **query}, "explain": True}})
+        post("/v1/search", query={"text": "tea secretword", "now": 100000.0, **query}, explain=True)
         for query in (
             {"namespaces": ["acme/ana", "acme/team"]},
             {"namespaces": ["acme/ana", "acme/nobody"]},
@@ -106,7 +113,7 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("POST", "/v1/explain", {"json": {"query": "tea secretword", "id": "own", "namespace": "acme/ana"}}),
     ("POST", "/v1/explain", {"json": {"query": "tea", "id": "4-secretid", "namespace": "acme/ana"}}),
-    ("POST", "/v1/explain", {"json": {"query": "tea secretword", "id": "own", "namespace": "acme/ana", "strategy": "recall"}}),
+    post("/v1/explain", query="tea secretword", id="own", namespace="acme/ana", strategy="recall"),
     ("GET", "/v1/records/4-secretid", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/records", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/records", {"params": {"namespace": "acme/ana", "order": "time", "limit": "1"}}),
@@ -119,7 +126,7 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/v1/ready", {}),
     ("POST", "/v1/records", {"json": {"records": [{"id": "4-secretid", "text": "mine"}], "namespace": "acme/ana"}}),
     ("POST", "/v1/records", {"json": {"records": [{"id": "shared-id", "text": "mine"}], "namespace": "acme/ana"}}),
-    ("POST", "/v1/records", {"json": {"records": [{"id": "5-secretid", "text": "x"}], "namespace": "acme/ana", "mode": "update"}}),
+    post("/v1/records", records=[{"id": "5-secretid", "text": "x"}], namespace="acme/ana", mode="update"),
     ("DELETE", "/v1/records", {"json": {"ids": ["6-secretid"], "namespace": "acme/ana"}}),
     ("DELETE", "/v1/records/own", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/stats", {"params": {"namespace": "acme/ana"}}),
