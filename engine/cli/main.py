@@ -20,6 +20,7 @@ from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
 from .list import count_command, list_command
+from .mcp import mcp_command
 from .output import in_options
 from .search import search
 from .serve import serve
@@ -81,6 +82,7 @@ def _discard_output() -> None:
         restore,
         search,
         serve,
+        mcp_command,
         export_command,
         import_command,
         copy_command,
