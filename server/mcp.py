@@ -40,7 +40,6 @@ from .mcp_answers import (
     Remembered,
     cut_texts,
     make_result,
-    repair,
 )
 from .problems import Problem, as_problem
 from .search import read_query, read_search
@@ -171,7 +170,7 @@ def describe(error: Exception) -> str:
         more = f"; and {len(mistakes) - SHOWN_MISTAKES} more" if len(mistakes) > SHOWN_MISTAKES else ""
         return f"{'; '.join(mistakes[:SHOWN_MISTAKES])}{more}"
     problem = as_problem(error)
-    return str(repair(f"{problem.field}: {problem.detail}" if problem.field else problem.detail))
+    return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
 
 
 class Memory:
@@ -267,8 +266,8 @@ class Memory:
 
         def make() -> CallToolResult:
             parts = hits.explain(0, id)
-            values = repair(parts.to_dict())
-            return make_result(Explained(namespace=namespace, summary=repair(str(parts)), explanation=values))
+            values = parts.to_dict()
+            return make_result(Explained(namespace=namespace, summary=str(parts), explanation=values))
 
         return await anyio.to_thread.run_sync(make)
 
@@ -326,7 +325,7 @@ class Memory:
         (record,) = await anyio.to_thread.run_sync(lambda: self.engine.fetch([id], namespace=namespace))
         if record is None:
             raise ResourceNotFoundError(f"no record {id[:200]!r} in this namespace")
-        return json.dumps(repair(to_json(record, vectors=False)), ensure_ascii=False)
+        return json.dumps(to_json(record, vectors=False), ensure_ascii=False)
 
     def _enter(self, context: Asked, namespace: str, write: bool = False) -> tuple[Principal, str]:
         """Who asks, and in which namespace. Raises `Problem` where that is not allowed."""
@@ -366,9 +365,9 @@ def _found(hits: Hits, scores: bool = True) -> list[list[Found]]:
     return [
         [
             Found(
-                **{name: repair(hit[name]) for name in keep if name in hit},
+                **{name: hit[name] for name in keep if name in hit},
                 score=hit["score"] if scores else None,
-                metadata=repair(hit["metadata"]) or None,
+                metadata=hit["metadata"] or None,
             )
             for hit in row
         ]

@@ -100,21 +100,6 @@ def make_result(answer: BaseModel) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
 
 
-def repair(value: Any) -> Any:
-    """The JSON value without lone surrogates, which a record may hold and no message can carry."""
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return value
-    if isinstance(value, dict):
-        return {repair(name): repair(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [repair(inner) for inner in value]
-    return value
-
-
 def cut_texts(records: list[Found], budget: int) -> str | None:
     """Cut the longest texts and leave out payloads so that the records hold at most `budget` characters of them.
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +14,9 @@ import pytest
 pytest.importorskip("mcp")
 
 import httpx2
-import jsonschema
 import uvicorn
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
+from mcp import Client, MCPError
+from support.mcp_client import ask, connected, refused, run
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -47,38 +44,9 @@ def engine() -> fr.Engine:
     return engine
 
 
-def run(test: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(test, 2 * WAIT)
-
-    asyncio.run(bounded())
-
-
 def local(engine: fr.Engine, **settings: Any) -> Client:
     """A client in the same process, as over the pipe of the process that began the server."""
     return Client(make_mcp(engine, Settings(**settings), local=True))
-
-
-async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """What a tool answers, which must be as its schema says, and the same as text."""
-    answer = await client.call_tool(tool, arguments)
-    assert not answer.is_error, answer.content
-    values = answer.structured_content
-    (content,) = answer.content
-    assert values is not None
-    assert json.loads(content.text) == values  # type: ignore[union-attr]
-    tools = {one.name: one for one in (await client.list_tools()).tools}
-    jsonschema.validate(values, tools[tool].output_schema or {})
-    return dict(values)
-
-
-async def refused(client: Client, tool: str, **arguments: Any) -> str:
-    answer = await client.call_tool(tool, arguments)
-    assert answer.is_error
-    text = str(answer.content[0].text)  # type: ignore[union-attr]
-    assert "Traceback" not in text
-    assert len(text) < 1_000
-    return text
 
 
 def by_key(keys: dict[str, Principal]) -> Admit:
@@ -104,15 +72,6 @@ async def serving(engine: fr.Engine, admit: Admit | None = None, **settings: Any
     finally:
         server.should_exit = True
         await task
-
-
-@asynccontextmanager
-async def connected(url: str, key: str = "", mode: str = "auto") -> AsyncIterator[Client]:
-    async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as http,
-        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
-    ):
-        yield client
 
 
 def test_a_batch_is_answered_as_the_engine_answers_it(engine: fr.Engine) -> None:
@@ -305,18 +264,6 @@ def test_a_failure_of_the_server_shows_nothing_of_it(engine: fr.Engine, monkeypa
     run(test())
 
 
-def test_a_lone_surrogate_does_not_break_the_connection(engine: fr.Engine) -> None:
-    engine.add([fr.Record("odd", "odd \ud800 text", payload={"\ud800": "\udfff"})])
-
-    async def test() -> None:
-        async with serving(engine) as url, connected(url) as client:
-            found = await ask(client, "search_memory", queries=["odd"], payload=True)
-            assert found["answers"][0]["hits"][0]["text"] == "odd \ufffd text"
-            await ask(client, "recent")
-
-    run(test())
-
-
 def test_texts_are_cut_to_one_length_and_the_answer_says_so(engine: fr.Engine) -> None:
     records = [Found(id=str(n), text="x" * size) for n, size in enumerate((10, 500, 900))]
     word = cut_texts(records, 410)
@@ -391,7 +338,7 @@ def test_a_key_sees_nothing_of_another_tenant(engine: fr.Engine) -> None:
                     told.append(error.value.error.message)
                 assert told[0] == told[1]
                 assert "read and not write" in await refused(reader, "forget", ids=["a"], namespace="users/ana")
-            for key in ("", "B"):
+            for key in ("none", "B"):
                 with pytest.raises(BaseException) as failure:  # noqa: PT011
                     async with connected(url, key) as client:
                         await client.list_tools()
@@ -480,7 +427,7 @@ def test_a_cancelled_search_ends_alone(engine: fr.Engine, monkeypatch: pytest.Mo
     run(test())
 
 
-def test_a_web_page_of_another_name_is_not_answered(engine: fr.Engine) -> None:
+def test_a_web_page_of_another_name_and_what_is_no_message_are_refused(engine: fr.Engine) -> None:
     async def test() -> None:
         async with serving(engine) as url, httpx2.AsyncClient(trust_env=False) as http:
             headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -490,99 +437,14 @@ def test_a_web_page_of_another_name_is_not_answered(engine: fr.Engine) -> None:
                 assert answer.status_code in (403, 421)
             body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ' + b"[" * 100_000
             assert (await http.post(url, content=body, headers=headers)).status_code == 400
+            for odd in (b'"\\ud800"', b'"\xff"', b"NaN", b"1e999"):
+                body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search_memory", '
+                body += b'"arguments": {"queries": [' + odd + b"]}}}"
+                answer = await http.post(url, content=body, headers=headers)
+                assert answer.status_code == 400 or '"isError":true' in answer.text, answer.text
             large = await http.post(url, content=b" " * (Limits().body_bytes + 1), headers=headers)
             assert large.status_code == 413
         async with serving(engine) as url, connected(url) as client:
             await ask(client, "recent")
-
-    run(test())
-
-
-def stdio(path: Path, *options: str) -> StdioServerParameters:
-    command = ["-m", "fanrank.engine.cli.start", "mcp", str(path), *options]
-    return StdioServerParameters(
-        command=sys.executable, args=command, env={"PYTHONPATH": ":".join(filter(None, sys.path))}
-    )
-
-
-def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> None:
-    path = tmp_path / "memory"
-
-    async def test() -> None:
-        async with Client(stdio(path, "--namespace", "users/ana")) as client:
-            await ask(client, "remember", records=[{"id": "a", "text": "Ana drinks tea"}])
-            # Readers of the same directory see what was written since they began, and keep each other from nothing.
-            async with Client(stdio(path, "--read-only")) as reader, Client(stdio(path, "--read-only")) as second:
-                await ask(client, "remember", records=[{"id": "b", "text": "Ana drinks water"}])
-                for one in (reader, second):
-                    found = await ask(one, "search_memory", queries=["water"], namespace="users/ana")
-                    assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["b"]
-        with fr.Engine.open(path) as engine:
-            assert [record.id for record in engine.records(namespace="users/ana")] == ["a", "b"]
-
-    run(test())
-
-
-def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
-    """Also while the answer is an error, or what came in is no message."""
-
-    async def test() -> None:
-        parameters = stdio(tmp_path / "memory")
-        process = await asyncio.create_subprocess_exec(
-            parameters.command,
-            *parameters.args,
-            env=parameters.env,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        lines: list[Any] = [
-            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
-            "no message",
-            {"jsonrpc": "2.0", "method": "notifications/initialized"},
-            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "recent", "arguments": {"n": "x"}}},
-            {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "recent", "arguments": {}}},
-        ]
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers = []
-        for line in lines:
-            process.stdin.write((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
-            if isinstance(line, dict) and "id" in line:
-                while True:
-                    answers.append(json.loads(await process.stdout.readline()))
-                    if answers[-1].get("id") == line["id"]:
-                        break
-        process.stdin.close()
-        answers += [json.loads(line) for line in (await process.stdout.read()).splitlines()]
-        assert await process.wait() == 0
-        assert all(answer["jsonrpc"] == "2.0" for answer in answers)
-        results = {answer.get("id"): answer["result"] for answer in answers if "result" in answer}
-        assert results[2]["isError"]
-        assert results[3]["structuredContent"]["records"] == []
-
-    run(test())
-
-
-def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
-    async def test() -> None:
-        parameters = stdio(tmp_path / "memory", "--http", "--port", "0")
-        process = await asyncio.create_subprocess_exec(
-            parameters.command, *parameters.args, env=parameters.env, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            assert process.stderr is not None
-            url = (await process.stderr.readline()).decode().strip()
-            assert url.startswith("http://127.0.0.1:")
-            async with connected(url) as client:
-                await ask(client, "remember", records=[{"id": "a", "text": "tea"}])
-            async with httpx2.AsyncClient(trust_env=False) as http:
-                base = url.removesuffix("/mcp")
-                assert (await http.get(f"{base}/v1/health")).status_code == 200
-                assert (await http.get(f"{base}/v1/records")).status_code == 404
-        finally:
-            process.terminate()
-            await process.wait()
 
     run(test())
