@@ -30,10 +30,13 @@ class Principal:
         )
 
     def allows_under(self, path: str) -> bool:
-        """Whether this namespace and all below it may be read."""
+        """Whether this namespace and all below it may be read. ``acme/*`` reaches what is below acme, and not acme."""
         if self.patterns is None:
             return True
-        return any(pattern.endswith("/*") and f"{path}/".startswith(pattern[:-1]) for pattern in self.patterns)
+        # The engine reads a path without the slashes at its end.
+        path = path.rstrip("/")
+        below = any(pattern.endswith("/*") and f"{path}/".startswith(pattern[:-1]) for pattern in self.patterns)
+        return below and self.allows(path)
 
 
 ANYONE = Principal("local")

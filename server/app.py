@@ -28,7 +28,9 @@ from ..engine.engine import Engine
 from ..engine.errors import FanrankError
 from . import records, search, status
 from .access import ANYONE, PRINCIPAL, Principal
+from .bodies import HELD
 from .limits import Limits
+from .local import check_local
 from .problems import RETRY_AFTER, Problem, answer_problem
 from .state import State
 
@@ -53,11 +55,13 @@ def make_app(
     *,
     admit: Admit | None = None,
     limits: Limits | None = None,
+    local: bool = False,
     parts: Sequence[Part] = (),
     rest: bool = True,
 ) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything.
 
+    `local` refuses what pages of other sites ask for in a browser of this machine. It is for a server without keys.
     `parts` are served as well. Without `rest` they take the place of all but health and readiness.
     """
     state = State(engine, limits or Limits())
@@ -96,32 +100,52 @@ def make_app(
         app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in OPEN]
     app.router.routes += [route for part in parts for route in part.routes]
     app.state.fanrank = state
-    app.add_middleware(Gate, state=state, admit=admit)
+    app.add_middleware(Gate, state=state, admit=admit, local=local)
     return app
 
 
 class Gate:
-    """What every request passes first: the count of those under way, and who asks."""
+    """What every request passes first: who asks, and the count of those under way."""
 
-    def __init__(self, app: ASGIApp, *, state: State, admit: Admit | None) -> None:
-        self.app, self.state, self.admit = app, state, admit
+    def __init__(self, app: ASGIApp, *, state: State, admit: Admit | None, local: bool) -> None:
+        self.app, self.state, self.admit, self.local = app, state, admit, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
         scope["fanrank.began"] = time.monotonic()
-        request = Request(scope, receive)
+        request, state = Request(scope, receive), self.state
         try:
-            if self.state.in_flight >= self.state.limits.in_flight:
-                headers = {"Retry-After": RETRY_AFTER}
-                raise Problem(503, "OverloadedError", "too many requests are under way; come back", headers=headers)
-            scope[PRINCIPAL] = ANYONE if self.admit is None else self.admit(request)
+            principal = self._admit(request)
         except Problem as problem:
             await answer_problem(request, problem)(scope, receive, send)
             return
-        self.state.in_flight += 1
+        scope[PRINCIPAL] = principal
+        state.in_flight += 1
+        state.in_flight_of[principal.name] += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self.state.in_flight -= 1
+            state.body_bytes -= scope.get(HELD, 0)
+            state.in_flight -= 1
+            state.in_flight_of[principal.name] -= 1
+            if not state.in_flight_of[principal.name]:
+                del state.in_flight_of[principal.name]
+
+    def _admit(self, request: Request) -> Principal:
+        """Who asks, if the request may begin. Raises `Problem`."""
+        state = self.state
+        if self.local:
+            check_local(request)
+        principal = ANYONE if self.admit is None else self.admit(request)
+        # Of a full server only callers with a key learn.
+        headers = {"Retry-After": RETRY_AFTER}
+        if state.stopping:
+            raise Problem(503, "StoppingError", "the server stops; come back", headers=headers)
+        if state.in_flight >= state.limits.in_flight:
+            raise Problem(503, "OverloadedError", "too many requests are under way; come back", headers=headers)
+        if self.admit is not None and state.in_flight_of[principal.name] >= state.limits.in_flight_per_key:
+            detail = "too many requests with this key are under way; come back"
+            raise Problem(429, "TooManyRequests", detail, headers=headers)
+        return principal

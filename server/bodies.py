@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from .limits import Limits
-from .problems import Problem
+from .problems import RETRY_AFTER, Problem
+from .state import state_of
 
+HELD = "fanrank.held"
+"""Where a request keeps how many bytes of its body are held. `app.py` gives them back at its end."""
 DEPTH = 64
 """How deeply a body may be nested. Filters have a bound of their own below it."""
 
 
 async def read_json(request: Request, limits: Limits, fields: Collection[str]) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields and no others. Raises `Problem`."""
-    text = (await _read_bytes(request, limits)).decode("utf-8", "surrogateescape")
+    check_json(request)
+    text = (await read_bytes(request, limits)).decode("utf-8", "surrogateescape")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -39,19 +44,43 @@ async def read_json(request: Request, limits: Limits, fields: Collection[str]) -
     return body
 
 
-async def _read_bytes(request: Request, limits: Limits) -> bytes:
-    said = request.headers.get("content-length", "")
-    parts, size = [], int(said) if said.isdecimal() and len(said) < 16 else 0
-    too_large = Problem(413, "BodyTooLarge", f"the body may have {limits.body_bytes:,} bytes; send it in parts")
-    if size > limits.body_bytes:
-        raise too_large
-    size = 0
+def check_json(request: Request) -> None:
+    """Raise `Problem` 415 unless the body is sent as JSON. A page can send text to another site unasked, JSON not."""
+    sent = request.headers.getlist("content-type")
+    if len(sent) != 1 or sent[0].partition(";")[0].strip().lower() != "application/json":
+        raise Problem(415, "UnsupportedMediaType", "send the body with Content-Type: application/json")
+
+
+async def read_bytes(request: Request, limits: Limits) -> bytes:
+    """The body of a request, within its limits of size and time. Raises `Problem` 408, 413 and 503."""
+    sent = request.headers.get("content-length", "")
+    if sent.isdecimal() and len(sent) < 16 and int(sent) > limits.body_bytes:
+        raise _too_large(limits)
+    try:
+        return await asyncio.wait_for(_receive(request, limits), limits.body_seconds)
+    except ClientDisconnect:
+        raise Problem(400, "ClientDisconnected", "the connection ended within the body") from None
+    except asyncio.TimeoutError:
+        raise Problem(408, "BodyTimeout", f"the body did not arrive within {limits.body_seconds:g} s") from None
+
+
+async def _receive(request: Request, limits: Limits) -> bytes:
+    state, parts, size = state_of(request), [], 0
     async for part in request.stream():
         size += len(part)
+        state.body_bytes += len(part)
+        request.scope[HELD] = size
         if size > limits.body_bytes:
-            raise too_large
+            raise _too_large(limits)
+        if state.body_bytes > limits.bodies_bytes:
+            headers = {"Retry-After": RETRY_AFTER}
+            raise Problem(503, "OverloadedError", "too many bodies are under way; come back", headers=headers)
         parts.append(part)
     return b"".join(parts)
+
+
+def _too_large(limits: Limits) -> Problem:
+    return Problem(413, "BodyTooLarge", f"the body may have {limits.body_bytes:,} bytes; send it in parts")
 
 
 def _refuse_constant(name: str) -> None:

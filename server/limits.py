@@ -1,7 +1,8 @@
-"""What one request may ask for, and how many may be under way."""
+"""What one request may ask for, how long it may take, and how many may be under way."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 from ..engine.errors import ParameterError
@@ -9,27 +10,55 @@ from ..engine.errors import ParameterError
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds of a server. A request beyond one is refused with a problem that names it."""
+    """The bounds of a server, as `HELP` says. A request beyond one is refused with a problem that names it."""
 
     body_bytes: int = 8 << 20
-    """Bytes of a request's body (413)."""
+    head_bytes: int = 64 << 10
+    bodies_bytes: int = 256 << 20
     queries: int = 256
-    """Queries of a search (422)."""
     k: int = 1_000
-    """Hits of a query, with its offset (422)."""
+    hits: int = 65_536
     text: int = 10_000
-    """Characters of a query's text (422)."""
+    terms: int = 1_000
+    filter_depth: int = 16
+    namespaces: int = 256
     records: int = 10_000
-    """Records of a write (422)."""
+    ids: int = 10_000
     in_flight: int = 1_024
-    """Requests under way at once (503)."""
     in_flight_per_key: int = 256
-    """Requests under way at once with one key (429)."""
+    connections: int = 8_192
     seconds: float = 30.0
-    """The longest that a request may take; a caller asks for less with the header Fanrank-Deadline (504)."""
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0
+    answer_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            known = isinstance(value, int | float) and not isinstance(value, bool)
+            if not known or not value > 0 or not math.isfinite(value):
                 raise ParameterError(f"the limit {field.name} must be a number above 0, not {value!r}")
+
+
+HELP: dict[str, str] = {
+    "body_bytes": "Bytes of a request's body (413).",
+    "head_bytes": "Bytes of a request's address and headers (400).",
+    "bodies_bytes": "Bytes of all bodies that are held at once (503).",
+    "queries": "Queries of a search (422).",
+    "k": "Hits of a query, with its offset (422).",
+    "hits": "Hits of a search, over all its queries (422).",
+    "text": "Characters of a query's text (422).",
+    "terms": "Terms, weights, entities or hints of a query, of each (422).",
+    "filter_depth": "How deeply a query's filter is nested (422).",
+    "namespaces": "Namespaces of a query (422).",
+    "records": "Records of a write (422).",
+    "ids": "Ids of a delete (422).",
+    "in_flight": "Requests under way at once (503).",
+    "in_flight_per_key": "Requests under way at once with one key (429).",
+    "connections": "Connections at once (503). The system's limit on open files may allow fewer.",
+    "seconds": "Seconds of a search; a caller asks for less with the header Fanrank-Deadline (504).",
+    "head_seconds": "Seconds in which a request's headers arrive. Then the connection ends.",
+    "body_seconds": "Seconds in which a request's body arrives (408).",
+    "answer_seconds": "Seconds in which a client takes what it was sent. Then the connection ends.",
+}
+"""What each limit bounds, and the status of the refusal."""

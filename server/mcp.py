@@ -45,7 +45,7 @@ from .problems import Problem, as_problem
 from .search import read_query, read_search
 
 NAME = "fanrank"
-LIMITS = Limits(queries=32, k=100, records=1_000)
+LIMITS = Limits(queries=32, k=100, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
 """What one call may ask for. An answer is read by a model, so the bounds lie below those of HTTP."""
 TEXT_BUDGET = 20_000
 """Characters of records in one answer, about 5,000 tokens of English."""
@@ -312,9 +312,9 @@ class Memory:
         """Delete records for good. Ids that no record has are counted and do no harm."""
         _, namespace = self._enter(context, namespace, write=True)
         names = [*dict.fromkeys(ids)]
-        if len(names) > self.settings.limits.records:
-            most = self.settings.limits.records
-            raise Problem(422, "TooManyRecords", f"a call may delete {most:,} records", field="ids")
+        most = self.settings.limits.ids
+        if len(names) > most:
+            raise Problem(422, "TooManyIds", f"a call may delete {most:,} records", field="ids")
         deleted = await self.engine.adelete(names, namespace=namespace, missing_ok=True)
         return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
 

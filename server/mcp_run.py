@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
-import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from ..engine.engine import Engine
-from ..engine.errors import ParameterError
-from .app import Admit, Part, make_app
+from .app import Part
+from .keys import Keyring
 from .mcp import Settings, make_mcp
-from .run import GRACE, HOST
+from .run import HOST, open_sockets, run_app
 
 ADDRESS = "/mcp"
 
@@ -37,46 +35,43 @@ def serve_http(
     settings: Settings,
     *,
     port: int,
-    admit: Admit | None = None,
-    listening: Callable[[str], None] = lambda url: None,
+    keys: str | os.PathLike[str] | None = None,
+    announce: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Answer on this machine's own address until SIGINT or SIGTERM. `listening` is called with the URL.
+    """Answer on this machine's own address until SIGINT or SIGTERM. `announce` is called with the tools' address.
 
-    Raises `ParameterError` for a port that is taken, and as `Engine.open`.
+    `keys` is a file of keys; None: everyone on this machine may do everything. Raises as `read_keys`, as `Engine.open`,
+    and `StorageError` for a port that cannot be taken.
     """
+    keyring = None if keys is None else Keyring(keys)
+    listeners = open_sockets(HOST, port, loopback_only=True)
     try:
-        bound = socket.create_server((HOST, port))
-    except OSError as error:
-        raise ParameterError(f"port {port}: {error.strerror or error}; choose another with --port") from None
-    with bound, _open(path, settings) as engine:
-        part = make_part(engine, replace(settings, refresh=settings.read_only), local_host=True)
-        app = make_app(engine, admit=admit, limits=settings.limits, parts=[part], rest=False)
-        config = uvicorn.Config(
-            app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False
-        )
-        listening(f"http://{HOST}:{bound.getsockname()[1]}{ADDRESS}")
-        uvicorn.Server(config).run(sockets=[bound])
+        with _open(path, settings) as engine:
+            part = make_part(engine, replace(settings, refresh=settings.read_only))
+            run_app(
+                engine,
+                listeners,
+                keyring,
+                settings.limits,
+                lambda url: announce(url + ADDRESS),
+                parts=[part],
+                rest=False,
+            )
+    finally:
+        for listener in listeners:
+            listener.close()
 
 
-def make_part(engine: Engine, settings: Settings, *, local_host: bool) -> Part:
-    """The tools as a part of `make_app`, which says who asks. It may run once.
-
-    `local_host`: only requests that name this machine as their host are answered, so that no web page reaches it
-    through a name of its own (DNS rebinding).
-    """
+def make_part(engine: Engine, settings: Settings | None = None) -> Part:
+    """The tools as a part of `make_app`, whose gate says who asks and from where. It may run once."""
+    settings = settings or Settings()
     server = make_mcp(engine, settings)
-    own = [f"{name}:*" for name in ("127.0.0.1", "localhost", "[::1]")]
-    security = TransportSecuritySettings(
-        enable_dns_rebinding_protection=local_host,
-        allowed_hosts=own,
-        allowed_origins=[f"http://{host}" for host in own],
-    )
     # Without sessions: each request carries its own key, and nothing is kept between two of them.
     app = server.streamable_http_app(
         streamable_http_path=ADDRESS,
         stateless_http=True,
         max_request_body_size=settings.limits.body_bytes,
-        transport_security=security,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 
     @asynccontextmanager

@@ -78,6 +78,8 @@ async def remove(request: Request) -> Response:
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
     ids = require(body, "ids", list)
+    if len(ids) > state.limits.ids:
+        raise Problem(422, "TooManyIds", f"a delete may have {state.limits.ids:,} ids", field="ids")
     if not all(isinstance(name, str) for name in ids):
         raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
     count = await state.engine.adelete(ids, namespace=namespace, missing_ok=take(body, "missing_ok", bool, False))
@@ -111,7 +113,7 @@ async def list_records(request: Request) -> Response:
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
     limit = given.get("limit", str(PAGE))
-    if not limit.isdecimal() or not 1 <= int(limit) <= LONGEST_PAGE:
+    if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= LONGEST_PAGE:
         raise Problem(422, "InvalidField", f"limit must be 1 to {LONGEST_PAGE:,}", field="limit")
 
     def page() -> dict[str, Any]:

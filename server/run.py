@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from types import FrameType
 
 import uvicorn
 
 from ..engine.engine import Engine
-from ..engine.errors import ParameterError
-from .app import Admit, make_app
+from ..engine.errors import ParameterError, StorageError
+from .app import Admit, Part, make_app
+from .connections import protocol_of
+from .keys import Keyring
 from .limits import Limits
+from .local import is_loopback
+from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
 GRACE = 30
 """Seconds that requests under way have to end once the server is asked to stop."""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+BACKLOG = 2_048
+"""Connections that wait to be accepted. The system may have a lower limit of its own."""
 
 
 def serve(
@@ -30,18 +31,111 @@ def serve(
     *,
     host: str = HOST,
     port: int = PORT,
-    admit: Admit | None = None,
+    keys: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
+    announce: Callable[[str], None] = lambda url: None,
+    parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
-    Raises `ParameterError` for an address beyond this machine without `admit`, and as `Engine.open`.
+    `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
+    called with the server's address once connections are accepted. `parts` makes further parts of `make_app`. A second signal ends the process at once.
+
+    Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
+    `StorageError` for an address that cannot be taken.
     """
-    if admit is None and not is_loopback(host):
-        raise ParameterError(f"{host} is reached from other machines: give --keys, or serve on {HOST}")
-    with Engine.open(path, wait=False) as engine:
-        app = make_app(engine, admit=admit, limits=limits)
-        config = uvicorn.Config(
-            app, host, port, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE, server_header=False
-        )
-        uvicorn.Server(config).run()
+    limits = limits or Limits()
+    keyring = None if keys is None else Keyring(keys)
+    listeners = open_sockets(host, port, loopback_only=keyring is None)
+    try:
+        with Engine.open(path, wait=False) as engine:
+            run_app(engine, listeners, keyring, limits, announce, parts(engine))
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def run_app(
+    engine: Engine,
+    listeners: list[socket.socket],
+    admit: Admit | None,
+    limits: Limits,
+    announce: Callable[[str], None] = lambda url: None,
+    parts: Sequence[Part] = (),
+    rest: bool = True,
+) -> None:
+    """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages.
+
+    `parts` and `rest` as in `make_app`.
+    """
+    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest)
+    config = uvicorn.Config(
+        app,
+        http=protocol_of(limits),
+        ws="none",
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        backlog=BACKLOG,
+        h11_max_incomplete_event_size=limits.head_bytes,
+        # An address that a client claims is not believed.
+        proxy_headers=False,
+    )
+    host, port = listeners[0].getsockname()[:2]
+    announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    Server(config, app.state.fanrank).run(sockets=listeners)
+
+
+class Server(uvicorn.Server):
+    """Stops in two steps: what is under way is answered while all else is refused, then the sockets close."""
+
+    def __init__(self, config: uvicorn.Config, state: State) -> None:
+        super().__init__(config)
+        self.state = state
+        self.stop_at = float("inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop. A second signal ends the process; every write that was acknowledged is on disk by then."""
+        if self.state.stopping:
+            os._exit(128 + sig)
+        self.state.stopping = True
+        self.stop_at = time.monotonic() + GRACE
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called ten times a second: whether the sockets close now."""
+        leaves = await super().on_tick(counter)
+        ended = self.state.stopping and (self.state.in_flight == 0 or time.monotonic() >= self.stop_at)
+        self.should_exit = leaves or ended
+        return self.should_exit
+
+
+def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
+    """Sockets bound to each address of a host. The addresses are looked up once, and those are the ones bound.
+
+    Raises `ParameterError` for an address beyond this machine where `loopback_only`, and `StorageError` where one
+    cannot be taken.
+    """
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ParameterError(f"{host!r} has no address: {error.strerror or error}") from None
+    addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
+    beyond = [address for _, address in addresses if not is_loopback(address)]
+    if loopback_only and beyond:
+        raise ParameterError(f"{host!r} ({beyond[0]}) is reached from other machines: give --keys, or serve on {HOST}")
+    listeners: list[socket.socket] = []
+    try:
+        for family, address in addresses:
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            listeners.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # A name with several addresses has one port.
+            listener.bind((address, port or listeners[0].getsockname()[1]))
+    except OSError as error:
+        for listener in listeners:
+            listener.close()
+        raise StorageError(f"{host}:{port}: cannot be listened on: {error.strerror or error}") from None
+    return listeners

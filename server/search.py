@@ -83,11 +83,15 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
     _check_width("k", k, offset, limits)
     namespace = take(body, "namespace", str)
-    queries = []
+    queries, places = [], 0
     for place, data in enumerate(given):
         field = "query" if "query" in body else f"queries[{place}]"
         query = read_query(data, field, namespace, principal, limits)
-        _check_width(f"{field}.k", k if query.k is None else query.k, query.offset or offset, limits)
+        asked = k if query.k is None else query.k
+        _check_width(f"{field}.k", asked, query.offset or offset, limits)
+        places += max(asked, 0)
+        if places > limits.hits:
+            raise Problem(422, "TooManyHits", f"a search may bring {limits.hits:,} hits over all queries", field=field)
         queries.append(query)
     flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
     options = _options(body) | {"offset": offset}
@@ -115,8 +119,7 @@ def read_query(data: Any, field: str, namespace: str | None, principal: Principa
         query = parse_query(data)
     except RecordError as error:
         raise Problem(422, "QueryError", str(error), field=field) from None
-    if len(query.text or "") > limits.text:
-        raise Problem(422, "TextTooLong", f"a query's text may have {limits.text:,} characters", field=f"{field}.text")
+    _check_size(query, field, limits)
     if query.under is not None:
         if not principal.allows_under(query.under):
             raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=f"{field}.under")
@@ -124,6 +127,21 @@ def read_query(data: Any, field: str, namespace: str | None, principal: Principa
         for name in query.namespaces or (query.namespace,):
             check_read(principal, name, field)
     return query
+
+
+def _check_size(query: Query, field: str, limits: Limits) -> None:
+    """Raise `Problem` for a query beyond the limits."""
+    if len(query.text or "") > limits.text:
+        raise Problem(422, "TextTooLong", f"a query's text may have {limits.text:,} characters", field=f"{field}.text")
+    for name in ("terms", "weights", "entities", "hints"):
+        if len(getattr(query, name) or ()) > limits.terms:
+            raise Problem(422, "TooManyTerms", f"{name} may have {limits.terms:,} entries", field=f"{field}.{name}")
+    if len(query.namespaces or ()) > limits.namespaces:
+        detail = f"a query may search {limits.namespaces:,} namespaces"
+        raise Problem(422, "TooManyNamespaces", detail, field=f"{field}.namespaces")
+    if query.filter is not None and query.filter.depth > limits.filter_depth:
+        detail = f"a filter may be nested {limits.filter_depth} deep"
+        raise Problem(422, "FilterTooDeep", detail, field=f"{field}.filter")
 
 
 def _results(hits: Hits, wanted: Wanted) -> Iterator[dict[str, Any]]:

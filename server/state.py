@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
@@ -22,6 +23,10 @@ class State:
     engine: Engine
     limits: Limits
     in_flight: int = 0
+    in_flight_of: Counter[str] = field(default_factory=Counter)
+    """Requests under way with each key. A key without any has no entry."""
+    body_bytes: int = 0
+    """Bytes of bodies that are held."""
     stopping: bool = False
 
 

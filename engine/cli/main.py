@@ -19,6 +19,7 @@ from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .keys import keys
 from .list import count_command, list_command
 from .mcp import mcp_command
 from .output import in_options
@@ -83,6 +84,7 @@ def _discard_output() -> None:
         search,
         serve,
         mcp_command,
+        keys,
         export_command,
         import_command,
         copy_command,

@@ -2,16 +2,45 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import click
 
+from ...server.limits import HELP, Limits
 from ..errors import MissingExtraError
+from .mcp import import_mcp
+from .options import bundle
+
+limit_options = bundle(
+    "limits",
+    Limits,
+    *(
+        click.option(
+            f"--max-{field.name.replace('_', '-')}",
+            field.name,
+            type=click.FloatRange(0, min_open=True) if isinstance(field.default, float) else click.IntRange(1),
+            default=field.default,
+            show_default=True,
+            help=HELP[field.name],
+        )
+        for field in fields(Limits)
+    ),
+)
 
 
 @click.command()
 @click.argument("path", type=click.Path())
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on.")
-def serve(path: str, host: str, port: int) -> None:
+@click.option(
+    "--port", default=8765, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on; 0: a free one."
+)
+@click.option(
+    "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
+)
+@click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
+@limit_options
+def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
     Without keys it listens on this machine alone.
@@ -22,5 +51,10 @@ def serve(path: str, host: str, port: int) -> None:
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingExtraError(error.name, "server") from None
-    click.echo(f"http://{host}:{port}", err=True)
-    run.serve(path, host=host, port=port)
+    extra: dict[str, Any] = {}
+    if mcp:
+        make_part = import_mcp().make_part
+        extra["parts"] = lambda engine: [make_part(engine)]
+    run.serve(
+        path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
+    )

@@ -128,7 +128,10 @@ def test_a_mistake_is_a_problem_that_names_its_place(
 def test_a_body_that_cannot_be_read(engine: fr.Engine, content: bytes, status: int) -> None:
     limit = 1_000 if status == 413 else 1 << 20
     with TestClient(make_app(engine, limits=Limits(body_bytes=limit))) as client:
-        assert client.post("/v1/search", content=content).status_code == status
+        assert (
+            client.post("/v1/search", content=content, headers={"content-type": "application/json"}).status_code
+            == status
+        )
 
 
 def test_a_caller_sees_its_namespaces_alone(engine: fr.Engine) -> None:

@@ -21,8 +21,7 @@ from support.mcp_client import ask, connected, refused, run
 import fanrank as fr
 from fanrank.server.access import Principal
 from fanrank.server.app import Admit, make_app
-from fanrank.server.limits import Limits
-from fanrank.server.mcp import Settings, make_mcp
+from fanrank.server.mcp import LIMITS, Settings, make_mcp
 from fanrank.server.mcp_answers import CUT, Found, cut_texts
 from fanrank.server.mcp_run import make_part
 from fanrank.server.problems import Problem
@@ -62,7 +61,7 @@ def by_key(keys: dict[str, Principal]) -> Admit:
 @asynccontextmanager
 async def serving(engine: fr.Engine, admit: Admit | None = None, **settings: Any) -> AsyncIterator[str]:
     """The address of a server on a port of the system's choice, for as long as the block runs."""
-    app = make_app(engine, admit=admit, parts=[make_part(engine, Settings(**settings), local_host=True)])
+    app = make_app(engine, admit=admit, local=admit is None, parts=[make_part(engine, Settings(**settings))])
     server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="error", timeout_graceful_shutdown=5))
     task = asyncio.create_task(server.serve())
     while not server.started:
@@ -442,7 +441,7 @@ def test_a_web_page_of_another_name_and_what_is_no_message_are_refused(engine: f
                 body += b'"arguments": {"queries": [' + odd + b"]}}}"
                 answer = await http.post(url, content=body, headers=headers)
                 assert answer.status_code == 400 or '"isError":true' in answer.text, answer.text
-            large = await http.post(url, content=b" " * (Limits().body_bytes + 1), headers=headers)
+            large = await http.post(url, content=b" " * (LIMITS.body_bytes + 1), headers=headers)
             assert large.status_code == 413
         async with serving(engine) as url, connected(url) as client:
             await ask(client, "recent")

@@ -101,6 +101,7 @@ def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
                 base = url.removesuffix("/mcp")
                 assert (await http.get(f"{base}/v1/health")).status_code == 200
                 assert (await http.get(f"{base}/v1/records")).status_code == 404
+                assert (await http.get(base, headers={"host": "evil.example"})).status_code == 403
         finally:
             process.terminate()
             await process.wait()

@@ -1,0 +1,214 @@
+"""The file of keys, what a key allows, and when it is read again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from starlette.testclient import TestClient
+from support.commands import fails, run, run_json
+
+import fanrank as fr
+from fanrank.engine.errors import ParameterError, StorageError
+from fanrank.server import keys
+from fanrank.server.access import Principal
+from fanrank.server.app import make_app
+from fanrank.server.keys import Keyring, add_key, check_patterns, read_keys, remove_key
+from fanrank.server.limits import Limits
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_commands_add_list_and_remove_keys(file: Path) -> None:
+    key = run("keys", "add", file, "--namespace", "acme/*", "--namespace", "shared", "--read-only", "--name", "one")
+    secret = key.stdout.strip()
+    assert run_json("keys", "add", file, "--namespace", "*", "--json")["key"] != secret
+    listed = run_json("keys", "list", file, "--json")["keys"]
+    assert [(one["write"], one["namespaces"]) for one in listed] == [(False, ["acme/*", "shared"]), (True, ["*"])]
+    assert listed[0]["name"] == "one" and "one" in run("keys", "list", file).stdout
+    assert "give another --name" in fails("keys", "add", file, "--namespace", "x", "--name", "one")
+    run("keys", "remove", file, "one")
+    run("keys", "remove", file, listed[1]["id"])
+    assert run("keys", "list", file).stdout == "no keys\n"
+    assert "no key 'one'" in fails("keys", "remove", file, "one")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="rights of POSIX")
+def test_the_file_is_its_owners_and_holds_no_key(file: Path) -> None:
+    key = add_key(file, ["acme"])
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert key.split("_", 2)[2] not in file.read_text()
+    os.chmod(file, 0o620)
+    with pytest.raises(ParameterError, match="chmod 600"):
+        Keyring(file)
+
+
+def test_a_key_has_256_random_bits(file: Path) -> None:
+    made = {add_key(file, ["acme"]) for _ in range(8)}
+    assert len(made) == 8 and {len(key.split("_", 2)[2]) for key in made} == {43}
+
+
+@pytest.mark.parametrize("pattern", ["a*", "*/a", "/*", "a/**", "**", "//*", 5])
+def test_a_pattern_says_what_it_reaches(pattern: object) -> None:
+    with pytest.raises(ParameterError):
+        check_patterns([pattern])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "namespace", "reached"),
+    [
+        (("acme/*",), "acme/ana", True),
+        (("acme/*",), "acme/ana/notes", True),
+        (("acme/*",), "acme", False),
+        (("acme/*",), "acmecorp/ana", False),
+        (("acme/*",), "Acme/ana", False),
+        (("acme",), "acme/ana", False),
+        (("acme",), "", False),
+        (("",), "", True),
+        (("",), "acme", False),
+    ],
+)
+def test_a_pattern_reaches(patterns: tuple[str, ...], namespace: str, reached: bool) -> None:
+    assert Principal("x", patterns).allows(namespace) is reached
+
+
+@pytest.mark.parametrize(
+    ("patterns", "path", "reached"),
+    [
+        (("acme/*",), "acme", False),
+        (("acme/*",), "acme/", False),
+        (("acme", "acme/*"), "acme", True),
+        (("acme", "acme/*"), "acme//", True),
+        (("acme/*",), "acme/ana", True),
+        (("acme/*",), "acme/ana/", True),
+        (("acme/*",), "", False),
+        (("acme/*",), "/", False),
+        (("acme/*",), "acmecorp", False),
+        (("acme",), "acme", False),
+        (None, "", True),
+    ],
+)
+def test_a_path_is_reached_whole_or_not_at_all(patterns: tuple[str, ...] | None, path: str, reached: bool) -> None:
+    assert Principal("x", patterns).allows_under(path) is reached
+
+
+def test_a_request_needs_one_whole_key(file: Path) -> None:
+    key = add_key(file, ["*"])
+    other = add_key(file, ["*"])
+    mixed = f"{key[:24]}_{other.split('_', 2)[2]}"
+    with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
+        assert client.get("/v1/stats", headers=bearer(key)).status_code == 200
+        assert client.get("/v1/stats", headers={"authorization": f"bearer  {key}"}).status_code == 200
+        for wrong in ("", key, f"Basic {key}", "Bearer", f"Bearer {key[:-1]}", f"Bearer {key}x", f"Bearer {mixed}"):
+            answer = client.get("/v1/stats", headers={"authorization": wrong})
+            assert answer.status_code == 401, wrong
+            assert answer.headers["www-authenticate"].startswith("Bearer")
+        twice = [("authorization", f"Bearer {key}"), ("authorization", f"Bearer {key}")]
+        assert client.get("/v1/stats", headers=twice).status_code == 401
+        assert client.get("/nowhere").status_code == 401
+        assert client.get("/v1/stats", params={"key": key}).status_code == 401
+        assert client.get("/v1/health").status_code == 200
+
+
+def test_an_unknown_id_and_a_wrong_secret_are_refused_alike(file: Path) -> None:
+    key = add_key(file, ["*"])
+    _, id, secret = key.split("_", 2)
+    with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
+        answers = [client.get("/v1/stats", headers=bearer(f"fanrank_{one}")) for one in (f"{'0' * 16}_{secret}",)]
+        answers.append(client.get("/v1/stats", headers=bearer(f"fanrank_{id}_{'A' * 43}")))
+    assert answers[0].content == answers[1].content and answers[0].status_code == answers[1].status_code == 401
+
+
+def test_secrets_are_compared_in_constant_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key, seen = add_key(file, ["*"]), []
+    whole = keys.hmac.compare_digest
+    monkeypatch.setattr(keys.hmac, "compare_digest", lambda one, other: seen.append(one) or whole(one, other))
+    with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
+        for name in (key, f"fanrank_{'0' * 16}_{'A' * 43}"):
+            client.get("/v1/stats", headers=bearer(name))
+    assert len(seen) == 2
+
+
+def test_the_file_is_read_again_when_it_changes(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = add_key(file, ["*"], name="first")
+    with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
+
+        def status(key: str) -> int:
+            return client.get("/v1/stats", headers=bearer(key)).status_code
+
+        second = add_key(file, ["*"], name="second")
+        assert (status(first), status(second)) == (200, 200)
+        remove_key(file, "first")
+        assert (status(first), status(second)) == (401, 200)
+        with caplog.at_level(logging.ERROR, "fanrank.server"):
+            file.write_text("{")
+            assert (status(first), status(second)) == (401, 200)
+            file.unlink()
+            assert (status(first), status(second)) == (401, 200)
+        assert len(caplog.records) == 2 and str(file) in caplog.text
+        third = add_key(file, ["*"])
+        assert (status(second), status(third)) == (401, 200)
+
+
+def test_a_missing_or_broken_file_is_an_error_at_the_start(file: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        Keyring(file)
+    file.touch(0o600)
+    whole = {"id": "0" * 16, "name": "a", "namespaces": ["a"], "write": True, "hash": "0" * 64}
+    wrong = [
+        "",
+        "[]",
+        '{"keys": []}',
+        *(
+            json.dumps({"format": "fanrank-keys", "version": 1, "keys": [{**whole, **change}]})
+            for change in (
+                {"namespaces": []},
+                {"namespaces": "acme"},
+                {"namespaces": ["a*"]},
+                {"write": 1},
+                {"hash": ""},
+                {"id": "x"},
+                {"name": ""},
+                {"rights": "all"},
+            )
+        ),
+        json.dumps({"format": "fanrank-keys", "version": 1, "keys": [whole, whole]}),
+        json.dumps({"format": "fanrank-keys", "version": 2, "keys": []}),
+    ]
+    for text in wrong:
+        file.write_text(text)
+        with pytest.raises(ParameterError, match=r"keys\.json"):
+            read_keys(file)
+
+
+def test_a_file_without_keys_admits_nobody(file: Path) -> None:
+    key = add_key(file, ["*"], name="one")
+    remove_key(file, "one")
+    with TestClient(make_app(fr.Engine(), admit=Keyring(file))) as client:
+        assert client.get("/v1/stats", headers=bearer(key)).status_code == 401
+
+
+def test_a_key_has_a_share_of_the_server(file: Path) -> None:
+    one, other = add_key(file, ["*"]), add_key(file, ["*"])
+    app = make_app(fr.Engine(), admit=Keyring(file), limits=Limits(in_flight_per_key=2))
+    counts = app.state.fanrank.in_flight_of
+    counts[one.split("_")[1]] = 2
+    with TestClient(app) as client:
+        answer = client.get("/v1/stats", headers=bearer(one))
+        assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+        assert client.get("/v1/stats", headers=bearer(other)).status_code == 200
+        assert dict(counts) == {one.split("_")[1]: 2}
