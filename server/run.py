@@ -39,7 +39,8 @@ def serve(
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
-    called with the server's address once connections are accepted. `parts` makes further parts of `make_app`. A second signal ends the process at once.
+    called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
+    engine. A second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ pytest.importorskip("mcp")
 
 import httpx2
 from mcp import Client, StdioServerParameters
-from support.mcp_client import ask, connected, run
+from support.mcp_client import ask, connected, refused, run
 
 import fanrank as fr
+from fanrank.engine.cli.mcp import mcp_command
+from fanrank.server.keys import add_key
 
 
 def stdio(path: Path, *options: str) -> StdioServerParameters:
@@ -87,7 +90,8 @@ def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
 
 def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
     async def test() -> None:
-        parameters = stdio(tmp_path / "memory", "--http", "--port", "0")
+        key = add_key(tmp_path / "keys", ["users/ana"])
+        parameters = stdio(tmp_path / "memory", "--http", "--port", "0", "--keys", str(tmp_path / "keys"))
         process = await asyncio.create_subprocess_exec(
             parameters.command, *parameters.args, env=parameters.env, stderr=asyncio.subprocess.PIPE
         )
@@ -95,15 +99,28 @@ def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
             assert process.stderr is not None
             url = (await process.stderr.readline()).decode().strip()
             assert url.startswith("http://127.0.0.1:")
-            async with connected(url) as client:
-                await ask(client, "remember", records=[{"id": "a", "text": "tea"}])
+            async with connected(url, key) as client:
+                await ask(client, "remember", records=[{"id": "a", "text": "tea"}], namespace="users/ana")
+                assert "users/ana alone" in await refused(client, "recent", namespace="users/bo")
             async with httpx2.AsyncClient(trust_env=False) as http:
                 base = url.removesuffix("/mcp")
                 assert (await http.get(f"{base}/v1/health")).status_code == 200
-                assert (await http.get(f"{base}/v1/records")).status_code == 404
-                assert (await http.get(base, headers={"host": "evil.example"})).status_code == 403
+                assert (await http.post(url, json={})).status_code == 401
+                headers = {"authorization": f"Bearer {key}"}
+                assert (await http.get(f"{base}/v1/records", headers=headers)).status_code == 404
         finally:
             process.terminate()
             await process.wait()
 
     run(test())
+
+
+def test_the_page_shows_commands_that_are_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    servers = [server for block in blocks for named in block.values() for server in named.values()]
+    commands = [server["args"] for server in servers if "args" in server]
+    assert len(commands) == 2
+    for name, *arguments in commands:
+        assert name == mcp_command.name
+        assert mcp_command.make_context(name, arguments).params["path"] == "/home/ana/memory"
