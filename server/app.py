@@ -13,14 +13,15 @@ request would only repeat that, and cost time for each query.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.engine import Engine
@@ -41,19 +42,37 @@ OPEN = ("/v1/health", "/v1/ready")
 """Addresses that answer without a key, also while the server is full."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """Further addresses, behind the same gate, and what runs as long as the application does."""
+
+    routes: Sequence[BaseRoute]
+    running: Callable[[], AbstractAsyncContextManager[None]]
+
+
 def make_app(
-    engine: Engine, *, admit: Admit | None = None, limits: Limits | None = None, local: bool = False
+    engine: Engine,
+    *,
+    admit: Admit | None = None,
+    limits: Limits | None = None,
+    local: bool = False,
+    parts: Sequence[Part] = (),
+    rest: bool = True,
 ) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything.
 
     `local` refuses what pages of other sites ask for in a browser of this machine. It is for a server without keys.
+    `parts` are served as well. Without `rest` they take the place of all but health and readiness.
     """
     state = State(engine, limits or Limits())
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        state.stopping = True
+        async with AsyncExitStack() as stack:
+            for part in parts:
+                await stack.enter_async_context(part.running())
+            yield
+            state.stopping = True
 
     app = Starlette(
         routes=[
@@ -77,6 +96,9 @@ def make_app(
         },
         lifespan=lifespan,
     )
+    if not rest:
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in OPEN]
+    app.router.routes += [route for part in parts for route in part.routes]
     app.state.fanrank = state
     app.add_middleware(Gate, state=state, admit=admit, local=local)
     return app

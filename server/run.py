@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import uvicorn
@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError, StorageError
-from .app import Admit, make_app
+from .app import Admit, Part, make_app
 from .connections import protocol_of
 from .keys import Keyring
 from .limits import Limits
@@ -36,11 +36,13 @@ def serve(
     keys: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda url: None,
+    parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
-    called with the server's address once connections are accepted. A second signal ends the process at once.
+    called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
+    engine. A second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
@@ -50,7 +52,7 @@ def serve(
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
         with Engine.open(path, wait=False) as engine:
-            run_app(engine, listeners, keyring, limits, announce)
+            run_app(engine, listeners, keyring, limits, announce, parts(engine))
     finally:
         for listener in listeners:
             listener.close()
@@ -62,9 +64,14 @@ def run_app(
     admit: Admit | None,
     limits: Limits,
     announce: Callable[[str], None] = lambda url: None,
+    parts: Sequence[Part] = (),
+    rest: bool = True,
 ) -> None:
-    """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages."""
-    app = make_app(engine, admit=admit, limits=limits, local=admit is None)
+    """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages.
+
+    `parts` and `rest` as in `make_app`.
+    """
+    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest)
     # From here on a connection waits until it is accepted; whoever is told the address may use it.
     for listener in listeners:
         listener.listen(BACKLOG)
@@ -130,7 +137,7 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
     listeners: list[socket.socket] = []
     try:
         for family, address in addresses:
-            listener = socket.socket(family, socket.SOCK_STREAM)
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:

@@ -21,6 +21,7 @@ from .doctor import doctor
 from .evaluate import evaluate_command
 from .keys import keys
 from .list import count_command, list_command
+from .mcp import mcp_command
 from .output import in_options
 from .search import search
 from .serve import serve
@@ -82,6 +83,7 @@ def _discard_output() -> None:
         restore,
         search,
         serve,
+        mcp_command,
         keys,
         export_command,
         import_command,

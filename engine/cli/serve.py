@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import Any
 
 import click
 
 from ...server.limits import HELP, Limits
 from ..errors import MissingExtraError
+from .mcp import import_mcp
 from .options import bundle
 
 limit_options = bundle(
@@ -36,8 +38,9 @@ limit_options = bundle(
 @click.option(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
+@click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
 @limit_options
-def serve(path: str, host: str, port: int, keys: str | None, limits: Limits) -> None:
+def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
     Without keys it listens on this machine alone.
@@ -48,4 +51,10 @@ def serve(path: str, host: str, port: int, keys: str | None, limits: Limits) -> 
         if error.name not in ("starlette", "uvicorn"):
             raise
         raise MissingExtraError(error.name, "server") from None
-    run.serve(path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True))
+    extra: dict[str, Any] = {}
+    if mcp:
+        make_part = import_mcp().make_part
+        extra["parts"] = lambda engine: [make_part(engine)]
+    run.serve(
+        path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
+    )

@@ -1,0 +1,54 @@
+"""`fanrank mcp`: a directory as tools of the Model Context Protocol."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ..errors import MissingExtraError, ParameterError
+
+NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn")
+
+
+@click.command("mcp")
+@click.argument("path", type=click.Path())
+@click.option("--namespace", help="The one namespace to serve. Without it the tools take a namespace.")
+@click.option("--read-only", is_flag=True, help="Leave out the tools that write, and only read the directory.")
+@click.option(
+    "--text-budget",
+    default=20_000,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Characters of records in one answer; longer texts are cut.",
+)
+@click.option("--http", is_flag=True, help="Listen on 127.0.0.1 instead of standard input and output.")
+@click.option("--port", default=8766, show_default=True, type=click.IntRange(0, 65_535), help="Port of --http; 0: any.")
+@click.option("--keys", type=click.Path(dir_okay=False), help="File of keys for --http, from `fanrank keys add`.")
+def mcp_command(
+    path: str, namespace: str | None, read_only: bool, text_budget: int, http: bool, port: int, keys: str | None
+) -> None:
+    """Serve the directory PATH to an agent over MCP. It is made if it is not there.
+
+    The agent's program starts this command and talks to it over standard input and output. With --http it listens at
+    the address that it prints, on this machine alone.
+    """
+    if keys is not None and not http:
+        raise ParameterError("--keys is for --http; over a pipe the program that starts the command may do everything")
+    mcp_run = import_mcp()
+    settings = mcp_run.Settings(namespace=namespace, read_only=read_only, text_budget=text_budget)
+    if http:
+        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=lambda url: click.echo(url, err=True))
+    else:
+        mcp_run.serve_stdio(path, settings)
+
+
+def import_mcp() -> Any:
+    """The module that serves the tools. Raises `MissingExtraError` without its packages."""
+    try:
+        from ...server import mcp_run  # an extra
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in NEEDS:
+            raise
+        raise MissingExtraError(error.name or "mcp", "mcp") from None
+    return mcp_run

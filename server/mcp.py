@@ -1,0 +1,408 @@
+"""The engine as tools of the Model Context Protocol: search, remember, forget, recent, explain.
+
+A tool takes the same way as a request of `server/app.py`: who asks, what may be asked for, one launch of `asearch` or
+an awaited write. What goes wrong becomes a tool's error with one sentence that says what to change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+import anyio.to_thread
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp.server.mcpserver.resources import ResourceSecurity
+from mcp.server.mcpserver.tools import Tool
+from mcp.types import CallToolResult, ToolAnnotations
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+
+from ..engine.carry.rows import to_json
+from ..engine.engine import Engine
+from ..engine.errors import RecordError
+from ..engine.records.hits import Hits
+from ..engine.records.record import Record
+from .access import ANYONE, Principal, check_read, check_write, principal_of
+from .limits import Limits
+from .mcp_answers import (
+    Answer,
+    Answers,
+    Explained,
+    Forgotten,
+    Found,
+    NewRecord,
+    Recent,
+    Remembered,
+    cut_texts,
+    make_result,
+)
+from .problems import Problem, as_problem
+from .search import read_query, read_search
+
+NAME = "fanrank"
+LIMITS = Limits(queries=32, k=100, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
+"""What one call may ask for. An answer is read by a model, so the bounds lie below those of HTTP."""
+TEXT_BUDGET = 20_000
+"""Characters of records in one answer, about 5,000 tokens of English."""
+SHOWN_MISTAKES = 5
+
+Asked = Context[Any, Any]
+Namespace = Annotated[str, Field(description="The namespace of the records. Left out: the server's own.")]
+K = Annotated[int, Field(ge=1, description="Hits of each query.")]
+Moment = Annotated[str | None, Field(description="ISO 8601, such as 2026-03-01, or seconds since 1970 UTC.")]
+FilterJson = Annotated[
+    dict[str, Any] | None,
+    Field(description='Values that records must have, such as {"role": "tool"} or {"time": {">=": 1700000000}}.'),
+]
+StrategyName = Annotated[str | None, Field(description="How to search: bm25 (the default), auto, or another by name.")]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a server of tools offers."""
+
+    namespace: str | None = None
+    """The one namespace that all tools use; None: the tools take it as an argument."""
+    read_only: bool = False
+    """Leave out the tools that write."""
+    refresh: bool = False
+    """Catch up with the writer before each answer; for an engine that was opened with ``read_only``."""
+    text_budget: int = TEXT_BUDGET
+    """Characters of records in one answer."""
+    limits: Limits = LIMITS
+
+
+def make_mcp(engine: Engine, settings: Settings | None = None, *, local: bool = False) -> MCPServer[Any]:
+    """The server over an engine. `local`: who asks may do everything, as over the pipe of the process that began it.
+
+    Otherwise each HTTP request says who asks (`principal_of`), and what comes without one is refused.
+    """
+    settings = settings or Settings()
+    memory = Memory(engine, settings, ANYONE if local else None)
+    reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
+    writes = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
+    kinds: list[tuple[Callable[..., Any], str, ToolAnnotations]] = [
+        (memory.search_memory, "Search the memory", reads),
+        (memory.recent, "Newest records", reads),
+        (memory.explain, "Explain a score", reads),
+    ]
+    if not settings.read_only:
+        kinds += [(memory.remember, "Remember", writes), (memory.forget, "Forget", writes)]
+    server = _Server(
+        NAME,
+        instructions=_instructions(settings),
+        tools=[_make_tool(function, title, annotations, settings) for function, title, annotations in kinds],
+        log_level="WARNING",
+        # Ids are no paths: any character may stand in one.
+        resource_security=ResourceSecurity(
+            reject_path_traversal=False, reject_absolute_paths=False, reject_null_bytes=False
+        ),
+        # Nothing changes that a client could listen to, and an open stream would hold up the end of the server.
+        subscriptions=False,
+    )
+    server.resource(
+        "memory://{namespace}/{id}",
+        name="record",
+        title="A record",
+        description="One record, whole, as JSON. Percent-encode both; the default namespace is empty: memory:///ID.",
+        mime_type="application/json",
+    )(memory.read_record)
+    return server
+
+
+def _instructions(settings: Settings) -> str:
+    lines = ["A memory of records. Ask several questions in one call of search_memory; they are answered together."]
+    if not settings.read_only:
+        lines.append("Write what later conversations need with remember; delete with forget.")
+    if settings.namespace is not None:
+        lines.append("There is one namespace; leave it out.")
+    return " ".join(lines)
+
+
+def _make_tool(function: Callable[..., Any], title: str, annotations: ToolAnnotations, settings: Settings) -> Tool:
+    tool = Tool.from_function(function, title=title, annotations=annotations, structured_output=True)
+    # An argument that is not known is refused: a misspelt filter that is ignored would answer another question.
+    model = tool.fn_metadata.arg_model
+    model.model_config["extra"] = "forbid"
+    model.model_rebuild(force=True)
+    tool.parameters = model.model_json_schema(by_alias=True)
+    if settings.namespace is not None:
+        tool.parameters["properties"].pop("namespace", None)
+    return tool
+
+
+class _Server(MCPServer[Any]):
+    """Says what went wrong in a sentence that a model can act on."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None) -> Any:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            cause = error.__cause__
+            if not isinstance(cause, Exception):
+                known = ", ".join(tool.name for tool in await self.list_tools())
+                raise ToolError(f"there is no tool {name[:80]!r}; there are: {known}") from None
+            raise ToolError(describe(cause)) from None
+
+    async def read_resource(self, uri: Any, context: Context[Any, Any] | None = None) -> Any:
+        try:
+            return await super().read_resource(uri, context)
+        except ResourceNotFoundError:
+            raise
+        except ResourceError as error:
+            cause = error.__cause__
+            raise ResourceError(describe(cause if isinstance(cause, Exception) else error)) from None
+
+
+def describe(error: Exception) -> str:
+    """What went wrong, and where. The text of an unknown error stays in the log."""
+    if isinstance(error, ValidationError):
+        # The first few, without the values: they may be as long as the whole call.
+        mistakes = [
+            f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
+            for mistake in error.errors(include_url=False, include_context=False, include_input=False)
+        ]
+        more = f"; and {len(mistakes) - SHOWN_MISTAKES} more" if len(mistakes) > SHOWN_MISTAKES else ""
+        return f"{'; '.join(mistakes[:SHOWN_MISTAKES])}{more}"
+    problem = as_problem(error)
+    return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
+
+
+class Memory:
+    """The tools. Each reads its arguments, checks who asks, and never works on the event loop for long."""
+
+    def __init__(self, engine: Engine, settings: Settings, caller: Principal | None) -> None:
+        self.engine, self.settings, self.caller = engine, settings, caller
+
+    async def search_memory(
+        self,
+        context: Asked,
+        queries: Annotated[list[str], Field(description="Questions or words; all are answered in one call.")],
+        k: K = 10,
+        namespace: Namespace = "",
+        since: Moment = None,
+        until: Moment = None,
+        filter: FilterJson = None,
+        strategy: StrategyName = None,
+        payload: Annotated[bool, Field(description="Also give the payloads.")] = False,
+    ) -> Annotated[CallToolResult, Answers]:
+        """Find records by what they say. Ask all your questions in one call: that costs little more than one.
+
+        since and until limit the time of the records. Scores compare hits of one query alone.
+        """
+        principal, namespace = self._enter(context, namespace)
+        common = {"since": _number(since), "until": _number(until), "filter": filter}
+        asked = [
+            {"text": text, **{name: value for name, value in common.items() if value is not None}} for text in queries
+        ]
+        body: dict[str, Any] = {"queries": asked, "k": k, "namespace": namespace, "texts": True, "payload": payload}
+        wanted = read_search(body | {"strategy": strategy}, principal, self.settings.limits)
+        await self._refresh()
+        hits = await self.engine.asearch(
+            wanted.queries,
+            wanted.k,
+            texts=True,
+            payload=payload,
+            deadline=self.settings.limits.seconds,
+            wait=False,
+            **wanted.options,
+        )
+        return await anyio.to_thread.run_sync(self._answer, namespace, hits)
+
+    def _answer(self, namespace: str, hits: Hits) -> CallToolResult:
+        rows = _found(hits)
+        cut = cut_texts([record for row in rows for record in row], self.settings.text_budget)
+        answers = [
+            Answer(query=query.text, hits=row, note=note)
+            for query, row, note in zip(hits.queries, rows, hits.notes, strict=True)
+        ]
+        return make_result(Answers(namespace=namespace, answers=answers, cut=cut))
+
+    async def recent(
+        self,
+        context: Asked,
+        n: Annotated[int, Field(ge=1, description="How many.")] = 10,
+        namespace: Namespace = "",
+        filter: FilterJson = None,
+        payload: Annotated[bool, Field(description="Also give the payloads.")] = False,
+    ) -> Annotated[CallToolResult, Recent]:
+        """The newest records by their time, newest first; those without a time come last."""
+        principal, namespace = self._enter(context, namespace)
+        limits = self.settings.limits
+        if n > limits.k:
+            raise Problem(422, "TooManyHits", f"n may be {limits.k:,}, not {n:,}", field="n")
+        query = {"newest": True} if filter is None else {"newest": True, "filter": filter}
+        asked = read_query(query, "filter", namespace, principal, limits)
+        await self._refresh()
+        hits = await self.engine.asearch([asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False)
+
+        def make() -> CallToolResult:
+            (records,) = _found(hits, scores=False)
+            return make_result(
+                Recent(namespace=namespace, records=records, cut=cut_texts(records, self.settings.text_budget))
+            )
+
+        return await anyio.to_thread.run_sync(make)
+
+    async def explain(
+        self,
+        context: Asked,
+        query: Annotated[str, Field(description="The query, as it was searched.")],
+        id: Annotated[str, Field(description="The record's id.")],
+        namespace: Namespace = "",
+        strategy: StrategyName = None,
+    ) -> Annotated[CallToolResult, Explained]:
+        """Why a record scores as it does for a query: what each word or channel adds."""
+        principal, namespace = self._enter(context, namespace)
+        asked = read_query(query, "query", namespace, principal, self.settings.limits)
+        options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
+        await self._refresh()
+        hits = await self.engine.asearch([asked], 1, deadline=self.settings.limits.seconds, wait=False, **options)
+
+        def make() -> CallToolResult:
+            parts = hits.explain(0, id)
+            values = parts.to_dict()
+            return make_result(Explained(namespace=namespace, summary=str(parts), explanation=values))
+
+        return await anyio.to_thread.run_sync(make)
+
+    async def remember(
+        self,
+        context: Asked,
+        records: Annotated[list[NewRecord], Field(description="What to remember.")],
+        namespace: Namespace = "",
+        replace: Annotated[bool, Field(description="Replace records that have the same id.")] = False,
+    ) -> Annotated[CallToolResult, Remembered]:
+        """Write records, all or none; they are on disk and found by searches once this answers.
+
+        The same text without an id is kept once. A record with an id that is there is refused unless replace is true.
+        """
+        _, namespace = self._enter(context, namespace, write=True)
+        most = self.settings.limits.records
+        if len(records) > most:
+            raise Problem(
+                422,
+                "TooManyRecords",
+                f"a call may write {most:,} records; write the rest with another",
+                field="records",
+            )
+        now = time.time()
+        made = [_make_record(record, place, namespace, now) for place, record in enumerate(records)]
+        once = _without_repeats(made, records)
+        if replace:
+            written = await self.engine.aupdate([record for record, _ in once], insert=True)
+        else:
+            ids = [record.id for record, _ in once]
+            there = await anyio.to_thread.run_sync(lambda: self.engine.fetch(ids, namespace=namespace))
+            fresh = [record for (record, given), old in zip(once, there, strict=True) if old is None or given.id]
+            written = await self.engine.aadd(fresh)
+        return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
+
+    async def forget(
+        self,
+        context: Asked,
+        ids: Annotated[list[str], Field(description="Ids of the records, as search_memory gives them.")],
+        namespace: Namespace = "",
+    ) -> Annotated[CallToolResult, Forgotten]:
+        """Delete records for good. Ids that no record has are counted and do no harm."""
+        _, namespace = self._enter(context, namespace, write=True)
+        names = [*dict.fromkeys(ids)]
+        most = self.settings.limits.ids
+        if len(names) > most:
+            raise Problem(422, "TooManyIds", f"a call may delete {most:,} records", field="ids")
+        deleted = await self.engine.adelete(names, namespace=namespace, missing_ok=True)
+        return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
+
+    async def read_record(self, context: Asked, namespace: str, id: str) -> str:
+        """One record, whole, as JSON."""
+        _, namespace = self._enter(context, namespace)
+        await self._refresh()
+        (record,) = await anyio.to_thread.run_sync(lambda: self.engine.fetch([id], namespace=namespace))
+        if record is None:
+            raise ResourceNotFoundError(f"no record {id[:200]!r} in this namespace")
+        return json.dumps(to_json(record, vectors=False), ensure_ascii=False)
+
+    def _enter(self, context: Asked, namespace: str, write: bool = False) -> tuple[Principal, str]:
+        """Who asks, and in which namespace. Raises `Problem` where that is not allowed."""
+        request = context.request_context.request
+        if self.caller is not None:
+            principal = self.caller
+        elif isinstance(request, Request):
+            principal = principal_of(request)
+        else:
+            raise Problem(401, "KeyRequired", "this server answers callers with a key alone")
+        fixed = self.settings.namespace
+        if fixed is not None:
+            if namespace not in ("", fixed):
+                raise Problem(
+                    403,
+                    "NamespaceForbidden",
+                    "this server has one namespace; leave the argument out",
+                    field="namespace",
+                )
+            namespace = fixed
+        if not principal.allows(namespace):
+            # The caller's own rights, and no word on what there is.
+            reached = ", ".join(principal.patterns or ())
+            raise Problem(403, "NamespaceForbidden", f"this key reaches {reached} alone", field="namespace")
+        (check_write if write else check_read)(principal, namespace, "namespace")
+        return principal, namespace
+
+    async def _refresh(self) -> None:
+        """Let a reader of a directory that another process writes see what it wrote."""
+        if self.settings.refresh:
+            await anyio.to_thread.run_sync(self.engine.refresh)
+
+
+def _found(hits: Hits, scores: bool = True) -> list[list[Found]]:
+    rows = hits.to_dicts()
+    keep = ("id", "text", "time", "payload")
+    return [
+        [
+            Found(
+                **{name: hit[name] for name in keep if name in hit},
+                score=hit["score"] if scores else None,
+                metadata=hit["metadata"] or None,
+            )
+            for hit in row
+        ]
+        for row in rows
+    ]
+
+
+def _number(moment: str | None) -> str | float | None:
+    """Seconds where the text is a number; JSON arguments of some clients are all text."""
+    try:
+        return None if moment is None else float(moment)
+    except ValueError:
+        return moment
+
+
+def _without_repeats(records: list[Record], given: list[NewRecord]) -> list[tuple[Record, NewRecord]]:
+    """One record of those whose ids were made from equal texts. Of ids that were given twice the engine complains."""
+    first: dict[str, int] = {}
+    for place, record in enumerate(records):
+        first.setdefault(record.id, place)
+    pairs = zip(records, given, strict=True)
+    return [pair for place, pair in enumerate(pairs) if pair[1].id is not None or first[pair[0].id] == place]
+
+
+def _make_record(given: NewRecord, place: int, namespace: str, now: float) -> Record:
+    clash = sorted(given.metadata.keys() & {field.name for field in fields(Record)})
+    if clash:
+        raise Problem(422, "InvalidField", f"metadata may not hold {clash[0]!r}", field=f"records.{place}.metadata")
+    values = given.model_dump(exclude={"metadata"}, exclude_none=True)
+    if given.id is None:
+        digest = hashlib.sha256(given.text.encode("utf-8", "surrogatepass")).hexdigest()
+        values["id"] = f"text-{digest[:24]}"
+    values.setdefault("time", now)
+    metadata = {name: value for name, value in given.metadata.items() if value is not None}
+    try:
+        return Record.from_dict({**metadata, **values, "namespace": namespace})
+    except RecordError as error:
+        raise Problem(422, "RecordError", str(error), field=f"records.{place}") from None

@@ -1,0 +1,137 @@
+"""What the tools of `server/mcp.py` take and give, as models with schemas, and how texts are cut."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+from pydantic import BaseModel, ConfigDict, Field
+
+CUT = "…"
+"""What stands at the end of a text that is not whole."""
+
+
+class NewRecord(BaseModel):
+    """A record to remember."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str = Field(description="What to remember, in words that a later question would use.")
+    id: str | None = Field(None, description="A name of your own. Left out, it is made from the text.")
+    time: str | float | None = Field(
+        None, description="When it happened: ISO 8601, or seconds since 1970 UTC. Left out: now."
+    )
+    session: str | None = Field(None, description="The conversation that it came from.")
+    user: str | None = Field(None, description="Whom it is about or from.")
+    role: str | None = Field(None, description="Who said it: user, assistant, tool.")
+    type: str | None = Field(None, description="The kind of record, such as fact or preference.")
+    importance: float | None = Field(None, description="0 to 1.")
+    expires: str | float | None = Field(None, description="When it is forgotten, given as time is.")
+    payload: dict[str, Any] | None = Field(None, description="A JSON object that is kept and never searched.")
+    metadata: dict[str, str | float | bool | None] = Field(
+        default_factory=dict, description="Further values. Those of the memory's columns can be filtered by."
+    )
+
+
+class Found(BaseModel):
+    """A record as a search found it."""
+
+    id: str
+    score: float | None = None
+    text: str
+    time: float | None = Field(None, description="Seconds since 1970 UTC.")
+    metadata: dict[str, Any] | None = None
+    payload: dict[str, Any] | None = None
+
+
+class Answer(BaseModel):
+    """The hits of one query, best first."""
+
+    query: str
+    hits: list[Found]
+    note: str | None = Field(None, description="Why there are no hits.")
+
+
+class Answers(BaseModel):
+    """The answers in the order of the queries."""
+
+    namespace: str
+    answers: list[Answer]
+    cut: str | None = Field(None, description="What was cut to keep the answer short, and how to read it.")
+
+
+class Recent(BaseModel):
+    """Records, newest first."""
+
+    namespace: str
+    records: list[Found]
+    cut: str | None = Field(None, description="What was cut to keep the answer short, and how to read it.")
+
+
+class Remembered(BaseModel):
+    """What was written."""
+
+    namespace: str
+    ids: list[str] = Field(description="The id of each record, in the order given.")
+    written: int = Field(description="How many were written. The others were there already.")
+
+
+class Forgotten(BaseModel):
+    """What was deleted."""
+
+    namespace: str
+    deleted: int
+    unknown: int = Field(description="How many of the ids no record had.")
+
+
+class Explained(BaseModel):
+    """How a record scores for a query."""
+
+    namespace: str
+    summary: str = Field(description="The parts of the score, a line each.")
+    explanation: dict[str, Any] = Field(description="The same as values. The parts add up to the score exactly.")
+
+
+def make_result(answer: BaseModel) -> CallToolResult:
+    """The answer as values, and as the JSON text of the same for clients that read text alone."""
+    values = answer.model_dump(mode="json", exclude_none=True)
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
+
+
+def cut_texts(records: list[Found], budget: int) -> str | None:
+    """Cut the longest texts and leave out payloads so that the records hold at most `budget` characters of them.
+
+    All texts are cut to one length, the greatest that fits, so that a long one takes no room from short ones. Returns
+    what was cut and how to read it, None where all fits.
+    """
+    payloads = [json.dumps(record.payload) for record in records if record.payload is not None]
+    left_out = len(payloads) if sum(map(len, payloads)) > budget // 2 else 0
+    if left_out:
+        for record in records:
+            record.payload = None
+    else:
+        budget -= sum(map(len, payloads))
+    longest = _longest([len(record.text) for record in records], budget)
+    shortened = 0
+    for record in records:
+        if len(record.text) > longest:
+            record.text = record.text[:longest] + CUT
+            shortened += 1
+    parts = [f"{shortened} texts end after {longest} characters, with {CUT}"] if shortened else []
+    parts += [f"{left_out} payloads are left out"] if left_out else []
+    if not parts:
+        return None
+    return f"{'; '.join(parts)}. Ask for fewer queries or hits, or read the resource memory://NAMESPACE/ID."
+
+
+def _longest(lengths: list[int], budget: int) -> int:
+    """The greatest length to which all can be cut so that their sum is within the budget."""
+    left = budget
+    for place, length in enumerate(ordered := sorted(lengths)):
+        share = left // (len(ordered) - place)
+        if length > share:
+            return share
+        left -= length
+    return max(lengths, default=0)

@@ -1,0 +1,86 @@
+"""Serves the tools of `server/mcp.py`: over the pipe of the process that began this one, or over HTTP at ``/mcp``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+from mcp.server.transport_security import TransportSecuritySettings
+
+from ..engine.engine import Engine
+from .app import Part
+from .keys import Keyring
+from .mcp import Settings, make_mcp
+from .run import HOST, open_sockets, run_app
+
+ADDRESS = "/mcp"
+
+
+def serve_stdio(path: str | os.PathLike[str], settings: Settings) -> None:
+    """Answer on standard input and output until the input ends. Nothing else is printed there.
+
+    With ``settings.read_only`` the directory is only read, so that any number of processes may serve it. Raises as
+    `Engine.open`.
+    """
+    with _open(path, settings) as engine:
+        server = make_mcp(engine, replace(settings, refresh=settings.read_only), local=True)
+        anyio.run(server.run_stdio_async)
+
+
+def serve_http(
+    path: str | os.PathLike[str],
+    settings: Settings,
+    *,
+    port: int,
+    keys: str | os.PathLike[str] | None = None,
+    announce: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Answer on this machine's own address until SIGINT or SIGTERM. `announce` is called with the tools' address.
+
+    `keys` is a file of keys; None: everyone on this machine may do everything. Raises as `read_keys`, as `Engine.open`,
+    and `StorageError` for a port that cannot be taken.
+    """
+    keyring = None if keys is None else Keyring(keys)
+    listeners = open_sockets(HOST, port, loopback_only=True)
+    try:
+        with _open(path, settings) as engine:
+            part = make_part(engine, replace(settings, refresh=settings.read_only))
+            run_app(
+                engine,
+                listeners,
+                keyring,
+                settings.limits,
+                lambda url: announce(url + ADDRESS),
+                parts=[part],
+                rest=False,
+            )
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def make_part(engine: Engine, settings: Settings | None = None) -> Part:
+    """The tools as a part of `make_app`, whose gate says who asks and from where. It may run once."""
+    settings = settings or Settings()
+    server = make_mcp(engine, settings)
+    # Without sessions: each request carries its own key, and nothing is kept between two of them.
+    app = server.streamable_http_app(
+        streamable_http_path=ADDRESS,
+        stateless_http=True,
+        max_request_body_size=settings.limits.body_bytes,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[None]:
+        async with server.session_manager.run():
+            yield
+
+    return Part(app.routes, running)
+
+
+def _open(path: str | os.PathLike[str], settings: Settings) -> Engine:
+    return Engine.open(path, read_only=settings.read_only, wait=False)

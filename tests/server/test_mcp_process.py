@@ -1,0 +1,126 @@
+"""`fanrank mcp` as a process: over its pipe, and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from support.mcp_client import ask, connected, refused, run
+
+import fanrank as fr
+from fanrank.engine.cli.mcp import mcp_command
+from fanrank.server.keys import add_key
+
+
+def stdio(path: Path, *options: str) -> StdioServerParameters:
+    command = ["-m", "fanrank.engine.cli.start", "mcp", str(path), *options]
+    return StdioServerParameters(
+        command=sys.executable, args=command, env={"PYTHONPATH": ":".join(filter(None, sys.path))}
+    )
+
+
+def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+
+    async def test() -> None:
+        async with Client(stdio(path, "--namespace", "users/ana")) as client:
+            await ask(client, "remember", records=[{"id": "a", "text": "Ana drinks tea"}])
+            # A reader of the same directory sees what was written since it began.
+            async with Client(stdio(path, "--read-only")) as reader:
+                await ask(client, "remember", records=[{"id": "b", "text": "Ana drinks water"}])
+                found = await ask(reader, "search_memory", queries=["water"], namespace="users/ana")
+                assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["b"]
+        with fr.Engine.open(path) as engine:
+            assert [record.id for record in engine.records(namespace="users/ana")] == ["a", "b"]
+
+    run(test())
+
+
+def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
+    """Also while the answer is an error, or what came in is no message."""
+
+    async def test() -> None:
+        parameters = stdio(tmp_path / "memory")
+        process = await asyncio.create_subprocess_exec(
+            parameters.command,
+            *parameters.args,
+            env=parameters.env,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        lines: list[Any] = [
+            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
+            "no message",
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "recent", "arguments": {"n": "x"}}},
+            {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "recent", "arguments": {}}},
+        ]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers = []
+        for line in lines:
+            process.stdin.write((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
+            if isinstance(line, dict) and "id" in line:
+                while True:
+                    answers.append(json.loads(await process.stdout.readline()))
+                    if answers[-1].get("id") == line["id"]:
+                        break
+        process.stdin.close()
+        answers += [json.loads(line) for line in (await process.stdout.read()).splitlines()]
+        assert await process.wait() == 0
+        assert all(answer["jsonrpc"] == "2.0" for answer in answers)
+        results = {answer.get("id"): answer["result"] for answer in answers if "result" in answer}
+        assert results[2]["isError"]
+        assert results[3]["structuredContent"]["records"] == []
+
+    run(test())
+
+
+def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
+    async def test() -> None:
+        key = add_key(tmp_path / "keys", ["users/ana"])
+        parameters = stdio(tmp_path / "memory", "--http", "--port", "0", "--keys", str(tmp_path / "keys"))
+        process = await asyncio.create_subprocess_exec(
+            parameters.command, *parameters.args, env=parameters.env, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            assert process.stderr is not None
+            url = (await process.stderr.readline()).decode().strip()
+            assert url.startswith("http://127.0.0.1:")
+            async with connected(url, key) as client:
+                await ask(client, "remember", records=[{"id": "a", "text": "tea"}], namespace="users/ana")
+                assert "users/ana alone" in await refused(client, "recent", namespace="users/bo")
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                base = url.removesuffix("/mcp")
+                assert (await http.get(f"{base}/v1/health")).status_code == 200
+                assert (await http.post(url, json={})).status_code == 401
+                headers = {"authorization": f"Bearer {key}"}
+                assert (await http.get(f"{base}/v1/records", headers=headers)).status_code == 404
+        finally:
+            process.terminate()
+            await process.wait()
+
+    run(test())
+
+
+def test_the_page_shows_commands_that_are_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
+    servers = [server for block in blocks for named in block.values() for server in named.values()]
+    commands = [server["args"] for server in servers if "args" in server]
+    assert len(commands) == 2
+    for name, *arguments in commands:
+        assert name == mcp_command.name
+        assert mcp_command.make_context(name, arguments).params["path"] == "/home/ana/memory"
