@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from ..engine.errors import FanrankError
-from . import records, search, status
+from . import changes, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem, answer_problem
@@ -55,9 +55,13 @@ def make_app(engine: Engine, *, admit: Admit | None = None, limits: Limits | Non
             Route("/v1/records", records.write, methods=["POST"]),
             Route("/v1/records", records.list_records, methods=["GET"]),
             Route("/v1/records", records.remove, methods=["DELETE"]),
+            Route("/v1/records", changes.patch, methods=["PATCH"]),
+            Route("/v1/records/{id:path}", changes.put, methods=["PUT"]),
             Route("/v1/records/{id:path}", records.fetch, methods=["GET"]),
             Route("/v1/records/{id:path}", records.remove_one, methods=["DELETE"]),
             Route("/v1/namespaces", records.list_namespaces, methods=["GET"]),
+            Route("/v1/namespaces/{namespace:path}", changes.drop, methods=["DELETE"]),
+            Route("/v1/vector_stores/{namespace:path}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),
             Route("/v1/ready", status.ready, methods=["GET"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -15,8 +15,8 @@ DEPTH = 64
 """How deeply a body may be nested. Filters have a bound of their own below it."""
 
 
-async def read_json(request: Request, limits: Limits, fields: Collection[str]) -> dict[str, Any]:
-    """The JSON object of a request, which may have these fields and no others. Raises `Problem`."""
+async def read_json(request: Request, limits: Limits, fields: Collection[str] | None) -> dict[str, Any]:
+    """The JSON object of a request, which may have these fields and no others; None: any. Raises `Problem`."""
     text = (await _read_bytes(request, limits)).decode("utf-8", "surrogateescape")
     try:
         text.encode("utf-8")
@@ -32,11 +32,37 @@ async def read_json(request: Request, limits: Limits, fields: Collection[str]) -
         raise Problem(422, "InvalidBody", "the body must be a JSON object")
     if _is_deeper(body, DEPTH):
         raise Problem(422, "InvalidBody", f"the body is nested more than {DEPTH} deep")
-    unknown = sorted(set(body) - set(fields))
-    if unknown:
-        known = ", ".join(sorted(fields))
-        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
+    if fields is not None:
+        _check_known(body, fields)
     return body
+
+
+def read_parameters(request: Request, names: Collection[str]) -> dict[str, str]:
+    """The parameters of a request's address, which may have these names, each once. Raises `Problem`."""
+    given = request.query_params
+    _check_known(given, names)
+    for name in given:
+        if len(given.getlist(name)) > 1:
+            raise Problem(422, "InvalidField", f"{name} is given more than once", field=name)
+    return dict(given)
+
+
+def read_filter(text: str) -> dict[str, Any]:
+    """A filter in a parameter of the address, as JSON. Raises `Problem`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or _is_deeper(value, DEPTH):
+        raise Problem(422, "InvalidField", 'filter must be a JSON object, such as {"role": "tool"}', field="filter")
+    return value
+
+
+def _check_known(given: Iterable[str], names: Collection[str]) -> None:
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        known = ", ".join(sorted(names)) or "none"
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
 
 
 async def _read_bytes(request: Request, limits: Limits) -> bytes:
