@@ -44,6 +44,7 @@ report: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.support.cli_docs
 	$(BIN)/python -m tests.support.api_docs
+	$(BIN)/python -m tests.support.openapi_docs
 
 long: $(VENV)/.dev
 	FANRANK_LONG=1 $(BIN)/pytest -q -m "long or sweep"

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from ..engine.errors import FanrankError
-from . import changes, records, search, status, vector_stores
+from . import changes, openapi, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem, answer_problem
@@ -35,7 +35,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Principal]
 """Says who asks. Raises `Problem` for who may not."""
 
-OPEN = ("/v1/health", "/v1/ready")
+OPEN = ("/v1/health", "/v1/ready", "/openapi.json")
 """Addresses that answer without a key, also while the server is full."""
 
 
@@ -63,6 +63,7 @@ def make_app(engine: Engine, *, admit: Admit | None = None, limits: Limits | Non
             Route("/v1/namespaces/{namespace:path}", changes.drop, methods=["DELETE"]),
             Route("/v1/vector_stores/{namespace:path}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
+            Route("/openapi.json", openapi.serve_document, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),
             Route("/v1/ready", status.ready, methods=["GET"]),
         ],
@@ -74,6 +75,8 @@ def make_app(engine: Engine, *, admit: Admit | None = None, limits: Limits | Non
         },
         lifespan=lifespan,
     )
+    # A redirect would send a body twice, and is a status that no client of an interface expects.
+    app.router.redirect_slashes = False
     app.state.fanrank = state
     app.add_middleware(Gate, state=state, admit=admit)
     return app

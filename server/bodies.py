@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+import math
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from starlette.requests import Request
@@ -14,6 +16,9 @@ from .problems import Problem
 DEPTH = 64
 """How deeply a body may be nested. Filters have a bound of their own below it."""
 
+LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
+"""A number that may lie beyond float64."""
+
 
 async def read_json(request: Request, limits: Limits, fields: Collection[str] | None) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields and no others; None: any. Raises `Problem`."""
@@ -23,7 +28,7 @@ async def read_json(request: Request, limits: Limits, fields: Collection[str] | 
     except UnicodeEncodeError as error:
         raise Problem(400, "InvalidEncoding", f"the body is not UTF-8, at character {error.start}") from None
     try:
-        body = json.loads(text, parse_constant=_refuse_constant)
+        body = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
     except RecursionError:
         raise Problem(400, "InvalidJson", f"the body is nested more than {DEPTH} deep") from None
     except ValueError as error:
@@ -50,7 +55,7 @@ def read_parameters(request: Request, names: Collection[str]) -> dict[str, str]:
 def read_filter(text: str) -> dict[str, Any]:
     """A filter in a parameter of the address, as JSON. Raises `Problem`."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or _is_deeper(value, DEPTH):
@@ -82,6 +87,18 @@ async def _read_bytes(request: Request, limits: Limits) -> bytes:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _float_of(text: str) -> Callable[[str], float] | None:
+    """What reads the numbers of a text: None, which is fastest, where none of them can lie beyond float64."""
+    return _finite if LARGE.search(text) else None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits:.40} lies beyond float64")
+    return value
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

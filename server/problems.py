@@ -76,6 +76,11 @@ class Problem(Exception):
         return document if self.field is None else {**document, "field": self.field}
 
 
+def status_of(kind: type[FanrankError]) -> int:
+    """The status of a class of the library's errors."""
+    return next((status for known, status in STATUS if issubclass(kind, known)), UNPROCESSABLE)
+
+
 def as_problem(error: Exception) -> Problem:
     """The problem that an error is for the caller. The text of an unknown error stays in the log."""
     if isinstance(error, Problem):
@@ -85,7 +90,7 @@ def as_problem(error: Exception) -> Problem:
         detail = title.get(error.status_code, str(error.detail))
         return Problem(error.status_code, "HTTPError", detail, headers=error.headers)
     if isinstance(error, FanrankError):
-        status = next((status for kind, status in STATUS if isinstance(error, kind)), UNPROCESSABLE)
+        status = status_of(type(error))
         headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
         detail = str(error)
         if isinstance(error, StorageError):
