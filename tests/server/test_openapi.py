@@ -12,8 +12,9 @@ from urllib.parse import quote
 import pytest
 
 pytest.importorskip("starlette")
-jsonschema = pytest.importorskip("jsonschema")
+pytest.importorskip("jsonschema")
 
+import jsonschema
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from support import openapi_docs, source
