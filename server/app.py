@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,6 +40,21 @@ OPEN = ("/v1/health", "/v1/ready", "/openapi.json")
 """Addresses that answer without a key, also while the server is full."""
 
 
+class AnyText(Convertor[str]):
+    """A part of a path with whatever it holds: slashes, and line feeds, which Starlette's own ``path`` leaves out."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any", AnyText())
+
+
 def make_app(engine: Engine, *, admit: Admit | None = None, limits: Limits | None = None) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything."""
     state = State(engine, limits or Limits())
@@ -56,12 +72,12 @@ def make_app(engine: Engine, *, admit: Admit | None = None, limits: Limits | Non
             Route("/v1/records", records.list_records, methods=["GET"]),
             Route("/v1/records", records.remove, methods=["DELETE"]),
             Route("/v1/records", changes.patch, methods=["PATCH"]),
-            Route("/v1/records/{id:path}", changes.put, methods=["PUT"]),
-            Route("/v1/records/{id:path}", records.fetch, methods=["GET"]),
-            Route("/v1/records/{id:path}", records.remove_one, methods=["DELETE"]),
+            Route("/v1/records/{id:any}", changes.put, methods=["PUT"]),
+            Route("/v1/records/{id:any}", records.fetch, methods=["GET"]),
+            Route("/v1/records/{id:any}", records.remove_one, methods=["DELETE"]),
             Route("/v1/namespaces", records.list_namespaces, methods=["GET"]),
-            Route("/v1/namespaces/{namespace:path}", changes.drop, methods=["DELETE"]),
-            Route("/v1/vector_stores/{namespace:path}/search", vector_stores.search, methods=["POST"]),
+            Route("/v1/namespaces/{namespace:any}", changes.drop, methods=["DELETE"]),
+            Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
             Route("/openapi.json", openapi.serve_document, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -130,7 +131,9 @@ def test_examples_with_a_part_exchanged(operation: Operation, client: TestClient
                 places = [(body, name) for name in known] + list(places_in(body))
                 inside, step = data.draw(st.sampled_from(places))
                 inside[step] = copy.deepcopy(data.draw(NASTY))
-        answer = client.request(operation.method, path, params=parameters, json=body)
+        # The client's own encoder refuses lone surrogates, which a body may hold all the same.
+        content = None if operation.body is None else json.dumps(body).encode()
+        answer = client.request(operation.method, path, params=parameters, content=content)
         sent = {} if operation.body is None else {"body": body, "media_type": "application/json"}
         case = described.Case(path_parameters=dict(operation.example.path), **sent)
         case.validate_response(answer, checks=CHECKS)
