@@ -125,7 +125,7 @@ def test_a_record_is_put_whole(client: TestClient, engine: fr.Engine) -> None:
 
 
 def test_an_id_may_hold_what_a_path_may_not(client: TestClient) -> None:
-    for name in ("a\nb", "a/", "/", "%2F", "a?b#c", "é\n", "search", "\n"):
+    for name in ("a\nb", "a/", "/", "a?b#c", "é\n", "search", "\n"):
         address = f"/v1/records/{quote(name, safe='')}?namespace=users/ana"
         assert ask(client, "PUT", address, text="one") == (200, {"written": 1})
         assert client.get(address).json()["id"] == name

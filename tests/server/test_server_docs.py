@@ -58,7 +58,8 @@ def run_curl(command: str, address: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_every_curl_prints_what_the_page_shows() -> None:
+def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FANRANK_PROFILE", raising=False)
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     examples = EXAMPLE.findall(page)
     assert len(examples) == page.count("\ncurl ")
