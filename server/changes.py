@@ -33,7 +33,7 @@ async def patch(request: Request) -> Response:
     if ids is not None:
         change = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
     else:
-        change = partial(state.engine.update_where, filter, changes, namespace=namespace)
+        change = partial(state.engine.update_where, filter or {}, changes, namespace=namespace)
     try:
         count = await run_in_threadpool(change)
     except UnknownIdError:
