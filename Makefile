@@ -14,7 +14,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations profile work instructions report docs long crash native sanitize mutants oldest gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations profile work instructions report docs long crash fuzz native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -45,9 +45,14 @@ report: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python -m tests.support.cli_docs
 	$(BIN)/python -m tests.support.api_docs
+	$(BIN)/python -m tests.support.openapi_docs
 
 long: $(VENV)/.dev
 	FANRANK_LONG=1 $(BIN)/pytest -q -m "long or sweep"
+
+# 10,000 random requests to the server.
+fuzz: $(VENV)/.dev
+	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/server/test_fuzz.py
 
 crash: $(VENV)/.dev
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl

@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from ..engine.errors import FanrankError
-from . import records, search, status
+from . import changes, openapi, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
 from .limits import Limits
@@ -38,8 +39,25 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Principal]
 """Says who asks. Raises `Problem` for who may not."""
 
-OPEN = ("/v1/health", "/v1/ready")
+ALIVE = ("/v1/health", "/v1/ready")
+"""Addresses of every application, whatever it serves."""
+OPEN = (*ALIVE, "/openapi.json")
 """Addresses that answer without a key, also while the server is full."""
+
+
+class AnyText(Convertor[str]):
+    """A part of a path with whatever it holds: slashes, and line feeds, which Starlette's own ``path`` leaves out."""
+
+    regex = r"[\s\S]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any", AnyText())
 
 
 @dataclass(frozen=True)
@@ -81,10 +99,15 @@ def make_app(
             Route("/v1/records", records.write, methods=["POST"]),
             Route("/v1/records", records.list_records, methods=["GET"]),
             Route("/v1/records", records.remove, methods=["DELETE"]),
-            Route("/v1/records/{id:path}", records.fetch, methods=["GET"]),
-            Route("/v1/records/{id:path}", records.remove_one, methods=["DELETE"]),
+            Route("/v1/records", changes.patch, methods=["PATCH"]),
+            Route("/v1/records/{id:any}", changes.put, methods=["PUT"]),
+            Route("/v1/records/{id:any}", records.fetch, methods=["GET"]),
+            Route("/v1/records/{id:any}", records.remove_one, methods=["DELETE"]),
             Route("/v1/namespaces", records.list_namespaces, methods=["GET"]),
+            Route("/v1/namespaces/{namespace:any}", changes.drop, methods=["DELETE"]),
+            Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
+            Route("/openapi.json", openapi.serve_document, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),
             Route("/v1/ready", status.ready, methods=["GET"]),
         ],
@@ -97,8 +120,10 @@ def make_app(
         lifespan=lifespan,
     )
     if not rest:
-        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in OPEN]
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in ALIVE]
     app.router.routes += [route for part in parts for route in part.routes]
+    # A redirect would send a body twice, and is a status that no client of an interface expects.
+    app.router.redirect_slashes = False
     app.state.fanrank = state
     app.add_middleware(Gate, state=state, admit=admit, local=local)
     return app

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection
+import math
+import re
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -18,9 +20,12 @@ HELD = "fanrank.held"
 DEPTH = 64
 """How deeply a body may be nested. Filters have a bound of their own below it."""
 
+LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
+"""A number that may lie beyond float64."""
 
-async def read_json(request: Request, limits: Limits, fields: Collection[str]) -> dict[str, Any]:
-    """The JSON object of a request, which may have these fields and no others. Raises `Problem`."""
+
+async def read_json(request: Request, limits: Limits, fields: Collection[str] | None) -> dict[str, Any]:
+    """The JSON object of a request, which may have these fields and no others; None: any. Raises `Problem`."""
     check_json(request)
     text = (await read_bytes(request, limits)).decode("utf-8", "surrogateescape")
     try:
@@ -28,7 +33,7 @@ async def read_json(request: Request, limits: Limits, fields: Collection[str]) -
     except UnicodeEncodeError as error:
         raise Problem(400, "InvalidEncoding", f"the body is not UTF-8, at character {error.start}") from None
     try:
-        body = json.loads(text, parse_constant=_refuse_constant)
+        body = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
     except RecursionError:
         raise Problem(400, "InvalidJson", f"the body is nested more than {DEPTH} deep") from None
     except ValueError as error:
@@ -37,10 +42,8 @@ async def read_json(request: Request, limits: Limits, fields: Collection[str]) -
         raise Problem(422, "InvalidBody", "the body must be a JSON object")
     if _is_deeper(body, DEPTH):
         raise Problem(422, "InvalidBody", f"the body is nested more than {DEPTH} deep")
-    unknown = sorted(set(body) - set(fields))
-    if unknown:
-        known = ", ".join(sorted(fields))
-        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
+    if fields is not None:
+        _check_known(body, fields)
     return body
 
 
@@ -64,6 +67,34 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
         raise Problem(408, "BodyTimeout", f"the body did not arrive within {limits.body_seconds:g} s") from None
 
 
+def read_parameters(request: Request, names: Collection[str]) -> dict[str, str]:
+    """The parameters of a request's address, which may have these names, each once. Raises `Problem`."""
+    given = request.query_params
+    _check_known(given, names)
+    for name in given:
+        if len(given.getlist(name)) > 1:
+            raise Problem(422, "InvalidField", f"{name} is given more than once", field=name)
+    return dict(given)
+
+
+def read_filter(text: str) -> dict[str, Any]:
+    """A filter in a parameter of the address, as JSON. Raises `Problem`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or _is_deeper(value, DEPTH):
+        raise Problem(422, "InvalidField", 'filter must be a JSON object, such as {"role": "tool"}', field="filter")
+    return value
+
+
+def _check_known(given: Iterable[str], names: Collection[str]) -> None:
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        known = ", ".join(sorted(names)) or "none"
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
+
+
 async def _receive(request: Request, limits: Limits) -> bytes:
     state, parts, size = state_of(request), [], 0
     async for part in request.stream():
@@ -85,6 +116,18 @@ def _too_large(limits: Limits) -> Problem:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _float_of(text: str) -> Callable[[str], float] | None:
+    """What reads the numbers of a text: None, which is fastest, where none of them can lie beyond float64."""
+    return _finite if LARGE.search(text) else None
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits:.40} lies beyond float64")
+    return value
 
 
 def _is_deeper(value: Any, depth: int) -> bool:

@@ -57,6 +57,29 @@ class Problem(Exception):
         self.status, self.code, self.detail, self.field = status, code, detail, field
         self.headers = dict(headers or {})
 
+    @classmethod
+    def of(cls, error: FanrankError, *, field: str | None = None) -> Problem:
+        """The problem of a library's error, at this field."""
+        problem = as_problem(error)
+        problem.field = field
+        return problem
+
+    def document(self, request: Request) -> dict[str, Any]:
+        """The problem document (RFC 9457) for this request."""
+        document: dict[str, Any] = {
+            "type": f"urn:fanrank:{self.code}",
+            "title": self.code,
+            "status": self.status,
+            "detail": self.detail,
+            "instance": request.url.path,
+        }
+        return document if self.field is None else {**document, "field": self.field}
+
+
+def status_of(kind: type[FanrankError]) -> int:
+    """The status of a class of the library's errors."""
+    return next((status for known, status in STATUS if issubclass(kind, known)), UNPROCESSABLE)
+
 
 def as_problem(error: Exception) -> Problem:
     """The problem that an error is for the caller. The text of an unknown error stays in the log."""
@@ -67,7 +90,7 @@ def as_problem(error: Exception) -> Problem:
         detail = title.get(error.status_code, str(error.detail))
         return Problem(error.status_code, "HTTPError", detail, headers=error.headers)
     if isinstance(error, FanrankError):
-        status = next((status for kind, status in STATUS if isinstance(error, kind)), UNPROCESSABLE)
+        status = status_of(type(error))
         headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
         detail = str(error)
         if isinstance(error, StorageError):
@@ -82,15 +105,9 @@ def as_problem(error: Exception) -> Problem:
 def answer_problem(request: Request, error: Exception) -> Response:
     """The response to a request that ended with an error."""
     problem = as_problem(error)
-    document: dict[str, Any] = {
-        "type": f"urn:fanrank:{problem.code}",
-        "title": problem.code,
-        "status": problem.status,
-        "detail": problem.detail,
-        "instance": request.url.path,
-    }
-    if problem.field is not None:
-        document["field"] = problem.field
     return Response(
-        json.dumps(document), problem.status, headers=problem.headers, media_type="application/problem+json"
+        json.dumps(problem.document(request)),
+        problem.status,
+        headers=problem.headers,
+        media_type="application/problem+json",
     )

@@ -13,20 +13,23 @@ from ..engine.carry.rows import to_json
 from ..engine.errors import RecordError, UnknownIdError
 from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
-from .bodies import read_json, require, take
+from .bodies import read_filter, read_json, read_parameters, require, take
+from .changes import read_selection
 from .limits import Limits
 from .problems import Problem
 from .state import state_of
 
 WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
-DELETE_FIELDS = ("ids", "namespace", "missing_ok")
+DELETE_FIELDS = ("ids", "filter", "namespace", "missing_ok")
 MODES = ("add", "update", "upsert")
+LIST_PARAMETERS = ("namespace", "filter", "order", "reverse", "after", "limit")
 PAGE, LONGEST_PAGE = 100, 1_000
 
 
 async def write(request: Request) -> Response:
     """Write records, durably and all or none: ``add``, ``update`` or ``upsert``."""
     state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
     body = await read_json(request, state.limits, WRITE_FIELDS)
     mode = take(body, "mode", str, "add")
     if mode not in MODES:
@@ -72,24 +75,24 @@ def _at_record(error: RecordError) -> Problem:
 
 
 async def remove(request: Request) -> Response:
-    """Delete the records with these ids: all of them, or none after an error."""
+    """Delete the records with these ids, or all that pass a filter: all of them, or none after an error."""
     state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
     body = await read_json(request, state.limits, DELETE_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
-    ids = require(body, "ids", list)
-    if len(ids) > state.limits.ids:
-        raise Problem(422, "TooManyIds", f"a delete may have {state.limits.ids:,} ids", field="ids")
-    if not all(isinstance(name, str) for name in ids):
-        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
-    count = await state.engine.adelete(ids, namespace=namespace, missing_ok=take(body, "missing_ok", bool, False))
+    ids, filter, missing_ok = read_selection(body, state.limits)
+    if ids is not None:
+        count = await state.engine.adelete(ids, namespace=namespace, missing_ok=missing_ok)
+    else:
+        count = await run_in_threadpool(state.engine.delete_where, filter or {}, namespace=namespace)
     return _answer({"deleted": count})
 
 
 async def remove_one(request: Request) -> Response:
     """Delete one record."""
     state, principal = state_of(request), principal_of(request)
-    namespace = request.query_params.get("namespace", "")
+    namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_write(principal, namespace, "namespace")
     count = await state.engine.adelete([request.path_params["id"]], namespace=namespace)
     return _answer({"deleted": count})
@@ -98,7 +101,7 @@ async def remove_one(request: Request) -> Response:
 async def fetch(request: Request) -> Response:
     """One record, whole."""
     state, principal = state_of(request), principal_of(request)
-    namespace, name = request.query_params.get("namespace", ""), request.path_params["id"]
+    namespace, name = read_parameters(request, ("namespace",)).get("namespace", ""), request.path_params["id"]
     check_read(principal, namespace, "namespace")
     (record,) = await run_in_threadpool(state.engine.fetch, [name], namespace=namespace)
     if record is None:
@@ -107,20 +110,27 @@ async def fetch(request: Request) -> Response:
 
 
 async def list_records(request: Request) -> Response:
-    """A page of records, in the order of their last write."""
+    """A page of records, in the order of their last write unless it names another; with a filter those that pass."""
     state, principal = state_of(request), principal_of(request)
-    given = request.query_params
+    given = read_parameters(request, LIST_PARAMETERS)
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
     limit = given.get("limit", str(PAGE))
-    if not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= LONGEST_PAGE:
+    if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= LONGEST_PAGE:
         raise Problem(422, "InvalidField", f"limit must be 1 to {LONGEST_PAGE:,}", field="limit")
+    reverse = given.get("reverse", "false")
+    if reverse not in ("true", "false"):
+        raise Problem(422, "InvalidField", "reverse must be true or false", field="reverse")
+    filter = read_filter(given["filter"]) if "filter" in given else None
 
     def page() -> dict[str, Any]:
-        order = given.get("order", "written")
-        reverse = given.get("reverse", "false") == "true"
         listing = state.engine.records(
-            namespace=namespace, order=order, reverse=reverse, after=given.get("after"), limit=int(limit)
+            filter=filter,
+            namespace=namespace,
+            order=given.get("order", "written"),
+            reverse=reverse == "true",
+            after=given.get("after"),
+            limit=int(limit),
         )
         return {"records": [to_json(record, None) for record in listing], "after": listing.cursor}
 
@@ -130,6 +140,7 @@ async def list_records(request: Request) -> Response:
 async def list_namespaces(request: Request) -> Response:
     """The namespaces that the caller may read, with the number of their records."""
     state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
 
     def counts() -> list[dict[str, Any]]:
         names = [name for name in state.engine.namespaces if principal.allows(name)]

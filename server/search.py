@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,9 @@ from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from .access import Principal, check_read, principal_of
-from .bodies import read_json, require, take
+from .bodies import read_json, read_parameters, require, take
 from .limits import Limits
-from .problems import Problem
+from .problems import Problem, as_problem
 from .state import seconds_left, state_of
 
 SEARCH_FIELDS = (
@@ -27,6 +27,8 @@ SEARCH_FIELDS = (
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
+PART = 32
+"""Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched."""
 
 
 @dataclass(frozen=True)
@@ -44,26 +46,55 @@ class Wanted:
 async def search(request: Request) -> Response:
     """Answer one query or a list of them in one launch, which other requests of the moment share."""
     state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
     body = await read_json(request, state.limits, SEARCH_FIELDS)
     wanted = read_search(body, principal, state.limits)
-    hits = await state.engine.asearch(
-        wanted.queries,
+    if NDJSON in request.headers.get("accept", ""):
+        return await _stream(request, wanted)
+    hits = await _answer(request, wanted, wanted.queries)
+    answer = await run_in_threadpool(_as_json, hits, wanted) if wanted.explain else _as_json(hits, wanted)
+    return Response(answer, media_type="application/json")
+
+
+async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *, wait: bool = False) -> Hits:
+    return await state_of(request).engine.asearch(
+        queries,
         wanted.k,
         texts=wanted.texts,
         payload=wanted.payload,
         deadline=seconds_left(request),
-        wait=False,
+        wait=wait,
         **wanted.options,
     )
-    if NDJSON in request.headers.get("accept", ""):
-        return StreamingResponse((f"{json.dumps(row)}\n" for row in _results(hits, wanted)), media_type=NDJSON)
-    answer = await run_in_threadpool(_as_json, hits, wanted) if wanted.explain else _as_json(hits, wanted)
-    return Response(answer, media_type="application/json")
+
+
+async def _stream(request: Request, wanted: Wanted) -> Response:
+    """A line a query, sent as soon as its part of the batch is answered.
+
+    An error in the first part is a problem as of any request. One in a later part is the last line, under ``problem``.
+    """
+    parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
+    head = await _answer(request, wanted, parts[0] if parts else [])
+
+    async def lines() -> AsyncIterator[str]:
+        yield await run_in_threadpool(_as_lines, head, wanted, 0)
+        for number, part in enumerate(parts[1:], 1):
+            try:
+                # The caller has a status by now, so the part waits for room in the queue.
+                hits = await _answer(request, wanted, part, wait=True)
+                written = await run_in_threadpool(_as_lines, hits, wanted, number * PART)
+            except Exception as error:
+                yield json.dumps({"problem": as_problem(error).document(request)}) + "\n"
+                return
+            yield written
+
+    return StreamingResponse(lines(), media_type=NDJSON)
 
 
 async def explain(request: Request) -> Response:
     """How one record scores for a query: term by term, or channel by channel."""
     state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
     body = await read_json(request, state.limits, EXPLAIN_FIELDS)
     if "query" not in body:
         raise Problem(422, "MissingField", "query is missing", field="query")
@@ -107,7 +138,7 @@ def _options(body: dict[str, Any]) -> dict[str, Any]:
 
 def _check_width(field: str, k: int, offset: int, limits: Limits) -> None:
     if k + offset > limits.k:
-        raise Problem(422, "TooManyHits", f"k and offset together may be {limits.k:,}, not {k + offset:,}", field=field)
+        raise Problem(422, "TooManyHits", f"k and offset together may be {limits.k:,}", field=field)
 
 
 def read_query(data: Any, field: str, namespace: str | None, principal: Principal, limits: Limits) -> Query:
@@ -145,8 +176,8 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
         raise Problem(422, "FilterTooDeep", detail, field=f"{field}.filter")
 
 
-def _results(hits: Hits, wanted: Wanted) -> Iterator[dict[str, Any]]:
-    """One object a query: its hits, and a word where there are none."""
+def _results(hits: Hits, wanted: Wanted, first: int = 0) -> Iterator[dict[str, Any]]:
+    """One object a query: its hits, and a word where there are none. `first` is the place of the first in the batch."""
     notes = hits.notes
     for place, row in enumerate(hits.to_dicts()):
         result: dict[str, Any] = {"id": hits.queries[place].id, "hits": row}
@@ -156,14 +187,14 @@ def _results(hits: Hits, wanted: Wanted) -> Iterator[dict[str, Any]]:
             result["decision"] = hits.decisions[place].to_dict()
         if wanted.explain:
             for hit in row:
-                hit["explanation"] = explained(hits, place, hit["id"])
+                hit["explanation"] = explained(hits, place, hit["id"], first + place)
         yield result
 
 
-def explained(hits: Hits, place: int, document: str) -> dict[str, Any] | None:
-    """The parts of a hit's score; None where the state that it was scored in is gone."""
+def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, Any] | None:
+    """The parts of a hit's score for this query of the batch; None where the state that it was scored in is gone."""
     try:
-        return hits.explain(place, document).to_dict()
+        return hits.explain(place, document).at(query).to_dict()
     except FanrankError:
         return None
 
@@ -171,3 +202,7 @@ def explained(hits: Hits, place: int, document: str) -> dict[str, Any] | None:
 def _as_json(hits: Hits, wanted: Wanted) -> str:
     answer = {"results": list(_results(hits, wanted)), "backend": hits.backend}
     return json.dumps(answer)
+
+
+def _as_lines(hits: Hits, wanted: Wanted, first: int) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in _results(hits, wanted, first))

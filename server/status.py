@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .access import check_read, principal_of
+from .bodies import read_parameters
 from .problems import Problem
 from .state import state_of
 
@@ -16,7 +17,7 @@ from .state import state_of
 async def stats(request: Request) -> Response:
     """Sizes and work: of one namespace, or of the whole memory for a key that reaches all of it."""
     state, principal = state_of(request), principal_of(request)
-    namespace = request.query_params.get("namespace")
+    namespace = read_parameters(request, ("namespace",)).get("namespace")
     if namespace is None:
         if principal.patterns is not None:
             raise Problem(403, "NamespaceForbidden", "this key reaches some namespaces; name one", field="namespace")

@@ -1,0 +1,95 @@
+"""Records and namespaces are changed where they are: ``PATCH`` and ``PUT`` of records, ``DELETE`` of a namespace."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.errors import FanrankError, RecordError, UnknownIdError
+from ..engine.records.record import Record
+from .access import check_write, principal_of
+from .bodies import read_json, read_parameters, require, take
+from .limits import Limits
+from .problems import Problem
+from .state import state_of
+
+PATCH_FIELDS = ("ids", "filter", "changes", "namespace", "missing_ok")
+
+
+async def patch(request: Request) -> Response:
+    """Change some fields of the records with these ids, or of all that pass a filter; the other fields stay."""
+    state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    body = await read_json(request, state.limits, PATCH_FIELDS)
+    namespace = take(body, "namespace", str, "")
+    check_write(principal, namespace, "namespace")
+    changes = require(body, "changes", dict)
+    ids, filter, missing_ok = read_selection(body, state.limits)
+    if ids is not None:
+        change = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
+    else:
+        change = partial(state.engine.update_where, filter or {}, changes, namespace=namespace)
+    try:
+        count = await run_in_threadpool(change)
+    except UnknownIdError:
+        raise
+    except FanrankError as error:
+        field = "changes" if isinstance(error, RecordError) else None
+        raise Problem.of(error, field=field) from None
+    return _answer({"patched": count})
+
+
+async def put(request: Request) -> Response:
+    """Write one record, whole: the record of this id is replaced, or added where there is none."""
+    state, principal = state_of(request), principal_of(request)
+    namespace, name = read_parameters(request, ("namespace",)).get("namespace", ""), request.path_params["id"]
+    check_write(principal, namespace, "namespace")
+    body = await read_json(request, state.limits, None)
+    for field, value in (("id", name), ("namespace", namespace)):
+        if body.get(field, value) != value:
+            raise Problem(422, "InvalidField", f"{field} is {value!r} by the address; leave it out", field=field)
+    try:
+        record = Record.from_dict({**body, "id": name, "namespace": namespace})
+        count = await state.engine.aupsert([record])
+    except RecordError as error:
+        raise Problem.of(error) from None
+    return _answer({"written": count})
+
+
+async def drop(request: Request) -> Response:
+    """Delete a namespace with all its records and what was learned of it. One that is not there is no error."""
+    state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    name = request.path_params["namespace"]
+    if not name:
+        detail = "name the namespace; records of the namespace without a name are deleted by id or by filter"
+        raise Problem(422, "MissingField", detail, field="namespace")
+    check_write(principal, name, "namespace")
+    await run_in_threadpool(state.engine.drop, name)
+    return _answer({"dropped": name})
+
+
+def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, dict[str, Any] | None, bool]:
+    """Which records a body means: their ids or a filter, and whether ids may be missing. Raises `Problem`."""
+    ids, filter = take(body, "ids", list), take(body, "filter", dict)
+    if (ids is None) == (filter is None):
+        raise Problem(422, "InvalidBody", "give either ids or filter", field="ids")
+    missing_ok = take(body, "missing_ok", bool, False)
+    if ids is None:
+        if "missing_ok" in body:
+            raise Problem(422, "InvalidBody", "missing_ok is for ids; leave it out", field="missing_ok")
+        return None, filter, False
+    if not all(isinstance(name, str) for name in ids):
+        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    if len(ids) > limits.ids:
+        raise Problem(422, "TooManyIds", f"a request may name {limits.ids:,} ids", field="ids")
+    return ids, None, missing_ok
+
+
+def _answer(value: Any) -> Response:
+    return Response(json.dumps(value), media_type="application/json")

@@ -1,0 +1,166 @@
+"""``/openapi.json``: the OpenAPI 3.1 document, made from the tables of operations, schemas and problems."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine import errors
+from ..engine.errors import FanrankError
+from .limits import Limits
+from .operations import Operation, operations
+from .problems import status_of
+from .schemas import Schema, ref, schemas
+from .search import NDJSON
+from .state import state_of
+
+JSON, PROBLEM = "application/json", "application/problem+json"
+VERSION = "1"
+"""Of the interface, as in its paths."""
+
+CODES: dict[str, tuple[tuple[int, ...], str]] = {
+    "HTTPError": ((404, 405), "There is nothing at the address, or it does not take the method."),
+    "InvalidEncoding": ((400,), "The body is not UTF-8."),
+    "InvalidJson": ((400,), "The body is not JSON."),
+    "KeyRequired": ((401,), "The request has no key."),
+    "NamespaceForbidden": ((403,), "The key does not reach the namespace, whether or not it exists."),
+    "ReadOnlyKey": ((403,), "The key may read and not write."),
+    "BodyTooLarge": ((413,), "The body has more bytes than the server takes."),
+    "InvalidBody": ((422,), "The body is no object of the right form."),
+    "InvalidField": ((422,), "A field or parameter has the wrong type or is out of range."),
+    "InvalidHeader": ((422,), "A header has no such value."),
+    "MissingField": ((422,), "A field is missing."),
+    "UnknownField": ((422,), "There is no such field or parameter."),
+    "TextTooLong": ((422,), "A query's text is too long."),
+    "TooManyHits": ((422,), "k and offset together are too large."),
+    "TooManyQueries": ((422,), "The search has too many queries."),
+    "TooManyRecords": ((422,), "The write has too many records."),
+    "InternalError": ((500,), "The server failed; its log says why."),
+}
+"""The problems that the server itself finds: their statuses, and what they mean."""
+
+NEVER = ("DatasetError", "AnswerError", "RecencyWarning", "FanrankError")
+"""Names of `fanrank.errors` that no request meets."""
+
+
+def problem_codes() -> dict[str, tuple[tuple[int, ...], str]]:
+    """Every ``title`` of a problem document: the server's own, and the classes of the library's errors."""
+    classes = {
+        name: ((status_of(kind),), inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " "))
+        for name, kind in vars(errors).items()
+        if isinstance(kind, type) and issubclass(kind, FanrankError) and name not in NEVER
+    }
+    return {**CODES, **classes}
+
+
+def make_document(limits: Limits) -> dict[str, Any]:
+    """The OpenAPI document of a server with these limits."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations(limits):
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _describe(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "fanrank",
+            "version": VERSION,
+            "summary": "Batch retrieval for the memory of agents.",
+            "description": "Ids and namespaces in a path are percent-encoded, or stand there with their slashes. "
+            "Errors are problem documents (RFC 9457); programs tell them apart by `title`.",
+            "license": {"name": "MIT", "identifier": "MIT"},
+        },
+        "servers": [{"url": "/"}],
+        "security": [{}, {"key": []}],
+        "paths": paths,
+        "components": {
+            "schemas": {**schemas(limits), "Problem": _problem_schema()},
+            "responses": {_response_name(status): _problem_response(status) for status in _statuses(limits)},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer", "description": "A key, where the server has keys."}
+            },
+        },
+    }
+
+
+@lru_cache(maxsize=8)
+def make_text(limits: Limits) -> str:
+    """The document as it is served and committed."""
+    return json.dumps(make_document(limits), indent=1) + "\n"
+
+
+async def serve_document(request: Request) -> Response:
+    """The OpenAPI document with the limits of this server. It says nothing of the memory, so it needs no key."""
+    return Response(make_text(state_of(request).limits), media_type=JSON)
+
+
+def _describe(operation: Operation) -> dict[str, Any]:
+    summary, _, rest = inspect.cleandoc(operation.endpoint.__doc__ or "").partition("\n\n")
+    described: dict[str, Any] = {"operationId": operation.name, "summary": " ".join(summary.split())}
+    if rest:
+        described["description"] = " ".join(rest.split())
+    if operation.open:
+        described["security"] = []
+    if operation.parameters:
+        described["parameters"] = [_with_example(one, operation) for one in operation.parameters]
+    if operation.body is not None:
+        content = {"schema": operation.body, "example": operation.example.body}
+        described["requestBody"] = {"required": True, "content": {JSON: content}}
+    answers = {}
+    for status, schema in operation.answers.items():
+        content = {JSON: {"schema": schema}}
+        if operation.stream is not None:
+            content[NDJSON] = {"schema": operation.stream}
+        answers[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+    problems = {
+        str(status): {"$ref": f"#/components/responses/{_response_name(status)}"} for status in operation.statuses
+    }
+    return {**described, "responses": {**answers, **problems}}
+
+
+def _with_example(parameter: Schema, operation: Operation) -> Schema:
+    given = {**operation.example.path, **operation.example.parameters}
+    return {**parameter, "example": given[parameter["name"]]} if parameter["name"] in given else parameter
+
+
+def _statuses(limits: Limits) -> list[int]:
+    return sorted({status for operation in operations(limits) for status in operation.statuses})
+
+
+def _response_name(status: int) -> str:
+    return HTTPStatus(status).name.title().replace("_", "")
+
+
+def _problem_response(status: int) -> dict[str, Any]:
+    codes = {name: meaning for name, (statuses, meaning) in problem_codes().items() if status in statuses}
+    described = "\n".join(f"- `{name}`: {meaning}" for name, meaning in codes.items())
+    response: dict[str, Any] = {
+        "description": f"{HTTPStatus(status).phrase}.\n\n{described}".strip(),
+        "content": {PROBLEM: {"schema": ref("Problem")}},
+    }
+    if status in (429, 503):
+        about = "Seconds after which to come back."
+        response["headers"] = {"Retry-After": {"description": about, "schema": {"type": "string"}}}
+    return response
+
+
+def _problem_schema() -> Schema:
+    names = list(problem_codes())
+    return {
+        "type": "object",
+        "description": "What is wrong with a request, as RFC 9457 has it.",
+        "properties": {
+            "type": {"enum": [f"urn:fanrank:{name}" for name in names]},
+            "title": {"enum": names, "description": "By this a program tells problems of one status apart."},
+            "status": {"type": "integer", "minimum": 400, "maximum": 599},
+            "detail": {"type": "string", "description": "What is wrong, and what to do."},
+            "instance": {"type": "string", "description": "The path of the request."},
+            "field": {"type": "string", "description": "Where it is wrong, such as `queries[3].k`."},
+        },
+        "required": ["type", "title", "status", "detail", "instance"],
+        "additionalProperties": False,
+    }

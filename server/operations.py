@@ -1,0 +1,328 @@
+"""The table of the OpenAPI document: for each endpoint what it takes, what it answers, and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.listing.orders import ORDERS
+from . import changes, records, search, status, vector_stores
+from .limits import Limits
+from .records import LONGEST_PAGE, MODES, PAGE
+from .schemas import (
+    FILTER,
+    ID,
+    NAMESPACE,
+    SPAN,
+    STRATEGY,
+    Schema,
+    flag,
+    number,
+    optional,
+    ref,
+    several,
+    text,
+    thing,
+    whole,
+)
+from .state import DEADLINE
+
+GUARDED = (401, 422, 429, 500, 503)
+"""Statuses of every endpoint that asks for a key."""
+BODY = (400, 413)
+"""Statuses of every endpoint that reads a body."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A request that works as it stands, on a memory to which the examples above it were written."""
+
+    path: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An endpoint under one method. `problems` are statuses beside those of `GUARDED` and `BODY`."""
+
+    method: str
+    path: str
+    endpoint: Callable[[Request], Awaitable[Response]]
+    name: str
+    answers: Mapping[int, Schema]
+    example: Example = field(default_factory=Example)
+    body: Schema | None = None
+    parameters: tuple[Schema, ...] = ()
+    problems: tuple[int, ...] = ()
+    open: bool = False
+    stream: Schema | None = None
+    """The schema of a line, where the answer may be a stream."""
+
+    @property
+    def statuses(self) -> tuple[int, ...]:
+        """Every status that is no success, ascending."""
+        guarded = () if self.open else GUARDED
+        return tuple(sorted({*guarded, *(BODY if self.body is not None else ()), *self.problems}))
+
+
+def parameter(name: str, schema: Schema, where: str = "query", example: Any = None) -> Schema:
+    inner = {key: value for key, value in schema.items() if key != "description"}
+    described = {"name": name, "in": where, "description": schema.get("description", ""), "schema": inner}
+    if where == "path":
+        described["required"] = True
+    return described if example is None else {**described, "example": example}
+
+
+def counted(name: str) -> Schema:
+    return thing({name: whole("Records.")}, name)
+
+
+def operations(limits: Limits) -> tuple[Operation, ...]:
+    """Every endpoint, in an order in which the examples work."""
+    namespace = parameter("namespace", NAMESPACE)
+    one = parameter("id", ID, "path")
+    deadline = parameter(
+        DEADLINE.title(),
+        number(
+            f"Seconds after which the answer is of no use (504); no more than the server's own limit, "
+            f"{limits.seconds:g}.",
+            exclusiveMinimum=0,
+        ),
+        "header",
+    )
+    ids = several({"type": "string"}, "Their ids; either these or a filter.", maxItems=limits.ids)
+    selection = {
+        "ids": ids,
+        "filter": {**FILTER, "description": f"Those that pass. {FILTER['description']}"},
+        "namespace": NAMESPACE,
+        "missing_ok": flag("With ids: leave out those that are not there, instead of 404."),
+    }
+    either = {"oneOf": [{"required": ["ids"]}, {"required": ["filter"]}]}
+    searched = {
+        "query": ref("AnyQuery", "One query."),
+        "queries": several(ref("AnyQuery"), "Several queries, in one launch.", maxItems=limits.queries),
+        "k": whole("Hits of a query that says none.", default=10, maximum=limits.k),
+        "offset": whole("Hits that are skipped.", default=0, maximum=limits.k),
+        "namespace": text("The namespace of queries that name none."),
+        "strategy": STRATEGY,
+        "min_score": number("Hits that score less are left out."),
+        "distinct": text("The best hit alone of those that agree in this column, or in `text`.", minLength=1),
+        "texts": flag("Hits with their texts, times and metadata."),
+        "payload": flag("Hits with their payloads."),
+        "explain": flag("Hits with the parts of their scores."),
+    }
+    first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}
+    second = {"id": "m2", "text": "Error 4711: fixed by rotating the key", "role": "tool", "payload": {"run": 7}}
+    return (
+        Operation(
+            "POST",
+            "/v1/records",
+            records.write,
+            "writeRecords",
+            {200: counted("written"), 201: counted("written")},
+            Example(body={"namespace": "users/ana", "records": [first, second]}),
+            thing(
+                {
+                    "records": several(ref("Record"), "The records.", maxItems=limits.records),
+                    "namespace": text("The namespace of records that name none."),
+                    "mode": text(
+                        "add: new ones (201). update: those that are there (200). upsert: both (200).",
+                        enum=list(MODES),
+                        default="add",
+                    ),
+                    "ttl": {
+                        **SPAN,
+                        "description": f"Records without `expires` expire after this. {SPAN['description']}",
+                    },
+                },
+                "records",
+            ),
+            problems=(403, 404, 409),
+        ),
+        Operation(
+            "POST",
+            "/v1/search",
+            search.search,
+            "search",
+            {200: ref("Results")},
+            Example(body={"queries": ["last fix for error 4711", {"text": "tea", "k": 1}], "namespace": "users/ana"}),
+            thing(searched, oneOf=[{"required": ["query"]}, {"required": ["queries"]}]),
+            (deadline,),
+            (403, 504),
+            stream=ref("StreamLine"),
+        ),
+        Operation(
+            "POST",
+            "/v1/explain",
+            search.explain,
+            "explain",
+            {200: ref("Explanation")},
+            Example(body={"query": "error 4711", "id": "m2", "namespace": "users/ana"}),
+            thing(
+                {
+                    "query": ref("AnyQuery"),
+                    "id": text("The record."),
+                    "namespace": text("The namespace of a query that names none."),
+                    "strategy": STRATEGY,
+                },
+                "query",
+                "id",
+            ),
+            (deadline,),
+            (403, 404, 504),
+        ),
+        Operation(
+            "POST",
+            "/v1/vector_stores/{namespace}/search",
+            vector_stores.search,
+            "searchVectorStore",
+            {200: ref("VectorStoreResults")},
+            Example(
+                {"namespace": "users/ana"},
+                body={"query": ["tea", "keys"], "filters": {"type": "eq", "key": "role", "value": "user"}},
+            ),
+            ref("VectorStoreSearch"),
+            (parameter("namespace", text("The namespace.", minLength=1), "path"), deadline),
+            (403, 504),
+        ),
+        Operation(
+            "GET",
+            "/v1/records",
+            records.list_records,
+            "listRecords",
+            {
+                200: thing(
+                    {
+                        "records": several(ref("StoredRecord"), "The page."),
+                        "after": optional(text("The parameter `after` of the next page; null after the last.")),
+                    },
+                    "records",
+                    "after",
+                )
+            },
+            Example(parameters={"namespace": "users/ana", "filter": '{"role": "user"}', "order": "time"}),
+            parameters=(
+                namespace,
+                parameter("filter", text("A filter as JSON."), example='{"role": "user"}'),
+                parameter(
+                    "order", text("The order; written: of the last write.", enum=list(ORDERS), default="written")
+                ),
+                parameter("reverse", flag("The other way round.")),
+                parameter("after", text("Where the last page ended.")),
+                parameter("limit", whole("Records of the page.", 1, maximum=LONGEST_PAGE, default=PAGE)),
+            ),
+            problems=(403,),
+        ),
+        Operation(
+            "PATCH",
+            "/v1/records",
+            changes.patch,
+            "patchRecords",
+            {200: counted("patched")},
+            Example(body={"ids": ["m1"], "namespace": "users/ana", "changes": {"importance": 0.9}}),
+            thing(
+                {
+                    **selection,
+                    "changes": {
+                        "type": "object",
+                        "description": "The fields with their new values; null takes a value away. Not id, namespace.",
+                    },
+                },
+                "changes",
+                **either,
+            ),
+            problems=(403, 404),
+        ),
+        Operation(
+            "DELETE",
+            "/v1/records",
+            records.remove,
+            "deleteRecords",
+            {200: counted("deleted")},
+            Example(body={"namespace": "users/ana", "filter": {"importance": {"<": 0.1}}}),
+            thing(selection, **either),
+            problems=(403, 404),
+        ),
+        Operation(
+            "PUT",
+            "/v1/records/{id}",
+            changes.put,
+            "putRecord",
+            {200: counted("written")},
+            Example({"id": "notes/1"}, {"namespace": "users/ana"}, {"text": "Meetings after ten"}),
+            ref("OneRecord"),
+            (one, namespace),
+            (403,),
+        ),
+        Operation(
+            "GET",
+            "/v1/records/{id}",
+            records.fetch,
+            "getRecord",
+            {200: ref("StoredRecord")},
+            Example({"id": "notes/1"}, {"namespace": "users/ana"}),
+            parameters=(one, namespace),
+            problems=(403, 404),
+        ),
+        Operation(
+            "DELETE",
+            "/v1/records/{id}",
+            records.remove_one,
+            "deleteRecord",
+            {200: counted("deleted")},
+            Example({"id": "notes/1"}, {"namespace": "users/ana"}),
+            parameters=(one, namespace),
+            problems=(403, 404),
+        ),
+        Operation(
+            "GET",
+            "/v1/namespaces",
+            records.list_namespaces,
+            "listNamespaces",
+            {200: thing({"namespaces": several(ref("Namespace"), "Those that the key reaches.")}, "namespaces")},
+        ),
+        Operation(
+            "GET",
+            "/v1/stats",
+            status.stats,
+            "stats",
+            {200: {"type": "object", "description": "Sizes, and work done."}},
+            Example(parameters={"namespace": "users/ana"}),
+            parameters=(parameter("namespace", text("One namespace; left out, the whole memory.")),),
+            problems=(403,),
+        ),
+        Operation(
+            "DELETE",
+            "/v1/namespaces/{namespace}",
+            changes.drop,
+            "dropNamespace",
+            {200: thing({"dropped": text("The namespace.")}, "dropped")},
+            Example({"namespace": "users/ana"}),
+            parameters=(parameter("namespace", text("The namespace.", minLength=1), "path"),),
+            problems=(403,),
+        ),
+        Operation(
+            "GET",
+            "/v1/health",
+            status.health,
+            "health",
+            {200: thing({"status": {"const": "alive"}}, "status")},
+            open=True,
+        ),
+        Operation(
+            "GET",
+            "/v1/ready",
+            status.ready,
+            "ready",
+            {
+                200: thing({"status": {"const": "ready"}}, "status"),
+                503: thing({"status": {"enum": ["opening", "stopping"]}}, "status"),
+            },
+            open=True,
+        ),
+    )

@@ -1,0 +1,363 @@
+"""The schemas of the OpenAPI document: every object that a request or an answer holds, field by field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..engine.records.filters import MAX_DEPTH
+from ..engine.records.neighbours import MAX_WINDOW
+from .limits import Limits
+from .vector_stores import COMPARISONS, DEFAULT_RESULTS, MOST_RESULTS, RANKERS
+
+Schema = dict[str, Any]
+
+
+def text(about: str, **more: Any) -> Schema:
+    return {"type": "string", "description": about, **more}
+
+
+def whole(about: str, least: int = 0, **more: Any) -> Schema:
+    return {"type": "integer", "minimum": least, "description": about, **more}
+
+
+def number(about: str, **more: Any) -> Schema:
+    return {"type": "number", "description": about, **more}
+
+
+def flag(about: str) -> Schema:
+    return {"type": "boolean", "default": False, "description": about}
+
+
+def several(items: Schema, about: str, **more: Any) -> Schema:
+    return {"type": "array", "items": items, "description": about, **more}
+
+
+def mapping(values: Schema, about: str) -> Schema:
+    return {"type": "object", "additionalProperties": values, "description": about}
+
+
+def ref(name: str, about: str | None = None) -> Schema:
+    reference = {"$ref": f"#/components/schemas/{name}"}
+    return reference if about is None else {**reference, "description": about}
+
+
+def thing(properties: dict[str, Schema], *required: str, **more: Any) -> Schema:
+    """An object with these properties and no others."""
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": list(required)} if required else {}),
+        "additionalProperties": False,
+        **more,
+    }
+
+
+def optional(schema: Schema) -> Schema:
+    """The schema, or null."""
+    about = {name: value for name, value in schema.items() if name == "description"}
+    inner = {name: value for name, value in schema.items() if name != "description"}
+    return {"anyOf": [inner, {"type": "null"}], **about}
+
+
+ANYTHING: Schema = {}
+MOMENT: Schema = {
+    "anyOf": [{"type": "number"}, {"type": "string"}],
+    "description": "A point in time: seconds since 1970-01-01 UTC, or ISO 8601 text. Without a zone it is UTC.",
+    "examples": ["2026-11-23T09:00:00Z", 1795424400],
+}
+SPAN: Schema = {
+    "anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"type": "string"}],
+    "description": "A length of time: seconds, or a number with a unit.",
+    "examples": ["7d", 3600],
+}
+STRATEGY: Schema = {
+    "anyOf": [{"type": "string"}, {"type": "object"}],
+    "description": "The name of a strategy (`bm25`, `auto`, `recall`; `fanrank eval --list-strategies` lists them), or "
+    "an object as `Strategy.to_dict` gives it.",
+}
+FILTER: Schema = {
+    "type": "object",
+    "description": "Columns with a value, a list of values, or comparisons (`==`, `!=`, `in`, `not in`, `<`, `<=`, "
+    f"`>`, `>=`); `and` and `or` with lists of filters, `not` with one. At most {MAX_DEPTH} deep.",
+    "examples": [{"role": "tool", "importance": {">=": 0.5}}],
+}
+NAMESPACE = text("The namespace; empty for the one without a name.", default="", examples=["users/ana"])
+WEIGHTS = mapping({"type": "number", "minimum": 0}, "Learned weights of terms.")
+VECTOR = several({"type": "number"}, "The embedding, of the dimension of the engine's.")
+CATEGORY = {
+    name: text(about)
+    for name, about in {
+        "role": "Who speaks.",
+        "session": "The session.",
+        "user": "The user.",
+        "agent": "The agent.",
+        "tool": "The tool.",
+        "type": "The type of the record.",
+    }.items()
+}
+ID = text("The id, one of its namespace.", minLength=1)
+
+
+def query_schema(limits: Limits) -> Schema:
+    """One query: all that `fanrank.Query` takes."""
+    moments = {
+        "now": "The time of the query, for strategies and half-lives that use age.",
+        "since": "Records of this time or later.",
+        "until": "Records of this time or earlier.",
+        "last_session_end": 'The start of the interval that "last time" names.',
+    }
+    return thing(
+        {
+            "id": text("A name of the query, which its result bears."),
+            "text": text("What is looked for.", default="", maxLength=limits.text),
+            "terms": several({"type": "string"}, "Terms that are searched as they are, instead of the text."),
+            "k": whole(
+                "Hits; the batch's k where it is left out. With offset within the limit of k.", maximum=limits.k
+            ),
+            "offset": whole("Hits that are skipped.", default=0, maximum=limits.k),
+            "namespace": NAMESPACE,
+            "namespaces": several({"type": "string"}, "Several namespaces, as if they were one.", minItems=1),
+            "under": text("A path: its namespace and all below it.", minLength=1),
+            "filter": FILTER,
+            "session": text("Search this session alone."),
+            "user": text("Search the sessions of this user alone."),
+            **{name: {**MOMENT, "description": about} for name, about in moments.items()},
+            "half_life": {**SPAN, "description": "Scores halve with each such span of age at `now`."},
+            "windows": {
+                "anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}],
+                "description": "Search the newest windows of time alone.",
+            },
+            "timezone": text("The IANA name of the zone of days and weeks.", examples=["Europe/Berlin"]),
+            "statistics": text(
+                "The records that document frequencies count.", enum=["namespace", "filtered"], default="namespace"
+            ),
+            "vector": VECTOR,
+            "model": text("The model of the vector."),
+            "weights": WEIGHTS,
+            "type": text("The kind of question."),
+            "entities": several({"type": "string", "minLength": 1}, "Ids of entities that the query is about."),
+            "hints": several({"type": "string", "minLength": 1}, "Types of records that the query asks for."),
+            "strategy": STRATEGY,
+            "min_score": number("Hits that score less are left out."),
+            "distinct": text("The best hit alone of those that agree in this column, or in `text`.", minLength=1),
+            "newest": flag("The newest records that pass, without ranking."),
+            "neighbours": thing(
+                {
+                    "window": whole("Places before and after.", maximum=MAX_WINDOW, default=2),
+                    "weight": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
+                },
+                description="What a record borrows from those beside it in its session.",
+            ),
+            "_id": text("As id.", deprecated=True),
+            "metadata": {"description": "Is not read.", "deprecated": True},
+        },
+        description="A query. It has at most one of namespace, namespaces and under, and one of session and user.",
+    )
+
+
+def record_fields() -> dict[str, Schema]:
+    """What a record may have beside its id and namespace."""
+    return {
+        "text": text("The text that is searched and returned."),
+        **CATEGORY,
+        "time": {**MOMENT, "description": f"When it happened. {MOMENT['description']}"},
+        "expires": {**MOMENT, "description": f"When it expires. {MOMENT['description']}"},
+        "importance": number("Its importance.", minimum=0, maximum=1),
+        "fields": mapping({"type": "string"}, "Further text fields, for BM25F."),
+        "extra": mapping(ANYTHING, "Any other values; columns that the engine declares are read from here."),
+        "payload": mapping(ANYTHING, "An object of the caller's own, kept and given back."),
+        "passages": several({"type": "string", "minLength": 1}, "Texts that are embedded instead.", minItems=1),
+        "embedding": {
+            "anyOf": [VECTOR, several(VECTOR, "One for each passage."), {"type": "object"}],
+            "description": "A vector, one for each passage, or half-precision numbers as an answer gives them.",
+        },
+        "weights": WEIGHTS,
+        "entities": {
+            "anyOf": [several({"type": "string"}, "Ids."), mapping({"type": "string"}, "Names in the text, and ids.")],
+            "description": "The entities that the text mentions.",
+        },
+        "relations": several(ref("Relation"), "Edges between entities that the record states."),
+    }
+
+
+def schemas(limits: Limits) -> dict[str, Schema]:
+    """Every schema by its name."""
+    nullable = {name: optional(schema) for name, schema in record_fields().items() if name != "text"}
+    written = {**record_fields(), **nullable}
+    result = {
+        "id": optional(text("The id of the query.")),
+        "hits": several(ref("Hit"), "Best first; of equal scores the record that was added first."),
+        "note": text("Why there are no hits."),
+        "decision": mapping(ANYTHING, "What a cascade, a router or recall decided, and how long it took."),
+    }
+    return {
+        "Query": query_schema(limits),
+        "AnyQuery": {"anyOf": [text("The text of a query.", maxLength=limits.text), ref("Query")]},
+        "Record": {
+            "type": "object",
+            "properties": {"id": ID, "namespace": NAMESPACE, **written},
+            "required": ["id", "text"],
+            "additionalProperties": True,
+            "description": "A record. Other fields than these are kept in `extra`.",
+        },
+        "OneRecord": {
+            "type": "object",
+            "properties": {"id": ID, "namespace": NAMESPACE, **written},
+            "required": ["text"],
+            "additionalProperties": True,
+            "description": "A record whose id and namespace are those of the address.",
+        },
+        "StoredRecord": thing(
+            {"id": ID, "namespace": NAMESPACE, **record_fields(), "time": number("Seconds since 1970-01-01 UTC.")}
+            | {"expires": number("Seconds since 1970-01-01 UTC."), "embedding": ref("Embedding")},
+            "id",
+            "text",
+            description="A record, without the fields that it does not have.",
+        ),
+        "Embedding": thing(
+            {
+                "rows": whole("Vectors.", 1),
+                "float16": text("Base64 of the rows, little-endian half precision."),
+                "model": text("The model."),
+            },
+            "rows",
+            "float16",
+        ),
+        "Relation": thing(
+            {
+                "source": text("An entity.", minLength=1),
+                "target": text("An entity.", minLength=1),
+                "kind": text("The kind of edge.", minLength=1),
+                "confidence": number("How sure it is.", minimum=0, maximum=1, default=1),
+                "valid_from": optional(MOMENT),
+                "valid_to": optional(MOMENT),
+                "category": optional(text("How much it is relied on.")),
+            },
+            "source",
+            "target",
+            "kind",
+        ),
+        "Hit": thing(
+            {
+                "id": ID,
+                "score": number("The score, exactly."),
+                "rank": whole("The place, from 1.", 1),
+                "namespace": NAMESPACE,
+                "text": text("With texts."),
+                "time": optional(number("With texts. Seconds since 1970-01-01 UTC.")),
+                "metadata": mapping(ANYTHING, "With texts: columns that are set, importance and extra values."),
+                "payload": optional(mapping(ANYTHING, "With payload.")),
+                "reranked": optional(number("The score of a reranker that decided the order.")),
+                "explanation": optional(ref("Explanation")),
+            },
+            "id",
+            "score",
+            "rank",
+            "namespace",
+        ),
+        "Result": thing(result, "id", "hits", description="The answer to one query."),
+        "Results": thing(
+            {
+                "results": several(ref("Result"), "One for each query, in their order."),
+                "backend": text("What computed the scores."),
+            },
+            "results",
+            "backend",
+        ),
+        "StreamLine": {
+            "anyOf": [ref("Result"), thing({"problem": ref("Problem")}, "problem")],
+            "description": "A line of a stream: a result, or last of all the problem that ended it.",
+        },
+        "Explanation": {
+            "type": "object",
+            "properties": {
+                "query": whole("The place of the query in the batch."),
+                "id": ID,
+                "score": optional(number("The score. Null: no candidate.")),
+                "quanta": {"type": "integer", "description": "By BM25: the score in units of 2**-18."},
+                "terms": several({"type": "object"}, "By BM25: what each term adds, in quanta."),
+                "strategy": text("By other strategies: which one."),
+                "channels": several({"type": "object"}, "By other strategies: what each channel adds."),
+            },
+            "required": ["query", "id", "score"],
+            "additionalProperties": True,
+            "description": "The parts of a score, which add up to it exactly.",
+        },
+        "Namespace": thing({"namespace": text("Its name."), "records": whole("Live records.")}, "namespace", "records"),
+        "VectorStoreFilter": {
+            "anyOf": [
+                thing(
+                    {
+                        "type": {"enum": list(COMPARISONS)},
+                        "key": text("A column.", minLength=1),
+                        "value": {"type": ["string", "number", "boolean", "array"]},
+                    },
+                    "type",
+                    "key",
+                    "value",
+                ),
+                thing(
+                    {
+                        "type": {"enum": ["and", "or"]},
+                        "filters": {"type": "array", "items": ref("VectorStoreFilter")},
+                    },
+                    "type",
+                    "filters",
+                ),
+            ]
+        },
+        "VectorStoreSearch": thing(
+            {
+                "query": {
+                    "anyOf": [
+                        text("A query.", maxLength=limits.text),
+                        several(
+                            {"type": "string", "maxLength": limits.text},
+                            "Several queries.",
+                            minItems=1,
+                            maxItems=limits.queries,
+                        ),
+                    ],
+                    "description": "One query or several. Of several each record is listed once, by its best score.",
+                },
+                "filters": ref("VectorStoreFilter"),
+                "max_num_results": whole("Results.", 1, maximum=MOST_RESULTS, default=DEFAULT_RESULTS),
+                "ranking_options": thing(
+                    {
+                        "ranker": text("All of them are this engine's own ranking.", enum=list(RANKERS)),
+                        "score_threshold": number("Results that score less are left out."),
+                    }
+                ),
+                "rewrite_query": {"const": False, "description": "Queries are searched as they are."},
+            },
+            "query",
+        ),
+        "VectorStoreResults": thing(
+            {
+                "object": {"const": "vector_store.search_results.page"},
+                "search_query": several({"type": "string"}, "The queries."),
+                "data": several(ref("VectorStoreResult"), "Best first."),
+                "has_more": {"const": False},
+                "next_page": {"type": "null"},
+            },
+            "object",
+            "search_query",
+            "data",
+            "has_more",
+            "next_page",
+        ),
+        "VectorStoreResult": thing(
+            {
+                "file_id": text("The id of the record."),
+                "filename": text("Its value `filename`, else its id."),
+                "score": number("The engine's score: above 0, and not bound to 1."),
+                "attributes": mapping({"type": ["string", "number", "boolean"]}, "Columns and extra values, and time."),
+                "content": several(thing({"type": {"const": "text"}, "text": text("The text.")}, "type", "text"), ""),
+            },
+            "file_id",
+            "filename",
+            "score",
+            "attributes",
+            "content",
+        ),
+    }

@@ -1,0 +1,146 @@
+"""``POST /v1/vector_stores/{namespace}/search``: the search of OpenAI's vector stores, over a namespace.
+
+What is kept and what differs is said in docs/server.md.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..engine.errors import QueryError
+from ..engine.records.filters import MAX_DEPTH
+from ..engine.records.hit import Hit
+from ..engine.records.hits import Hits
+from ..engine.records.query import Query
+from .access import check_read, principal_of
+from .bodies import read_json, read_parameters, take
+from .limits import Limits
+from .problems import Problem
+from .state import seconds_left, state_of
+
+FIELDS = ("query", "filters", "max_num_results", "ranking_options", "rewrite_query")
+RANKERS = ("none", "auto", "default-2024-11-15")
+DEFAULT_RESULTS, MOST_RESULTS = 10, 50
+COMPARISONS = {"eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": "in", "nin": "not in"}
+
+
+async def search(request: Request) -> Response:
+    """Search a namespace as OpenAI's vector stores are searched. Of several queries each record has its best score."""
+    state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    namespace = request.path_params["namespace"]
+    check_read(principal, namespace, "namespace")
+    body = await read_json(request, state.limits, FIELDS)
+    texts = _read_texts(body, state.limits)
+    count = take(body, "max_num_results", int, DEFAULT_RESULTS)
+    if not 1 <= count <= MOST_RESULTS:
+        raise Problem(422, "InvalidField", f"max_num_results must be 1 to {MOST_RESULTS}", field="max_num_results")
+    if take(body, "rewrite_query", bool, False):
+        detail = "this server searches queries as they are; leave rewrite_query out"
+        raise Problem(422, "InvalidField", detail, field="rewrite_query")
+    threshold = _read_threshold(body)
+    spec = take(body, "filters", dict)
+    filter = None if spec is None else read_filter(spec)
+    try:
+        queries = [Query(text, namespace=namespace, filter=filter, min_score=threshold) for text in texts]
+    except QueryError as error:
+        raise Problem.of(error, field="filters") from None
+    hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    answer = {
+        "object": "vector_store.search_results.page",
+        "search_query": texts,
+        "data": [_result(hit) for hit in best_hits(hits, count)],
+        "has_more": False,
+        "next_page": None,
+    }
+    return Response(json.dumps(answer), media_type="application/json")
+
+
+def best_hits(hits: Hits, count: int) -> list[Hit]:
+    """The best `count` hits of all queries, each record once with its best score.
+
+    Of equal scores the one of the earlier query comes first, then the one of the better rank.
+    """
+    best: dict[str, Hit] = {}
+    for hit in sorted((hit for row in hits for hit in row), key=lambda hit: -hit.score):
+        best.setdefault(hit.id, hit)
+    return list(best.values())[:count]
+
+
+def _result(hit: Hit) -> dict[str, Any]:
+    found = hit.to_dict()
+    attributes = {name: value for name, value in found["metadata"].items() if isinstance(value, str | int | float)}
+    if found.get("time") is not None:
+        attributes["time"] = found["time"]
+    name = attributes.get("filename")
+    return {
+        "file_id": hit.id,
+        "filename": name if isinstance(name, str) else hit.id,
+        "score": hit.score,
+        "attributes": attributes,
+        "content": [{"type": "text", "text": hit.text}],
+    }
+
+
+def _read_texts(body: dict[str, Any], limits: Limits) -> list[str]:
+    given = take(body, "query", (str, list))
+    if given is None:
+        raise Problem(422, "MissingField", "query is missing", field="query")
+    texts = [given] if isinstance(given, str) else given
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise Problem(422, "InvalidField", "query must be text or a list of texts", field="query")
+    if len(texts) > limits.queries:
+        raise Problem(422, "TooManyQueries", f"a search may have {limits.queries:,} queries", field="query")
+    if any(len(text) > limits.text for text in texts):
+        raise Problem(422, "TextTooLong", f"a query's text may have {limits.text:,} characters", field="query")
+    return texts
+
+
+def _read_threshold(body: dict[str, Any]) -> float | None:
+    options = take(body, "ranking_options", dict, {})
+    field = "ranking_options"
+    unknown = sorted(set(options) - {"ranker", "score_threshold"})
+    if unknown:
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}", field=f"{field}.{unknown[0]}")
+    if take(options, "ranker", str, "auto") not in RANKERS:
+        raise Problem(422, "InvalidField", f"ranker must be one of {', '.join(RANKERS)}", field=f"{field}.ranker")
+    threshold = take(options, "score_threshold", (float, int))
+    if threshold is not None and not (abs(threshold) < 2**53 and math.isfinite(threshold)):
+        raise Problem(422, "InvalidField", "score_threshold is out of range", field=f"{field}.score_threshold")
+    return None if threshold is None else float(threshold)
+
+
+def read_filter(spec: Any, field: str = "filters", depth: int = 1) -> dict[str, Any]:
+    """A filter of OpenAI's form in our JSON form. Raises `Problem`, which names the place in `spec`."""
+    if depth > MAX_DEPTH:
+        raise Problem(422, "InvalidField", f"a filter may be nested {MAX_DEPTH} deep", field="filters")
+    if not isinstance(spec, dict):
+        raise Problem(422, "InvalidField", "a filter must be an object", field=field)
+    kind = spec.get("type")
+    if kind in ("and", "or"):
+        _check_keys(spec, ("type", "filters"), field)
+        inner = spec["filters"]
+        if not isinstance(inner, list):
+            raise Problem(422, "InvalidField", "filters must be a list", field=f"{field}.filters")
+        return {kind: [read_filter(one, f"{field}.filters[{n}]", depth + 1) for n, one in enumerate(inner)]}
+    if not isinstance(kind, str) or kind not in COMPARISONS:
+        known = ", ".join([*COMPARISONS, "and", "or"])
+        raise Problem(422, "InvalidField", f"a filter's type must be one of {known}", field=f"{field}.type")
+    _check_keys(spec, ("type", "key", "value"), field)
+    if not isinstance(spec["key"], str) or spec["key"] in ("", "and", "or", "not"):
+        raise Problem(422, "InvalidField", "key must name an attribute", field=f"{field}.key")
+    return {spec["key"]: {COMPARISONS[kind]: spec["value"]}}
+
+
+def _check_keys(spec: dict[str, Any], names: tuple[str, ...], field: str) -> None:
+    for name in names:
+        if name not in spec:
+            raise Problem(422, "MissingField", f"{name} is missing", field=f"{field}.{name}")
+    unknown = sorted(set(spec) - set(names))
+    if unknown:
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}", field=f"{field}.{unknown[0]}")

@@ -1,0 +1,223 @@
+"""Records that are changed where they are, lists with a filter, and streams that are sent part by part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from starlette.testclient import TestClient
+
+import fanrank as fr
+from fanrank.server import search
+from fanrank.server.access import Principal
+from fanrank.server.app import make_app
+
+RECORDS: list[dict[str, Any]] = [
+    {"id": "a", "text": "Ana drinks tea", "role": "user"},
+    {"id": "b", "text": "tea is a plant", "role": "tool"},
+    {"id": "c", "text": "coffee too", "role": "tool"},
+]
+
+
+@pytest.fixture
+def engine() -> fr.Engine:
+    engine = fr.Engine()
+    engine.namespace("users/ana").add(RECORDS)
+    engine.namespace("users/bo").add(RECORDS)
+    return engine
+
+
+@pytest.fixture
+def client(engine: fr.Engine) -> Iterator[TestClient]:
+    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
+        yield made
+
+
+def ask(client: TestClient, method: str, address: str, **body: Any) -> tuple[int, Any]:
+    answer = client.request(method, address, json=body)
+    return answer.status_code, answer.json()
+
+
+def listed(client: TestClient, **parameters: str) -> list[str]:
+    page = client.get("/v1/records", params={"namespace": "users/ana", **parameters}).json()
+    return [record["id"] for record in page["records"]]
+
+
+def test_records_are_patched_by_id_or_filter_in_one_namespace(client: TestClient, engine: fr.Engine) -> None:
+    change = {"namespace": "users/ana", "changes": {"importance": 0.5}}
+    assert ask(client, "PATCH", "/v1/records", ids=["a"], **change) == (200, {"patched": 1})
+    assert ask(client, "PATCH", "/v1/records", filter={"role": "tool"}, **change) == (200, {"patched": 2})
+    ana, bo = engine.namespace("users/ana"), engine.namespace("users/bo")
+    assert [record.importance for record in ana.fetch(["a", "b", "c"]) if record] == [0.5] * 3
+    assert [record.importance for record in bo.fetch(["a", "b", "c"]) if record] == [None] * 3
+    assert [record.text for record in ana.fetch(["a"]) if record] == ["Ana drinks tea"]
+    status, problem = ask(client, "PATCH", "/v1/records", ids=["a", "nobody"], **change)
+    assert (status, problem["title"]) == (404, "UnknownIdError")
+    assert ask(client, "PATCH", "/v1/records", ids=["a", "nobody"], missing_ok=True, **change) == (200, {"patched": 1})
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"changes": {}}, "ids"),
+        ({"ids": ["a"], "filter": {}, "changes": {}}, "ids"),
+        ({"filter": {"role": "tool"}, "missing_ok": True, "changes": {}}, "missing_ok"),
+        ({"ids": ["a"]}, "changes"),
+        ({"ids": ["a", 1], "changes": {}}, "ids"),
+        ({"ids": ["a"], "namespace": "users/ana", "changes": {"importance": 2}}, "changes"),
+    ],
+)
+def test_a_mistake_in_a_patch_names_its_place(client: TestClient, body: dict[str, Any], field: str) -> None:
+    status, problem = ask(client, "PATCH", "/v1/records", **body)
+    assert (status, problem["field"]) == (422, field)
+
+
+def test_no_patch_moves_a_record_to_another_namespace(client: TestClient, engine: fr.Engine) -> None:
+    for name in ("namespace", "id"):
+        body = {"ids": ["a"], "namespace": "users/ana", "changes": {name: "users/bo"}}
+        assert ask(client, "PATCH", "/v1/records", **body)[0] == 422
+    assert len(engine.namespace("users/bo")) == 3
+
+
+def test_records_are_deleted_and_listed_by_a_filter(client: TestClient) -> None:
+    assert listed(client, filter='{"role": "tool"}') == ["b", "c"]
+    assert listed(client, filter='{"role": "tool"}', order="id", reverse="true") == ["c", "b"]
+    body = {"namespace": "users/ana", "filter": {"role": "tool"}}
+    assert ask(client, "DELETE", "/v1/records", **body) == (200, {"deleted": 2})
+    assert listed(client) == ["a"]
+    assert ask(client, "DELETE", "/v1/records", namespace="users/ana", filter={})[0] == 422
+    assert listed(client) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({"limt": "5"}, "limt"),
+        ({"limit": "0"}, "limit"),
+        ({"limit": "²"}, "limit"),
+        ({"limit": ["1", "2"]}, "limit"),
+        ({"reverse": "yes"}, "reverse"),
+        ({"filter": "[]"}, "filter"),
+        ({"filter": '{"importance": 1e999}'}, "filter"),
+        ({"filter": "[" * 5_000}, "filter"),
+    ],
+)
+def test_a_mistake_in_a_parameter_is_named(client: TestClient, parameters: dict[str, Any], field: str) -> None:
+    answer = client.get("/v1/records", params=parameters)
+    assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+def test_a_record_is_put_whole(client: TestClient, engine: fr.Engine) -> None:
+    address = "/v1/records/notes%2F1?namespace=users/ana"
+    assert ask(client, "PUT", address, text="one", importance=0.5) == (200, {"written": 1})
+    assert ask(client, "PUT", address, text="two", id="notes/1") == (200, {"written": 1})
+    assert client.get(address).json() == {"id": "notes/1", "text": "two", "namespace": "users/ana"}
+    for field, value in (("id", "other"), ("namespace", "users/bo")):
+        status, problem = ask(client, "PUT", address, text="three", **{field: value})
+        assert (status, problem["field"]) == (422, field)
+    assert ask(client, "PUT", address, importance=1)[1]["title"] == "RecordError"
+
+
+def test_an_id_may_hold_what_a_path_may_not(client: TestClient) -> None:
+    for name in ("a\nb", "a/", "/", "a?b#c", "é\n", "search", "\n"):
+        address = f"/v1/records/{quote(name, safe='')}?namespace=users/ana"
+        assert ask(client, "PUT", address, text="one") == (200, {"written": 1})
+        assert client.get(address).json()["id"] == name
+        assert client.delete(address).json() == {"deleted": 1}
+
+
+def test_a_namespace_is_dropped(client: TestClient, engine: fr.Engine) -> None:
+    engine.add([fr.Record("d", "of the namespace without a name")])
+    assert ask(client, "DELETE", "/v1/namespaces/users/ana") == (200, {"dropped": "users/ana"})
+    assert sorted(engine.namespaces) == ["", "users/bo"]
+    assert ask(client, "DELETE", "/v1/namespaces/")[0] == 422
+    assert sorted(engine.namespaces) == ["", "users/bo"]
+
+
+def test_a_key_changes_its_own_namespaces_alone(engine: fr.Engine) -> None:
+    for reader in (Principal("bo", ("users/bo",)), Principal("ana", ("users/ana",), write=False)):
+        with TestClient(make_app(engine, admit=lambda request, reader=reader: reader)) as client:
+            refused = [
+                ask(client, "PATCH", "/v1/records", namespace="users/ana", ids=["a"], changes={}),
+                ask(client, "PATCH", "/v1/records", namespace="users/ana", filter={"role": "tool"}, changes={}),
+                ask(client, "DELETE", "/v1/records", namespace="users/ana", filter={"role": "tool"}),
+                ask(client, "PUT", "/v1/records/a?namespace=users/ana", text="x"),
+                ask(client, "DELETE", "/v1/namespaces/users/ana"),
+            ]
+            assert {status for status, _ in refused} == {403}
+    assert len(engine.namespace("users/ana")) == 3
+
+
+def test_a_number_beyond_float64_is_refused(client: TestClient) -> None:
+    for number in ("1e999", "-1E400", "1" * 400 + ".0"):
+        content = f'{{"records": [{{"id": "x", "text": "", "payload": {{"x": {number}}}}}]}}'
+        answer = client.post("/v1/records", content=content)
+        assert (answer.status_code, answer.json()["title"]) == (400, "InvalidJson")
+    assert client.post("/v1/search", json={"query": "a", "k": 10**4299, "offset": 10**4299}).status_code == 422
+
+
+def test_a_stream_holds_the_rows_of_the_whole_batch(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"queries": ["tea", "nothing of this", "plant coffee", "tea"], "namespace": "users/ana", "explain": True}
+    whole = client.post("/v1/search", json=body).json()["results"]
+    for part in (1, 3, 4, 32):
+        monkeypatch.setattr(search, "PART", part)
+        answer = client.post("/v1/search", json=body, headers={"accept": search.NDJSON})
+        assert answer.headers["content-type"].partition(";")[0] == search.NDJSON
+        assert [json.loads(line) for line in answer.text.splitlines()] == whole
+    empty = client.post("/v1/search", json={"queries": []}, headers={"accept": search.NDJSON})
+    assert (empty.status_code, empty.text) == (200, "")
+
+
+def test_an_error_is_a_problem_before_the_first_row_and_the_last_row_after_it(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "PART", 1)
+    wrong = {"text": "tea", "filter": {"nope": 1}}
+    headers = {"accept": search.NDJSON}
+    first = client.post("/v1/search", json={"queries": [wrong, "tea"]}, headers=headers)
+    assert (first.status_code, first.headers["content-type"]) == (422, "application/problem+json")
+    later = client.post("/v1/search", json={"queries": ["tea", wrong, "tea"]}, headers=headers)
+    rows = [json.loads(line) for line in later.text.splitlines()]
+    assert later.status_code == 200
+    assert [*rows[0]] == ["id", "hits", "note"]
+    assert [(row["problem"]["title"], row["problem"]["status"]) for row in rows[1:]] == [("QueryError", 422)]
+
+
+def test_a_part_is_sent_before_the_next_is_searched(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    import asyncio
+
+    monkeypatch.setattr(search, "PART", 1)
+    events: list[str] = []
+    plain = fr.Engine.asearch
+
+    async def watched(self: fr.Engine, queries: Any, *rest: Any, **keywords: Any) -> Any:
+        events.append(f"search {queries[0].text}")
+        return await plain(self, queries, *rest, **keywords)
+
+    async def run() -> None:
+        body = json.dumps({"queries": ["tea", "plant"], "namespace": "users/ana"}).encode()
+        sent = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> Any:
+            message = next(sent, None)
+            if message is None:
+                await asyncio.Event().wait()
+            return message
+
+        async def send(message: Any) -> None:
+            if message.get("body"):
+                events.append("send")
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/search", "query_string": b"", "http_version": "1.1"}
+        scope |= {"headers": [(b"accept", search.NDJSON.encode())], "asgi": {"version": "3.0", "spec_version": "2.3"}}
+        await make_app(engine)(scope, receive, send)
+
+    monkeypatch.setattr(fr.Engine, "asearch", watched)
+    asyncio.run(run())
+    assert events == ["search tea", "send", "search plant", "send"]

@@ -1,0 +1,166 @@
+"""Random requests: no failure of the server, no status, content type or answer that its document does not have.
+
+``make fuzz`` sends 10,000 of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("schemathesis")
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.testclient import TestClient
+
+import fanrank as fr
+from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
+from fanrank.server.openapi import make_document
+from fanrank.server.operations import Operation, operations
+
+LIMITS = Limits(seconds=600.0)
+"""No search ends by its deadline, however busy the machine is."""
+OPERATIONS = operations(LIMITS)
+SCHEMA = schemathesis.openapi.from_dict(make_document(LIMITS))
+
+
+def not_a_failure(_: object, response: Any, case: object) -> None:
+    """The server did not fail. A deadline that the request itself set (504) is no failure."""
+    assert response.status_code < 500 or response.status_code == 504, response.text
+
+
+CHECKS = [
+    not_a_failure,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+EXAMPLES = os.environ.get("FANRANK_FUZZ")
+"""Requests of each kind to each operation; without it a few, always the same."""
+EXHAUSTIVE = settings(
+    max_examples=int(EXAMPLES or 6),
+    derandomize=EXAMPLES is None,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+NASTY = st.sampled_from(
+    [
+        *(None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**4299, 0.0, -0.5, 1e308, -1e308, 5e-324),
+        *("", " ", "a", "\0", "\ud800", "é" * 300, "bm25", "auto", "text", "time", "namespace", "..", "/", "x/*", "7d"),
+        *([], [[]], [None], [1], [""], ["a", "a"], {}, {"": 0}, {"role": {"in": []}}, {"not": {"and": []}}),
+        *({"a": {"b": {"c": [{}]}}}, {"time": {">": "yesterday"}}, {"role": {"<": 1}}, {"kind": "cascade"}),
+    ]
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[TestClient]:
+    engine = fr.Engine(columns={"project": "category", "year": "number"})
+    with TestClient(make_app(engine, limits=LIMITS), raise_server_exceptions=False) as made:
+        yield made
+
+
+def write_examples(client: TestClient) -> None:
+    """The records of the example, there again after whatever a request has deleted."""
+    client.post("/v1/records", json={**OPERATIONS[0].example.body, "mode": "upsert"})
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: str(mode.value))
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_requests_by_the_document_and_against_it(
+    operation: Operation, mode: GenerationMode, client: TestClient
+) -> None:
+    described = SCHEMA[operation.path][operation.method]
+    in_path = all(parameter["in"] == "path" for parameter in operation.parameters)
+    if mode is GenerationMode.NEGATIVE and in_path and operation.body is None:
+        pytest.skip("every text is a path")
+    write_examples(client)
+
+    @EXHAUSTIVE
+    @given(described.as_strategy(mode))
+    def send(case: schemathesis.Case) -> None:
+        request = case.as_transport_kwargs(base_url="http://testserver")
+        request = {name: value for name, value in request.items() if name not in ("cookies", "timeout")}
+        case.validate_response(client.request(**request), checks=CHECKS)
+
+    send()
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_examples_with_a_part_exchanged(operation: Operation, client: TestClient) -> None:
+    described = SCHEMA[operation.path][operation.method]
+    write_examples(client)
+
+    @EXHAUSTIVE
+    @given(st.data())
+    def send(data: st.DataObject) -> None:
+        path = operation.path
+        for name, value in operation.example.path.items():
+            text = data.draw(st.sampled_from([value, "x", "a//b", "%", "é", "\0", "..."]))
+            path = path.replace(f"{{{name}}}", quote(text, safe=""))
+        parameters = dict(operation.example.parameters)
+        if parameters:
+            value = data.draw(
+                st.sampled_from(["", "0", "-1", "9" * 5_000, "x", "{}", '{"a": 1e999}', "[" * 9_999, "\0"])
+            )
+            parameters[data.draw(st.sampled_from(sorted(parameters)))] = value
+        body = copy.deepcopy(operation.example.body)
+        if operation.body is not None:
+            known = operation.body.get("properties", {"text": None, "payload": None, "time": None, "entities": None})
+            for _ in range(data.draw(st.integers(1, 3))):
+                places = [(body, name) for name in known] + list(places_in(body))
+                inside, step = data.draw(st.sampled_from(places))
+                inside[step] = copy.deepcopy(data.draw(NASTY))
+        # The client's own encoder refuses lone surrogates, which a body may hold all the same.
+        content = None if operation.body is None else json.dumps(body).encode()
+        answer = client.request(operation.method, path, params=parameters, content=content)
+        sent = {} if operation.body is None else {"body": body, "media_type": "application/json"}
+        case = described.Case(path_parameters=dict(operation.example.path), **sent)
+        case.validate_response(answer, checks=CHECKS)
+
+    send()
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place in a JSON value, as the list or object that it stands in and its place there."""
+    steps = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for step in list(steps):
+        yield value, step
+        yield from places_in(value[step])
+
+
+def test_a_fault_of_the_server_is_found(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = SCHEMA["/v1/namespaces"]["GET"].Case()
+    case.validate_response(client.get("/v1/namespaces"), checks=CHECKS)
+    for status, content in ((500, "{}"), (418, "{}"), (200, '{"namespaces": 1}'), (200, "<p>")):
+        kind = "text/html" if content == "<p>" else "application/json"
+
+        async def broken(*_: Any, status: int = status, content: str = content, kind: str = kind) -> Any:
+            from starlette.responses import Response
+
+            return Response(content, status, media_type=kind)
+
+        with monkeypatch.context() as patched:
+            patched.setattr("fanrank.server.records.list_namespaces", broken)
+            with TestClient(make_app(fr.Engine())) as faulty, pytest.raises(schemathesis.errors.FailureGroup):
+                case.validate_response(faulty.get("/v1/namespaces"), checks=CHECKS)

@@ -1,0 +1,250 @@
+"""docs/openapi.json says what the server does: its routes, fields, statuses, problems and examples."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("jsonschema")
+
+import jsonschema
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from support import openapi_docs, source
+
+import fanrank as fr
+from fanrank.engine.records.query_json import QUERY_FIELDS, SCOPES
+from fanrank.server import changes, records, search, vector_stores
+from fanrank.server.access import Principal
+from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
+from fanrank.server.openapi import make_document, make_text, problem_codes
+from fanrank.server.operations import Operation, operations
+from fanrank.server.problems import Problem
+
+OPERATIONS = operations(Limits())
+DOCUMENT = make_document(Limits())
+ELSEWHERE = {429}
+"""Statuses that only a server with keys answers."""
+
+
+def name_of(operation: Operation) -> str:
+    return operation.name
+
+
+def ask(client: TestClient, operation: Operation, **changed: Any) -> Any:
+    """The answer to an operation's example, with other parts of the request where `changed` says so."""
+    example = operation.example
+    path = operation.path
+    for name, value in example.path.items():
+        path = path.replace(f"{{{name}}}", quote(value, safe=""))
+    request: dict[str, Any] = {"params": dict(example.parameters)}
+    if operation.body is not None:
+        request["json"] = example.body
+    return client.request(operation.method, path, **{**request, **changed})
+
+
+def check_answer(operation: Operation, answer: Any, document: dict[str, Any] = DOCUMENT) -> None:
+    """Raises `AssertionError` for a status, content type or answer that the document does not have."""
+    described = document["paths"][operation.path][operation.method.lower()]["responses"]
+    assert str(answer.status_code) in described, f"{operation.name}: {answer.status_code} is not in the document"
+    response = described[str(answer.status_code)]
+    if "$ref" in response:
+        response = document["components"]["responses"][response["$ref"].rpartition("/")[2]]
+    kind = answer.headers["content-type"].partition(";")[0]
+    assert kind in response["content"], f"{operation.name}: {kind} is not in the document"
+    schema = {**response["content"][kind]["schema"], "components": document["components"]}
+    rows = answer.text.splitlines() if kind == search.NDJSON else [answer.text]
+    for row in rows:
+        errors = [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(json.loads(row))]
+        assert not errors, f"{operation.name}: {errors}"
+
+
+@pytest.fixture
+def engine() -> fr.Engine:
+    engine = fr.Engine()
+    engine.namespace("users/ana").add([*OPERATIONS[0].example.body["records"], fr.Record("notes/1", "A note")])
+    return engine
+
+
+@pytest.fixture
+def client(engine: fr.Engine) -> Iterator[TestClient]:
+    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
+        yield made
+
+
+def test_the_committed_document_is_current() -> None:
+    committed = (Path(source.ROOT) / "docs" / openapi_docs.PAGE).read_text(encoding="utf-8")
+    assert committed == make_text(Limits()), "`make docs` writes it anew"
+
+
+def test_the_served_document_has_the_limits_of_its_server(engine: fr.Engine) -> None:
+    with TestClient(make_app(engine, limits=Limits(queries=7))) as client:
+        served = client.get("/openapi.json").json()
+    body = served["paths"]["/v1/search"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert body["properties"]["queries"]["maxItems"] == 7
+
+
+def test_every_route_is_an_operation(engine: fr.Engine) -> None:
+    routes = {
+        (method, route.path.replace(":any", ""), route.endpoint)
+        for route in make_app(engine).routes
+        if isinstance(route, Route) and route.path != "/openapi.json"
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    assert routes == {(one.method, one.path, one.endpoint) for one in OPERATIONS}
+
+
+def test_every_schema_is_one_and_is_there() -> None:
+    for schema in DOCUMENT["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+    for name in set(references(DOCUMENT)):
+        part: Any = DOCUMENT
+        for step in name.removeprefix("#/").split("/"):
+            assert step in part, name
+            part = part[step]
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (inner for name, inner in value.items() if name == "$ref")
+        for inner in value.values():
+            yield from references(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from references(inner)
+
+
+def test_every_field_is_in_the_document() -> None:
+    bodies = {one.name: one.body for one in OPERATIONS if one.body is not None}
+    known = {
+        "writeRecords": records.WRITE_FIELDS,
+        "deleteRecords": records.DELETE_FIELDS,
+        "patchRecords": changes.PATCH_FIELDS,
+        "search": search.SEARCH_FIELDS,
+        "explain": search.EXPLAIN_FIELDS,
+    }
+    assert {name: set(bodies[name]["properties"]) for name in known} == {name: {*known[name]} for name in known}
+    schemas = DOCUMENT["components"]["schemas"]
+    assert set(schemas["VectorStoreSearch"]["properties"]) == set(vector_stores.FIELDS)
+    assert set(schemas["Query"]["properties"]) == {*QUERY_FIELDS, *SCOPES, "_id", "metadata"}
+    for name in ("Record", "OneRecord", "StoredRecord"):
+        assert set(schemas[name]["properties"]) == set(fr.Record.__dataclass_fields__), name
+    parameters = {one.name: {p["name"] for p in one.parameters if p["in"] == "query"} for one in OPERATIONS}
+    assert parameters["listRecords"] == set(records.LIST_PARAMETERS)
+
+
+def test_the_examples_work_as_written_one_after_another() -> None:
+    with TestClient(make_app(fr.Engine())) as client:
+        for operation in OPERATIONS:
+            answer = ask(client, operation)
+            assert answer.status_code in operation.answers, (operation.name, answer.text)
+            check_answer(operation, answer)
+            if operation.stream is not None:
+                check_answer(operation, ask(client, operation, headers={"accept": search.NDJSON}))
+
+
+def statuses_met(operation: Operation, engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The statuses of the mistakes, refusals and failures that every endpoint may meet; each answer is checked."""
+
+    def no_key(request: Any) -> Principal:
+        raise Problem(401, "KeyRequired", "give a key")
+
+    met: list[Any] = []
+    for admit in (no_key, lambda request: Principal("nobody", ())):
+        with TestClient(make_app(engine, admit=admit)) as client:
+            met.append(ask(client, operation))
+    full = make_app(engine, limits=Limits(in_flight=1, body_bytes=1_000))
+    with TestClient(full) as client:
+        met.append(ask(client, operation, params={"unheard": "of"}))
+        met.append(ask(client, operation, headers={"fanrank-deadline": "1e-9"}))
+        if operation.body is not None:
+            met += [ask(client, operation, json=None, content=body) for body in (b"{", b" " * 2_000, b"[]")]
+        full.state.fanrank.in_flight = 1
+        met.append(ask(client, operation))
+        full.state.fanrank.stopping = True
+        met.append(ask(client, operation))
+    with monkeypatch.context() as patched, TestClient(make_app(engine), raise_server_exceptions=False) as client:
+        # Every endpoint that asks for a key reads who asks, and what it shares with others, first.
+        patched.setattr("fanrank.server.access.isinstance", None, raising=False)
+        met.append(ask(client, operation))
+    for answer in met:
+        check_answer(operation, answer)
+    return {answer.status_code for answer in met}
+
+
+def absent(operation: Operation, client: TestClient) -> Any:
+    """The answer where a record is not there, or is there already."""
+    body = operation.example.body
+    if operation.name == "writeRecords":
+        return ask(client, operation, json={**body, "mode": "update", "records": [{"id": "x", "text": ""}]})
+    if operation.name == "deleteRecords":
+        return ask(client, operation, json={"ids": ["x"]})
+    if operation.name == "patchRecords":
+        return ask(client, operation, json={**body, "ids": ["x"]})
+    if operation.name == "explain":
+        return ask(client, operation, json={**body, "id": "x"})
+    return ask(client, operation, params={"namespace": "elsewhere"})
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+def test_the_document_has_the_statuses_that_the_server_answers_and_no_others(
+    operation: Operation, engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = statuses_met(operation, engine, monkeypatch)
+    with TestClient(make_app(engine)) as client:
+        for answer in (ask(client, operation), absent(operation, client)):
+            check_answer(operation, answer)
+            met.add(answer.status_code)
+        if operation.name == "writeRecords":
+            upsert = {**operation.example.body, "mode": "upsert"}
+            met.add(ask(client, operation, json=upsert).status_code)
+            met.add(ask(client, operation, json={"records": [{"id": "new", "text": ""}]}).status_code)
+    assert met == {*operation.answers, *operation.statuses} - ELSEWHERE
+
+
+def test_every_problem_is_listed_with_its_status() -> None:
+    codes = problem_codes()
+    missing = sorted(
+        f"{path.name}: {status} {code}"
+        for path in (Path(source.ROOT) / "server").glob("*.py")
+        for status, code in problems_raised(ast.parse(path.read_text(encoding="utf-8")))
+        if code not in codes or status not in codes[code][0]
+    )
+    assert missing == []
+    listed = {status for statuses, _ in codes.values() for status in statuses}
+    assert listed >= {status for one in OPERATIONS for status in one.statuses} - ELSEWHERE
+
+
+def problems_raised(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Status and code of each ``Problem(...)`` that states both."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Problem":
+            status, code = (part.value if isinstance(part, ast.Constant) else None for part in node.args[:2])
+            if isinstance(status, int) and isinstance(code, str):
+                yield status, code
+
+
+def test_planted_faults_are_caught(client: TestClient) -> None:
+    tree = ast.parse('raise Problem(418, "Teapot", "no coffee")')
+    assert list(problems_raised(tree)) == [(418, "Teapot")]
+    listed = next(one for one in OPERATIONS if one.name == "listRecords")
+    answer = ask(client, listed)
+    for fault in ("status", "content", "schema"):
+        document = make_document(Limits())
+        responses = document["paths"]["/v1/records"]["get"]["responses"]
+        if fault == "status":
+            del responses["200"]
+        elif fault == "content":
+            responses["200"]["content"] = {"text/plain": {}}
+        else:
+            del document["components"]["schemas"]["StoredRecord"]["properties"]["role"]
+        with pytest.raises(AssertionError):
+            check_answer(listed, answer, document)

@@ -1,0 +1,85 @@
+"""docs/server.md: every ``curl`` of a ``sh`` block prints what the ``json`` block below it shows.
+
+``...`` stands for any text within a line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+import uvicorn
+from support import source
+
+import fanrank as fr
+from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
+from fanrank.server.operations import operations
+
+SHOWN = "http://127.0.0.1:8765"
+"""The address of the page's commands."""
+EXAMPLE = re.compile(r"```sh\n(curl.*?)```\n\n```json\n(.*?)```\n", re.DOTALL)
+
+
+@contextmanager
+def serving() -> Iterator[str]:
+    """The address of a server of an empty memory, on a port that the system chooses."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(make_app(fr.Engine()), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(30)
+
+
+def run_curl(command: str, address: str) -> str:
+    """What a command prints, sent to this address. The first waits until the server listens."""
+    command = command.replace(SHOWN, address).replace("curl ", "curl --retry 20 --retry-connrefused --retry-delay 1 ")
+    environment = {**os.environ, "no_proxy": "127.0.0.1"}
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FANRANK_PROFILE", raising=False)
+    page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
+    examples = EXAMPLE.findall(page)
+    assert len(examples) == page.count("\ncurl ")
+    with serving() as address:
+        for command, shown in examples:
+            pattern = re.escape(shown.strip()).replace(re.escape("..."), ".*")
+            printed = run_curl(command, address)
+            assert re.fullmatch(pattern, printed), (command, printed)
+
+
+def test_every_operation_has_a_curl() -> None:
+    page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
+    sent = set()
+    for command, _ in EXAMPLE.findall(page):
+        method = re.search(r"-X (\w+)", command)
+        path = re.search(r"8765(/[^'\"\s?]*)", command)
+        assert path is not None, command
+        sent.add((method[1] if method else "POST" if " -d " in command else "GET", path[1]))
+    for operation in operations(Limits()):
+        pattern = re.sub(r"\\{\w+\\}", "[^/].*", re.escape(operation.path))
+        assert any(method == operation.method and re.fullmatch(pattern, path) for method, path in sent), (
+            f"{operation.method} {operation.path}"
+        )
