@@ -9,7 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.carry.rows import to_json
+from ..engine.carry.rows import from_json, to_json
 from ..engine.errors import RecordError, UnknownIdError
 from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
@@ -19,6 +19,7 @@ from .problems import Problem
 from .state import state_of
 
 WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
+FETCH_FIELDS = ("ids", "namespace")
 DELETE_FIELDS = ("ids", "namespace", "missing_ok")
 MODES = ("add", "update", "upsert")
 PAGE, LONGEST_PAGE = 100, 1_000
@@ -56,7 +57,7 @@ def _read_records(body: dict[str, Any], principal: Principal, limits: Limits) ->
         if namespace is not None:
             data = {"namespace": namespace, **data}
         try:
-            record = Record.from_dict(data)
+            record, _ = from_json(data)
         except RecordError as error:
             raise Problem(422, "RecordError", str(error), field=field) from None
         check_write(principal, record.namespace, f"{field}.namespace")
@@ -77,11 +78,18 @@ async def remove(request: Request) -> Response:
     body = await read_json(request, state.limits, DELETE_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
-    ids = require(body, "ids", list)
-    if not all(isinstance(name, str) for name in ids):
-        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    ids = _read_ids(body, state.limits)
     count = await state.engine.adelete(ids, namespace=namespace, missing_ok=take(body, "missing_ok", bool, False))
     return _answer({"deleted": count})
+
+
+def _read_ids(body: dict[str, Any], limits: Limits) -> list[str]:
+    ids: list[str] = require(body, "ids", list)
+    if not all(isinstance(name, str) for name in ids):
+        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    if len(ids) > limits.records:
+        raise Problem(422, "TooManyRecords", f"a request may have {limits.records:,} ids", field="ids")
+    return ids
 
 
 async def remove_one(request: Request) -> Response:
@@ -104,6 +112,44 @@ async def fetch(request: Request) -> Response:
     return _answer(to_json(record, None))
 
 
+async def fetch_many(request: Request) -> Response:
+    """The records with these ids, whole and in their order; null for an id that is not there."""
+    state, principal = state_of(request), principal_of(request)
+    body = await read_json(request, state.limits, FETCH_FIELDS)
+    namespace = take(body, "namespace", str, "")
+    check_read(principal, namespace, "namespace")
+    ids = _read_ids(body, state.limits)
+
+    def answer() -> dict[str, Any]:
+        found = state.engine.fetch(ids, namespace=namespace)
+        return {"records": [None if record is None else to_json(record) for record in found]}
+
+    return _answer(await run_in_threadpool(answer))
+
+
+async def count(request: Request) -> Response:
+    """How many records of a namespace pass a filter."""
+    state, principal = state_of(request), principal_of(request)
+    namespace = request.query_params.get("namespace", "")
+    check_read(principal, namespace, "namespace")
+    wanted = _read_filter(request)
+    return _answer({"count": await run_in_threadpool(state.engine.count, wanted, namespace=namespace)})
+
+
+def _read_filter(request: Request) -> dict[str, Any] | None:
+    """The filter of an address: the JSON form of `fanrank.scopes.parse_filter`."""
+    text = request.query_params.get("filter")
+    if text is None:
+        return None
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise Problem(422, "InvalidField", "filter must be a JSON object", field="filter")
+    return given
+
+
 async def list_records(request: Request) -> Response:
     """A page of records, in the order of their last write."""
     state, principal = state_of(request), principal_of(request)
@@ -114,11 +160,13 @@ async def list_records(request: Request) -> Response:
     if not limit.isdecimal() or not 1 <= int(limit) <= LONGEST_PAGE:
         raise Problem(422, "InvalidField", f"limit must be 1 to {LONGEST_PAGE:,}", field="limit")
 
+    wanted = _read_filter(request)
+
     def page() -> dict[str, Any]:
         order = given.get("order", "written")
         reverse = given.get("reverse", "false") == "true"
         listing = state.engine.records(
-            namespace=namespace, order=order, reverse=reverse, after=given.get("after"), limit=int(limit)
+            filter=wanted, namespace=namespace, order=order, reverse=reverse, after=given.get("after"), limit=int(limit)
         )
         return {"records": [to_json(record, None) for record in listing], "after": listing.cursor}
 

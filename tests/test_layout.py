@@ -17,7 +17,7 @@ from support import source
 # From top to bottom. Rooms on one line do not import each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.cli",),
-    ("server",),
+    ("server", "client"),
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
@@ -45,7 +45,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
-PACKAGES = ("engine", "server", "fanrank")
+PACKAGES = ("engine", "server", "client", "fanrank")
 LONGEST = 500
 # The extension module, which `native` makes public.
 EXTENSION = "_compiled"

@@ -14,6 +14,7 @@ from .engine.errors import (
     EncoderError,
     ForeignIndexError,
     IndexFileError,
+    KeyRefusedError,
     MissingExtraError,
     ModelMismatchError,
     NewerFormatError,
@@ -24,9 +25,11 @@ from .engine.errors import (
     QueryError,
     RecencyWarning,
     RecordError,
+    ServerError,
     StorageError,
     StoreLockedError,
     UnknownIdError,
+    UnreachableError,
 )
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "EncoderError",
     "ForeignIndexError",
     "IndexFileError",
+    "KeyRefusedError",
     "MissingExtraError",
     "ModelMismatchError",
     "NewerFormatError",
@@ -52,9 +56,11 @@ __all__ = [
     "QueryError",
     "RecencyWarning",
     "RecordError",
+    "ServerError",
     "StorageError",
     "StoreLockedError",
     "UnknownIdError",
+    "UnreachableError",
 ]
 
 _public.publish(__name__)
