@@ -36,7 +36,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     documents = np.full(shape, -1, dtype=np.int64)
     ids, spaces = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
     counts = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
-    reranked = np.full(shape, np.nan) if any("reranked" in row for row in rows) else None
+    reranked = np.full(shape, np.nan) if any(answer["reranked"] for answer in answers) else None
     records = np.full(shape, None, dtype=object) if asked.texts or asked.payload else None
     for number, (row, count) in enumerate(zip(rows, counts.tolist(), strict=True)):
         if not count:
@@ -50,7 +50,6 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         if records is not None:
             records[number, :count] = [from_json(record)[0] for record in row["records"]]
     notes = [row.get("note") for row in rows]
-    decided = [row.get("decision") for row in rows]
     return Hits(
         scores,
         documents,
@@ -60,7 +59,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         TravelledIds(documents, ids, spaces),
         explain,
         reranked=reranked,
-        decisions=tuple([Decision.of(one) for one in decided]) if any(decided) else None,
+        decisions=tuple([Decision.of(row["decision"]) for row in rows]) if answers[0]["decided"] else None,
         source=_source(answers),
         annotator=lambda position, query: notes[position],
         records=records,

@@ -20,6 +20,7 @@ from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import Policy, answerer_to_dict
 from ..engine.search.batch import AnyQuery, as_queries
+from ..engine.search.shaping import set_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
@@ -84,6 +85,11 @@ def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: s
     if options.get("min_score") is not None:
         body["min_score"] = float(options["min_score"])  # type: ignore[arg-type]
     parts = _parts([_as_sent(query) for query in asked], batch)
+    # An answer shows its queries with what the batch set for them.
+    if body.keys() & {"offset", "min_score", "distinct"}:
+        set_by_batch = body.get("offset", 0), body.get("min_score"), body.get("distinct")
+        Query(offset=set_by_batch[0], min_score=set_by_batch[1], distinct=set_by_batch[2])
+        asked = tuple(set_defaults(asked, *set_by_batch))
     calls = tuple([Call("POST", "/v1/search", {**body, "queries": part}) for part in parts])
     return Asked(asked, calls, strategy, bool(options.get("texts")), bool(options.get("payload")))
 

@@ -37,7 +37,14 @@ def to_columns(hits: Hits) -> dict[str, Any]:
             result["decision"] = hits.decisions[row].to_dict()
         results.append(result)
     source = None if hits.source is None else [int(number) for number in hits.source]
-    return {"results": results, "width": hits.scores.shape[1], "source": source, "backend": hits.backend}
+    return {
+        "results": results,
+        "width": hits.scores.shape[1],
+        "source": source,
+        "decided": hits.decisions is not None,
+        "reranked": reranked is not None,
+        "backend": hits.backend,
+    }
 
 
 def _as_json(record: Record, texts: bool) -> dict[str, Any]:
