@@ -1,4 +1,6 @@
-"""The server beside the engine it serves: ``python -m bench.serve``. Each client sends fan-outs of 20 and waits for each.
+"""The server beside the engine it serves: ``python -m bench.serve``.
+
+Each client sends fan-outs of 20 and waits for each.
 
 Methods, over one engine in one process:
 
@@ -331,8 +333,8 @@ def compare(rows: Sequence[ServeRow]) -> list[str]:
         for method, row in cell.items() if plain is not None and plain.queries_per_s else ():
             assert plain is not None
             told.append(
-                f"{case}, {count:,} clients: {method} answers {row.queries_per_s / plain.queries_per_s:.2f} of the plain "
-                f"engine's queries a second, a fan-out takes {row.p50_ms - plain.p50_ms:+.3f} ms (median)"
+                f"{case}, {count:,} clients: {method} answers {row.queries_per_s / plain.queries_per_s:.2f} of the "
+                f"plain engine's queries a second, a fan-out takes {row.p50_ms - plain.p50_ms:+.3f} ms (median)"
             )
     return told
 

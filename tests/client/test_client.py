@@ -213,7 +213,7 @@ def test_records_are_written_read_listed_and_deleted_as_in_the_engine() -> None:
         rows = [
             fr.Record("n1", "new tea", "users/ana", embedding=[1, 2, 3], weights={"tea": 0.1}, fields={}),
             {"id": "n2", "text": "\nline\u2028", "namespace": "users/ana", "passages": ["a"], "embedding": [[0, 1, 0]],
-             "relations": [{"source": "a", "relation": "knows", "target": "b"}]},
+             "relations": [{"source": "a", "kind": "knows", "target": "b"}]},
         ]  # fmt: skip
         assert (client.add(rows, ttl=dt.timedelta(days=9)), other.add(rows, ttl="9d")) == (2, 2)
         ids = ["n1", "nobody", "n2", "1/ü?"]
@@ -285,7 +285,7 @@ def test_a_key_that_does_not_reach_a_namespace(engine: fr.Engine) -> None:
         return Principal("ana", ("users/ana",), write=False)
 
     with served(engine, admit=admit) as url, fr.Client(url, "secret-key") as client:
-        assert client.search([fr.Query("tea", namespace="users/ana")]).counts[0]
+        assert client.search([fr.Query("coffee", namespace="users/ana")]).counts[0]
         with pytest.raises(fr.errors.KeyRefusedError) as caught:
             client.search(["tea"])
         assert caught.value.code == "NamespaceForbidden"
