@@ -31,23 +31,22 @@ SPACES = ("", "users/ana", "users/bo", "a b/?#%")
 
 def make_engine() -> fr.Engine:
     engine = fr.Engine(columns={"project": "category", "priority": "number"}, encoder=fr.OwnVectors(3))
-    rows = []
-    for number in range(60):
-        rows.append(
-            fr.Record(
-                f"{number}/ü?",
-                " ".join(WORDS[(number * step) % 8] for step in range(1, 2 + number % 5)),
-                namespace=SPACES[number % 4],
-                session=f"s{number % 3}",
-                role=("user", None)[number % 2],
-                time=1e9 + number / 3,
-                importance=number / 59,
-                extra={"project": f"p{number % 2}", "priority": number / 7, "session ": [1, {"a": None}]},
-                embedding=[1.0, number / 10, 0.1],
-                entities={"Ana": "e1"} if number % 2 else None,
-                payload={"n": number / 3, "deep": [{"x": "\u2028"}]} if number % 3 else None,
-            )
+    rows = [
+        fr.Record(
+            f"{number}/ü?",
+            " ".join(WORDS[(number * step) % 8] for step in range(1, 2 + number % 5)),
+            namespace=SPACES[number % 4],
+            session=f"s{number % 3}",
+            role=("user", None)[number % 2],
+            time=1e9 + number / 3,
+            importance=number / 59,
+            extra={"project": f"p{number % 2}", "priority": number / 7, "session ": [1, {"a": None}]},
+            embedding=[1.0, number / 10, 0.1],
+            entities={"Ana": "e1"} if number % 2 else None,
+            payload={"n": number / 3, "deep": [{"x": "\u2028"}]} if number % 3 else None,
         )
+        for number in range(60)
+    ]
     engine.add(rows)
     return engine
 
@@ -95,7 +94,9 @@ queries = st.builds(
     fr.Query,
     text=texts,
     k=st.none() | st.integers(0, 12),
-    filter=st.none() | st.just(fr.col("role") == "user") | st.just((fr.col("priority") < 3.1) | ~fr.col("role").isin([None])),
+    filter=st.none()
+    | st.just(fr.col("role") == "user")
+    | st.just((fr.col("priority") < 3.1) | ~fr.col("role").isin([None])),
     terms=st.none() | st.lists(st.sampled_from(["tea", "bo", "x"]), max_size=3),
     id=st.none() | st.text(max_size=2),
     now=st.just(1e9 + 100.1),
@@ -243,9 +244,7 @@ def test_records_are_written_read_listed_and_deleted_as_in_the_engine() -> None:
         assert sorted(client.namespaces()) == sorted(engine.namespaces)
         assert ana.stats()["documents"] == engine.count(namespace="users/ana")
         assert client.stats()["documents"] == len(engine)
-        assert [hit.id for hit in ana.search(["tea"])[0]] == engine.namespace("users/ana").search(["tea"]).ids[
-            0
-        ].tolist()
+        assert ana.search(["Ana coffee"])[0] == engine.namespace("users/ana").search(["Ana coffee"])[0] != []
 
 
 @pytest.mark.parametrize(
@@ -360,12 +359,9 @@ def test_patience_has_an_end(pauses: list[float]) -> None:
 
 
 def test_a_deadline_travels_and_is_kept(engine: fr.Engine) -> None:
-    with served(engine, limits=Limits(seconds=20)) as url, fr.Client(url, timeout=1e-9) as client:
-        with pytest.raises(fr.errors.DeadlineError):
-            client.search(["tea"])
-    with running(Scripted((504, {}))) as url, fr.Client(url) as client:
-        with pytest.raises(fr.errors.OverloadedError, match="busy"):
-            client.search(["tea"], deadline=5)
+    late = pytest.raises(fr.errors.DeadlineError)
+    with served(engine) as url, fr.Client(url, timeout=1e-9) as client, late:
+        client.search(["tea"])
 
 
 @pytest.mark.parametrize(

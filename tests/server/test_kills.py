@@ -7,10 +7,11 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
-import fanrank as fr
 from support import serve_kills
 from support.serve_kills import Broken, Writer
 from support.serving import served
+
+import fanrank as fr
 
 
 def test_no_acknowledged_write_is_lost_and_none_is_there_by_half() -> None:
