@@ -17,7 +17,8 @@ from support import source
 # From top to bottom. Rooms on one line do not import each other.
 FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.cli",),
-    ("server", "client"),
+    ("server",),
+    ("client",),
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
