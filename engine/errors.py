@@ -75,6 +75,25 @@ class DeadlineError(FanrankError, TimeoutError):
     """A coalesced search was not answered within its `deadline`. Queries that had not begun are not run."""
 
 
+class ServerError(FanrankError, RuntimeError):
+    """A server refused a request for a reason that no other class names, such as one of its limits.
+
+    `code` is the server's name for it (``TooManyQueries``), `status` the HTTP status, `field` the place in the request.
+    """
+
+    def __init__(self, message: str, *, code: str = "", status: int = 0, field: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.status, self.field = code, status, field
+
+
+class KeyRefusedError(ServerError):
+    """The server asks for a key, or the key does not reach what was asked for."""
+
+
+class UnreachableError(FanrankError, ConnectionError):
+    """The server does not answer, or the connection broke. Whether a write was done is then not known."""
+
+
 class EncoderError(FanrankError, ValueError):
     """A model cannot be loaded, cannot encode, or did not return one vector for each text."""
 

@@ -10,8 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..engine.carry.rows import from_json
 from ..engine.errors import FanrankError, RecordError, UnknownIdError
-from ..engine.records.record import Record
 from .access import check_write, principal_of
 from .bodies import read_json, read_parameters, require, take
 from .limits import Limits
@@ -54,7 +54,7 @@ async def put(request: Request) -> Response:
         if body.get(field, value) != value:
             raise Problem(422, "InvalidField", f"{field} is {value!r} by the address; leave it out", field=field)
     try:
-        record = Record.from_dict({**body, "id": name, "namespace": namespace})
+        record, _ = from_json({**body, "id": name, "namespace": namespace})
         count = await state.engine.aupsert([record])
     except RecordError as error:
         raise Problem.of(error) from None
@@ -84,11 +84,16 @@ def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | No
         if "missing_ok" in body:
             raise Problem(422, "InvalidBody", "missing_ok is for ids; leave it out", field="missing_ok")
         return None, filter, False
-    if not all(isinstance(name, str) for name in ids):
-        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    return read_ids(ids, limits), None, missing_ok
+
+
+def read_ids(ids: list[Any], limits: Limits) -> list[str]:
+    """The ids that a body names. Raises `Problem`."""
     if len(ids) > limits.ids:
         raise Problem(422, "TooManyIds", f"a request may name {limits.ids:,} ids", field="ids")
-    return ids, None, missing_ok
+    if not all(isinstance(name, str) for name in ids):
+        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+    return ids
 
 
 def _answer(value: Any) -> Response:

@@ -31,9 +31,9 @@ from .schemas import (
 )
 from .state import DEADLINE
 
-GUARDED = (401, 422, 429, 500, 503)
+GUARDED = (401, 403, 422, 429, 500, 503)
 """Statuses of every endpoint that asks for a key."""
-BODY = (400, 413)
+BODY = (400, 408, 413, 415)
 """Statuses of every endpoint that reads a body."""
 
 
@@ -86,6 +86,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
     """Every endpoint, in an order in which the examples work."""
     namespace = parameter("namespace", NAMESPACE)
     one = parameter("id", ID, "path")
+    filtered = parameter("filter", text("A filter as JSON."), example='{"role": "user"}')
     deadline = parameter(
         DEADLINE.title(),
         number(
@@ -115,6 +116,11 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
         "texts": flag("Hits with their texts, times and metadata."),
         "payload": flag("Hits with their payloads."),
         "explain": flag("Hits with the parts of their scores."),
+        "form": text(
+            "hits: an object for each hit. columns: lists, of which a client makes the engine's own `Hits`.",
+            enum=list(search.FORMS),
+            default=search.FORMS[0],
+        ),
     }
     first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}
     second = {"id": "m2", "text": "Error 4711: fixed by rotating the key", "role": "tool", "payload": {"run": 7}}
@@ -142,18 +148,18 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 },
                 "records",
             ),
-            problems=(403, 404, 409),
+            problems=(404, 409),
         ),
         Operation(
             "POST",
             "/v1/search",
             search.search,
             "search",
-            {200: ref("Results")},
+            {200: {"anyOf": [ref("Results"), ref("Columns")]}},
             Example(body={"queries": ["last fix for error 4711", {"text": "tea", "k": 1}], "namespace": "users/ana"}),
             thing(searched, oneOf=[{"required": ["query"]}, {"required": ["queries"]}]),
             (deadline,),
-            (403, 504),
+            (504,),
             stream=ref("StreamLine"),
         ),
         Operation(
@@ -174,7 +180,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 "id",
             ),
             (deadline,),
-            (403, 404, 504),
+            (404, 504),
         ),
         Operation(
             "POST",
@@ -188,7 +194,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             ),
             ref("VectorStoreSearch"),
             (parameter("namespace", text("The namespace.", minLength=1), "path"), deadline),
-            (403, 504),
+            (504,),
         ),
         Operation(
             "GET",
@@ -208,7 +214,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             Example(parameters={"namespace": "users/ana", "filter": '{"role": "user"}', "order": "time"}),
             parameters=(
                 namespace,
-                parameter("filter", text("A filter as JSON."), example='{"role": "user"}'),
+                filtered,
                 parameter(
                     "order", text("The order; written: of the last write.", enum=list(ORDERS), default="written")
                 ),
@@ -216,7 +222,30 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 parameter("after", text("Where the last page ended.")),
                 parameter("limit", whole("Records of the page.", 1, maximum=LONGEST_PAGE, default=PAGE)),
             ),
-            problems=(403,),
+        ),
+        Operation(
+            "POST",
+            "/v1/records/fetch",
+            records.fetch_many,
+            "fetchRecords",
+            {200: thing({"records": several(optional(ref("StoredRecord")), "In the order of the ids.")}, "records")},
+            Example(body={"ids": ["m1", "m3"], "namespace": "users/ana"}),
+            thing(
+                {
+                    "ids": several({"type": "string"}, "Their ids.", maxItems=limits.ids),
+                    "namespace": NAMESPACE,
+                },
+                "ids",
+            ),
+        ),
+        Operation(
+            "GET",
+            "/v1/count",
+            records.count,
+            "countRecords",
+            {200: counted("count")},
+            Example(parameters={"namespace": "users/ana", "filter": '{"role": "user"}'}),
+            parameters=(namespace, filtered),
         ),
         Operation(
             "PATCH",
@@ -236,7 +265,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 "changes",
                 **either,
             ),
-            problems=(403, 404),
+            problems=(404,),
         ),
         Operation(
             "DELETE",
@@ -246,7 +275,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: counted("deleted")},
             Example(body={"namespace": "users/ana", "filter": {"importance": {"<": 0.1}}}),
             thing(selection, **either),
-            problems=(403, 404),
+            problems=(404,),
         ),
         Operation(
             "PUT",
@@ -257,7 +286,6 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             Example({"id": "notes/1"}, {"namespace": "users/ana"}, {"text": "Meetings after ten"}),
             ref("OneRecord"),
             (one, namespace),
-            (403,),
         ),
         Operation(
             "GET",
@@ -267,7 +295,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: ref("StoredRecord")},
             Example({"id": "notes/1"}, {"namespace": "users/ana"}),
             parameters=(one, namespace),
-            problems=(403, 404),
+            problems=(404,),
         ),
         Operation(
             "DELETE",
@@ -277,7 +305,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: counted("deleted")},
             Example({"id": "notes/1"}, {"namespace": "users/ana"}),
             parameters=(one, namespace),
-            problems=(403, 404),
+            problems=(404,),
         ),
         Operation(
             "GET",
@@ -294,7 +322,6 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: {"type": "object", "description": "Sizes, and work done."}},
             Example(parameters={"namespace": "users/ana"}),
             parameters=(parameter("namespace", text("One namespace; left out, the whole memory.")),),
-            problems=(403,),
         ),
         Operation(
             "DELETE",
@@ -304,7 +331,6 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: thing({"dropped": text("The namespace.")}, "dropped")},
             Example({"namespace": "users/ana"}),
             parameters=(parameter("namespace", text("The namespace.", minLength=1), "path"),),
-            problems=(403,),
         ),
         Operation(
             "GET",

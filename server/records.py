@@ -9,19 +9,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.carry.rows import to_json
+from ..engine.carry.rows import from_json, to_json
 from ..engine.errors import RecordError, UnknownIdError
 from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
 from .bodies import read_filter, read_json, read_parameters, require, take
-from .changes import read_selection
+from .changes import read_ids, read_selection
 from .limits import Limits
 from .problems import Problem
 from .state import state_of
 
 WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
+FETCH_FIELDS = ("ids", "namespace")
 DELETE_FIELDS = ("ids", "filter", "namespace", "missing_ok")
 MODES = ("add", "update", "upsert")
+COUNT_PARAMETERS = ("namespace", "filter")
 LIST_PARAMETERS = ("namespace", "filter", "order", "reverse", "after", "limit")
 PAGE, LONGEST_PAGE = 100, 1_000
 
@@ -59,7 +61,7 @@ def _read_records(body: dict[str, Any], principal: Principal, limits: Limits) ->
         if namespace is not None:
             data = {"namespace": namespace, **data}
         try:
-            record = Record.from_dict(data)
+            record, _ = from_json(data)
         except RecordError as error:
             raise Problem(422, "RecordError", str(error), field=field) from None
         check_write(principal, record.namespace, f"{field}.namespace")
@@ -107,6 +109,32 @@ async def fetch(request: Request) -> Response:
     if record is None:
         raise UnknownIdError(f"no record {name!r}")
     return _answer(to_json(record, None))
+
+
+async def fetch_many(request: Request) -> Response:
+    """The records with these ids, whole and in their order; null for an id that is not there."""
+    state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    body = await read_json(request, state.limits, FETCH_FIELDS)
+    namespace = take(body, "namespace", str, "")
+    check_read(principal, namespace, "namespace")
+    ids = read_ids(require(body, "ids", list), state.limits)
+
+    def answer() -> dict[str, Any]:
+        found = state.engine.fetch(ids, namespace=namespace)
+        return {"records": [None if record is None else to_json(record) for record in found]}
+
+    return _answer(await run_in_threadpool(answer))
+
+
+async def count(request: Request) -> Response:
+    """How many records of a namespace pass a filter."""
+    state, principal = state_of(request), principal_of(request)
+    given = read_parameters(request, COUNT_PARAMETERS)
+    namespace = given.get("namespace", "")
+    check_read(principal, namespace, "namespace")
+    wanted = read_filter(given["filter"]) if "filter" in given else None
+    return _answer({"count": await run_in_threadpool(state.engine.count, wanted, namespace=namespace)})
 
 
 async def list_records(request: Request) -> Response:

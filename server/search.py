@@ -18,17 +18,21 @@ from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from .access import Principal, check_read, principal_of
 from .bodies import read_json, read_parameters, require, take
+from .columns import to_columns
 from .limits import Limits
 from .problems import Problem, as_problem
 from .state import seconds_left, state_of
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
+    "form",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
 PART = 32
 """Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched."""
+FORMS = ("hits", "columns")
+"""How an answer is written: an object for each hit, or by columns, from which a client makes an equal `Hits`."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Wanted:
     texts: bool
     payload: bool
     explain: bool
+    form: str
     options: Mapping[str, Any]
 
 
@@ -127,7 +132,14 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
         queries.append(query)
     flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
     options = _options(body) | {"offset": offset}
-    return Wanted(queries, k, **flags, options=options)
+    form = take(body, "form", str, FORMS[0])
+    if form not in FORMS:
+        raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
+    if form == "columns" and flags["explain"]:
+        raise Problem(
+            422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
+        )
+    return Wanted(queries, k, **flags, form=form, options=options)
 
 
 def _options(body: dict[str, Any]) -> dict[str, Any]:
@@ -200,6 +212,8 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
 
 
 def _as_json(hits: Hits, wanted: Wanted) -> str:
+    if wanted.form == "columns":
+        return json.dumps(to_columns(hits))
     answer = {"results": list(_results(hits, wanted)), "backend": hits.backend}
     return json.dumps(answer)
 

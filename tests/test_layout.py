@@ -19,6 +19,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("engine.cli",),
     ("server",),
     ("integrations",),
+    ("client",),
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
@@ -46,7 +47,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
-PACKAGES = ("engine", "integrations", "server", "fanrank")
+PACKAGES = ("engine", "integrations", "server", "client", "fanrank")
 LONGEST = 500
 # The extension module, which `native` makes public.
 EXTENSION = "_compiled"

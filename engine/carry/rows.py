@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from ..errors import RecordError
 from ..records.entities import Relation
 from ..records.record import CATEGORIES, Record
-
-_HALF = np.dtype("<f2")
+from ..vectors.carried import halves_from_json, halves_to_json
 
 
 class Carried(NamedTuple):
@@ -56,8 +51,7 @@ def to_json(record: Record, model: str | None = None, *, vectors: bool = True) -
     if record.relations is not None:
         row["relations"] = [Relation.of(relation).to_dict() for relation in record.relations]
     if record.embedding is not None and vectors:
-        rows = record.embedding.astype(_HALF, copy=False)
-        row["embedding"] = {"rows": len(rows), "float16": base64.b64encode(rows.tobytes()).decode()}
+        row["embedding"] = halves_to_json(record.embedding)
         if model is not None:
             row["embedding"]["model"] = model
     return row
@@ -73,13 +67,8 @@ def from_json(row: Any) -> tuple[Record, str | None]:
     carried = row["embedding"]
     known = row["id"] if isinstance(row.get("id"), str) else None
     try:
-        data = base64.b64decode(carried["float16"], validate=True)
-        rows = np.frombuffer(data, _HALF).astype(np.float16).reshape(carried["rows"], -1)
-    except (KeyError, TypeError, ValueError, binascii.Error):
-        raise RecordError(
-            "'embedding' must be numbers, or an object whose 'float16' is base64 of 'rows' rows of half-precision "
-            "numbers",
-            record_id=known,
-        ) from None
+        rows = halves_from_json(carried)
+    except ValueError as error:
+        raise RecordError(f"'embedding' {error}", record_id=known) from None
     model = carried.get("model")
     return Record.from_dict({**row, "embedding": rows}), model if isinstance(model, str) else None

@@ -53,6 +53,18 @@ class Decision:
             for name, value in values.items()
         }
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Decision:
+        """The decision that `to_dict` gave."""
+        read = dict(values)
+        if read.get("when") is not None:
+            read["when"] = When(**read["when"])
+        if read.get("threshold") == "inf":
+            read["threshold"] = math.inf
+        if "hints" in read:
+            read["hints"] = tuple(read["hints"])
+        return cls(**read)
+
 
 def skip_share(decisions: Iterable[Decision]) -> float | None:
     """The share of queries that a cascade answered by BM25 alone. None if no cascade decided about any query."""

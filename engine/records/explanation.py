@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -122,3 +123,19 @@ class FusedExplanation:
         if self.lexical is not None:
             lines += ["  " + line for line in str(self.lexical).splitlines()]
         return "\n".join(lines)
+
+
+def explanation_of(values: Mapping[str, Any]) -> Explanation | FusedExplanation:
+    """The explanation that a ``to_dict`` gave, also after JSON."""
+    read = dict(values)
+    if "channels" in read:
+        read["channels"] = tuple([ChannelShare(**share) for share in read["channels"]])
+        read["lexical"] = None if read["lexical"] is None else _lexical_of(read["lexical"])
+        return FusedExplanation(**read)
+    return _lexical_of(read)
+
+
+def _lexical_of(values: Mapping[str, Any]) -> Explanation:
+    terms = tuple([TermContribution(**term) for term in values["terms"]])
+    neighbours = tuple([NeighbourShare(**share) for share in values["neighbours"]])
+    return Explanation(**{**values, "terms": terms, "neighbours": neighbours})

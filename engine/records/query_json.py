@@ -1,10 +1,14 @@
-"""Reads a query from a JSON object: the form of one line of a query file."""
+"""A query as a JSON object: the form of one line of a query file, and of a query that is sent to a server."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import FanrankError, RecordError
+from ..vectors.carried import halves_from_json, halves_to_json
+from .filters import Filter
+from .neighbours import Neighbours
 from .query import Query, SearchScope
 
 QUERY_FIELDS = (
@@ -15,13 +19,15 @@ QUERY_FIELDS = (
 )  # fmt: skip
 # Each scope and its default number of hits (C008).
 SCOPES: dict[Any, int] = {"session": 3, "user": 2}
+SCOPE = "scope"
+"""The field of a scope with all that it says: ``{"column": "session", "id": "s1", "limit": 5}``."""
 
 
 def parse_query(data: Any) -> Query:
     """The query that a JSON object describes. Raises `RecordError`."""
     if not isinstance(data, dict):
         raise RecordError("a query must be a JSON object")
-    known = {*QUERY_FIELDS, *SCOPES}
+    known = {*QUERY_FIELDS, *SCOPES, SCOPE}
     unknown = sorted(set(data) - known - {"_id", "metadata"})
     if unknown:
         raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
@@ -30,8 +36,57 @@ def parse_query(data: Any) -> Query:
         values["id"] = data["_id"]
     try:
         scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
+        if data.get(SCOPE) is not None:
+            scopes.append(_scope_of(data[SCOPE]))
+        if isinstance(values.get("vector"), Mapping):
+            values["vector"] = _vector_of(values["vector"])
         if len(scopes) > 1:
             raise RecordError("a query has one scope: a session or a user")
         return Query(**values, scope=scopes[0] if scopes else None)
     except (FanrankError, TypeError) as error:
         raise RecordError(str(error)) from None
+
+
+def _scope_of(value: Any) -> SearchScope:
+    if not isinstance(value, Mapping) or not {"column", "id"} <= {*value} <= {"column", "id", "limit"}:
+        raise RecordError("a query's 'scope' must be an object with 'column', 'id' and 'limit'")
+    return SearchScope(value["column"], value["id"], value.get("limit"))
+
+
+def _vector_of(value: Mapping[str, Any]) -> Any:
+    try:
+        return halves_from_json(value)
+    except ValueError as error:
+        raise RecordError(f"a query's 'vector' {error}") from None
+
+
+def query_to_json(query: Query) -> dict[str, Any]:
+    """The query as JSON values, without the fields that it leaves at their defaults. `parse_query` reads it back.
+
+    The vector keeps its bits. A strategy is its name or its ``to_dict``.
+    """
+    values: dict[str, Any] = {}
+    for name in QUERY_FIELDS:
+        value = getattr(query, name)
+        # A vector is an array, which has no one truth.
+        if value is None or (name != "vector" and value == _DEFAULTS[name]):
+            continue
+        if name == "strategy":
+            value = value if isinstance(value, (str, Mapping)) else value.to_dict()
+        elif isinstance(value, (Filter, Neighbours)):
+            value = value.to_dict()
+        elif isinstance(value, Mapping):
+            value = dict(value.items())
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif name == "vector":
+            value = halves_to_json(value)
+        elif hasattr(value, "item"):  # a scalar of numpy
+            value = value.item()
+        values[name] = value
+    if query.scope is not None:
+        values[SCOPE] = {"column": query.scope.column, "id": query.scope.id, "limit": query.scope.limit}
+    return values
+
+
+_DEFAULTS = {name: getattr(Query(), name) for name in QUERY_FIELDS}

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from . import scopes as scopes
     from . import strategies as strategies
     from . import text as text
+    from .client.asynchronous import AsyncClient
+    from .client.synchronous import Client
     from .engine.encoders.encoder import OwnVectors
     from .engine.encoders.sentence import SentenceEncoder
     from .engine.engine import Engine
@@ -55,7 +57,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BM25",
+    "AsyncClient",
     "Cascade",
+    "Client",
     "Coalescer",
     "Engine",
     "FanrankError",
@@ -76,8 +80,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AsyncClient": "client.asynchronous",
     "BM25": "engine.index.bm25",
     "Cascade": "engine.route.cascade",
+    "Client": "client.synchronous",
     "Coalescer": "engine.serve.coalesce",
     "Engine": "engine.engine",
     "FanrankError": "engine.errors",

@@ -14,6 +14,7 @@ from .engine.errors import (
     EncoderError,
     ForeignIndexError,
     IndexFileError,
+    KeyRefusedError,
     MissingExtraError,
     ModelMismatchError,
     NewerFormatError,
@@ -24,10 +25,12 @@ from .engine.errors import (
     QueryError,
     RecencyWarning,
     RecordError,
+    ServerError,
     StorageError,
     StoreLockedError,
     UnknownColumnError,
     UnknownIdError,
+    UnreachableError,
 )
 
 __all__ = [
@@ -43,6 +46,7 @@ __all__ = [
     "EncoderError",
     "ForeignIndexError",
     "IndexFileError",
+    "KeyRefusedError",
     "MissingExtraError",
     "ModelMismatchError",
     "NewerFormatError",
@@ -53,10 +57,12 @@ __all__ = [
     "QueryError",
     "RecencyWarning",
     "RecordError",
+    "ServerError",
     "StorageError",
     "StoreLockedError",
     "UnknownColumnError",
     "UnknownIdError",
+    "UnreachableError",
 ]
 
 _public.publish(__name__)

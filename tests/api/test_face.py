@@ -20,16 +20,17 @@ import fanrank as fr
 from fanrank.engine import errors as all_errors
 
 FACE = (
-    "BM25 Cascade Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record Relation Router "
-    "SearchScope SentenceEncoder Strategy col parse_when read_records"
+    "AsyncClient BM25 Cascade Client Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record "
+    "Relation Router SearchScope SentenceEncoder Strategy col parse_when read_records"
 )
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",
     "errors": (
         "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
-        "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError MissingExtraError "
-        "ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError PolicyFileError QueryError "
-        "RecencyWarning RecordError StorageError StoreLockedError UnknownColumnError UnknownIdError"
+        "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError KeyRefusedError "
+        "MissingExtraError ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError "
+        "PolicyFileError QueryError RecencyWarning RecordError ServerError StorageError StoreLockedError "
+        "UnknownColumnError UnknownIdError UnreachableError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "

@@ -1,0 +1,119 @@
+"""Answers of a server as the objects that the engine gives: hits, records, explanations, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ..engine import errors
+from ..engine.carry.rows import from_json
+from ..engine.errors import FanrankError, KeyRefusedError, QueryError, RecordError, ServerError
+from ..engine.records.decision import Decision
+from ..engine.records.explanation import Explanation, FusedExplanation, explanation_of
+from ..engine.records.hits import Hits, TravelledIds, join_names
+from ..engine.records.query import Query
+from ..engine.records.record import Record
+from .calls import Asked
+
+Explain = Callable[[int, str], Explanation | FusedExplanation]
+
+
+class Page(NamedTuple):
+    """Records one after another, and where the next page begins: pass it as ``after``. None: nothing follows."""
+
+    records: list[Record]
+    after: str | None
+
+
+def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
+    """The hits of a batch that was answered in one part or in several."""
+    rows = [row for answer in answers for row in answer["results"]]
+    width = max(answer["width"] for answer in answers)
+    shape = len(rows), width
+    scores = np.full(shape, -np.inf)
+    documents = np.full(shape, -1, dtype=np.int64)
+    ids, spaces = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
+    counts = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
+    reranked = np.full(shape, np.nan) if any(answer["reranked"] for answer in answers) else None
+    records = np.full(shape, None, dtype=object) if asked.texts or asked.payload else None
+    for number, (row, count) in enumerate(zip(rows, counts.tolist(), strict=True)):
+        if not count:
+            continue
+        ids[number, :count] = row["ids"]
+        scores[number, :count] = row["scores"]
+        documents[number, :count] = row["documents"]
+        spaces[number, :count] = row.get("namespaces", asked.queries[number].namespace)
+        if reranked is not None and "reranked" in row:
+            reranked[number, :count] = [np.nan if score is None else score for score in row["reranked"]]
+        if records is not None:
+            records[number, :count] = [from_json(record)[0] for record in row["records"]]
+    notes = [row.get("note") for row in rows]
+    return Hits(
+        scores,
+        documents,
+        counts,
+        asked.queries,
+        join_names([answer["backend"] for answer in answers]),
+        TravelledIds(documents, ids, spaces),
+        explain,
+        reranked=reranked,
+        decisions=tuple([Decision.of(row["decision"]) for row in rows]) if answers[0]["decided"] else None,
+        source=_source(answers),
+        annotator=lambda position, query: notes[position],
+        records=records,
+        texts=asked.texts,
+        payload=asked.payload,
+    )
+
+
+def _source(answers: Sequence[Any]) -> list[int] | None:
+    """The numbers of equal queries. Each part counts its own, so they are moved apart."""
+    if any(answer["source"] is None for answer in answers):
+        return None
+    numbers: list[int] = []
+    for answer in answers:
+        start = len(numbers)
+        numbers += [start + number for number in answer["source"]]
+    return numbers
+
+
+def read_records(rows: Sequence[Any]) -> list[Record | None]:
+    """Records, None for those that are not there."""
+    return [None if row is None else from_json(row)[0] for row in rows]
+
+
+def read_page(answer: Any) -> Page:
+    """A page of records."""
+    return Page([from_json(row)[0] for row in answer["records"]], answer["after"])
+
+
+def read_explanation(answer: Any, position: int) -> Explanation | FusedExplanation:
+    """The explanation of a score, for the query at this position of its batch."""
+    return explanation_of(answer).at(position)
+
+
+def checked_position(position: int, queries: Sequence[Query]) -> int:
+    """The position in the batch, counted from its start. Raises `QueryError`."""
+    if not -len(queries) <= position < len(queries):
+        raise QueryError(f"no query {position} in a batch of {len(queries)}")
+    return position % len(queries)
+
+
+def raise_problem(status: int, document: Any) -> NoReturn:
+    """Raise what the engine would have raised, or `ServerError` for what only a server refuses."""
+    values = document if isinstance(document, dict) else {}
+    code, detail = str(values.get("title", "")), str(values.get("detail", f"the server answered {status}"))
+    field = values.get("field")
+    kind = getattr(errors, code, None)
+    if isinstance(kind, type) and issubclass(kind, RecordError):
+        raise kind(detail)
+    if isinstance(kind, type) and issubclass(kind, FanrankError) and not issubclass(kind, ServerError):
+        # Not by its constructor, which may take other arguments than a message.
+        error = kind.__new__(kind, detail)
+        error.args = (detail,)
+        raise error
+    refused = KeyRefusedError if status in (401, 403) else ServerError
+    where = f" ({field})" if field else ""
+    raise refused(f"{detail}{where}", code=code, status=status, field=field)

@@ -1,0 +1,236 @@
+"""What each verb of a client sends, as a value: the same for the client that blocks and the one that is awaited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypedDict
+
+from ..engine.carry.rows import to_json
+from ..engine.errors import ParameterError, QueryError, RecordError
+from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.moments import Span, to_span
+from ..engine.namespace import AnyFilter, AnyRecord
+from ..engine.records.filters import parse_filter
+from ..engine.records.jsonl import as_records, check_batch, checked_ids
+from ..engine.records.query import Query, check_k
+from ..engine.records.query_json import query_to_json
+from ..engine.records.record import Record
+from ..engine.route.by_namespace import ByNamespace, answerer_of
+from ..engine.route.policy import Policy, answerer_to_dict
+from ..engine.search.batch import AnyQuery, as_queries
+from ..engine.search.shaping import set_defaults
+
+LONGEST_PAGE = 1_000
+"""Records of a page at most, as the server has it."""
+
+
+class SearchOptions(TypedDict, total=False):
+    """The keywords of a client's search; `Engine.search` says what each means."""
+
+    strategy: AnyStrategy | Policy | ByNamespace
+    texts: bool
+    payload: bool
+    offset: int
+    min_score: float | None
+    distinct: str | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request. `repeatable` says that sending it twice does no more than sending it once."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    params: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+
+    def content(self) -> bytes | None:
+        """The body as bytes. Raises `ParameterError` for values that JSON does not have."""
+        if self.body is None:
+            return None
+        try:
+            return json.dumps(self.body, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise ParameterError(f"this cannot be sent as JSON: {error}") from None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A batch as it is sent, in one call or in several, and what its answer is read with."""
+
+    queries: tuple[Query, ...]
+    calls: tuple[Call, ...]
+    strategy: Any
+    texts: bool
+    payload: bool
+
+
+def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
+    """A search. Raises as `Engine.search` for what can be told without the engine."""
+    unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"search() got an unexpected keyword argument {unknown[0]!r}")
+    asked = own_queries(queries, space)
+    strategy = strategy_to_json(options.get("strategy", "bm25"))
+    body: dict[str, Any] = {"k": check_k(k), "form": "columns"}
+    if strategy != "bm25":
+        body["strategy"] = strategy
+    for name in ("texts", "payload", "offset", "min_score", "distinct"):
+        value: Any = options.get(name)
+        if value:
+            body[name] = value.item() if hasattr(value, "item") else value
+    if options.get("min_score") is not None:
+        body["min_score"] = float(options["min_score"])  # type: ignore[arg-type]
+    parts = _parts([_as_sent(query) for query in asked], batch)
+    # An answer shows its queries with what the batch set for them.
+    if body.keys() & {"offset", "min_score", "distinct"}:
+        set_by_batch = body.get("offset", 0), body.get("min_score"), body.get("distinct")
+        Query(offset=set_by_batch[0], min_score=set_by_batch[1], distinct=set_by_batch[2])
+        asked = tuple(set_defaults(asked, *set_by_batch))
+    calls = tuple([Call("POST", "/v1/search", {**body, "queries": part}) for part in parts])
+    return Asked(asked, calls, strategy, bool(options.get("texts")), bool(options.get("payload")))
+
+
+def own_queries(queries: Sequence[AnyQuery], space: str | None) -> tuple[Query, ...]:
+    """The queries of a batch, in the namespace of the client's handle."""
+    asked = as_queries(queries, "search")
+    return asked if space is None else tuple([_own_query(query, space, n) for n, query in enumerate(asked)])
+
+
+def _own_query(query: Query, space: str, position: int) -> Query:
+    if query.namespace not in ("", space) or query.namespaces is not None or query.under is not None:
+        raise QueryError(
+            f"query {position} names another namespace than the one it is asked of; several namespaces are asked of "
+            "the client"
+        )
+    return query if query.namespace == space else replace(query, namespace=space)
+
+
+def _as_sent(query: Query) -> str | dict[str, Any]:
+    values = query_to_json(query)
+    if "strategy" in values:
+        values["strategy"] = strategy_to_json(query.strategy)
+    return query.text if len(values) == ("text" in values) else values
+
+
+def strategy_to_json(strategy: Any) -> str | dict[str, Any]:
+    """A strategy or policy by its name, or as JSON values. Raises `ParameterError`."""
+    if isinstance(strategy, str):
+        return strategy
+    answerer = answerer_of(strategy)
+    return answerer.to_dict() if isinstance(answerer, ByNamespace) else answerer_to_dict(answerer)
+
+
+def _parts(rows: list[Any], batch: int | None) -> list[list[Any]]:
+    """The rows in parts of at most `batch`; None: all in one."""
+    if batch is None:
+        return [rows]
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ParameterError(f"batch must be 1 or more, or None, not {batch!r}")
+    return [rows[start : start + batch] for start in range(0, len(rows), batch)] or [rows]
+
+
+def explain(query: Query, document: str, strategy: Any) -> Call:
+    """How a record scores for a query."""
+    if not isinstance(document, str):
+        raise QueryError(f"a record's id is text, not {document!r}")
+    body: dict[str, Any] = {"query": _as_sent(query), "id": document}
+    sent = strategy_to_json(strategy)
+    return Call("POST", "/v1/explain", body if sent == "bm25" else {**body, "strategy": sent})
+
+
+def write(
+    records: Iterable[AnyRecord], mode: str, ttl: Span | None, space: str | None, batch: int | None
+) -> tuple[Call, ...]:
+    """Records that are added, updated or both (``upsert``), in one write or in several."""
+    check_batch(records, mode)
+    rows = [_row(record, space) for record in as_records(records)]
+    body: dict[str, Any] = {"mode": mode}
+    if ttl is not None:
+        try:
+            body["ttl"] = to_span(ttl)
+        except ValueError as error:
+            raise ParameterError(f"ttl {error}, not {ttl!r}") from None
+    calls = [
+        Call("POST", "/v1/records", {**body, "records": part}, repeatable=mode == "upsert")
+        for part in _parts(rows, batch)
+    ]
+    return tuple(calls)
+
+
+def _row(record: Record, space: str | None) -> dict[str, Any]:
+    if space is not None and record.namespace not in ("", space):
+        raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)
+    row = to_json(record)
+    return row if space is None else {**row, "namespace": space}
+
+
+def delete(ids: Iterable[str], namespace: str, missing_ok: bool) -> Call:
+    """Records that are deleted."""
+    body = {"ids": checked_ids(ids, "delete"), "namespace": namespace, "missing_ok": bool(missing_ok)}
+    return Call("DELETE", "/v1/records", body, repeatable=False)
+
+
+def fetch(ids: Sequence[str], namespace: str) -> Call:
+    """Records by their ids."""
+    return Call("POST", "/v1/records/fetch", {"ids": checked_ids(ids, "fetch"), "namespace": namespace})
+
+
+def count(filter: AnyFilter | None, namespace: str) -> Call:
+    """How many records pass a filter."""
+    return Call("GET", "/v1/count", params={"namespace": namespace, **_filter(filter)})
+
+
+def page(
+    namespace: str, filter: AnyFilter | None, order: str, reverse: bool, after: str | None, limit: int | None
+) -> Call:
+    """A page of records, of at most `limit`."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise ParameterError(f"limit must be 1 or more, or None, not {limit!r}")
+    params = {"namespace": namespace, "order": order, "limit": str(min(LONGEST_PAGE, limit or LONGEST_PAGE))}
+    if reverse:
+        params["reverse"] = "true"
+    if after is not None:
+        params["after"] = after
+    return Call("GET", "/v1/records", params={**params, **_filter(filter)})
+
+
+def _filter(filter: AnyFilter | None) -> dict[str, str]:
+    parsed = parse_filter(filter)
+    return {} if parsed is None else {"filter": json.dumps(parsed.to_dict())}
+
+
+def namespaces() -> Call:
+    """The namespaces that the key reaches."""
+    return Call("GET", "/v1/namespaces")
+
+
+def stats(namespace: str | None) -> Call:
+    """Sizes and work, of one namespace or of the whole memory."""
+    return Call("GET", "/v1/stats", params={} if namespace is None else {"namespace": namespace})
+
+
+def checked_name(name: object) -> str:
+    """The name of a namespace. Raises `QueryError`."""
+    if not isinstance(name, str):
+        raise QueryError(f"a namespace's name must be a string, not {type(name).__name__}")
+    return name
+
+
+def named(namespace: str | None, space: str | None) -> str:
+    """The namespace that a verb means: the one that it names, or that of its handle. Raises `QueryError`."""
+    if namespace is None:
+        return space or ""
+    if space is not None and checked_name(namespace) != space:
+        raise QueryError(f"this handle is on the namespace {space!r}; ask the client for {namespace!r}")
+    return checked_name(namespace)
+
+
+def one_id(id: object) -> list[str]:
+    """A batch of one id. Raises `RecordError`."""
+    if not isinstance(id, str):
+        raise RecordError(f"an id must be a string, not {id!r}")
+    return [id]

@@ -1,0 +1,147 @@
+"""How a client reaches its server: address, key, limits of time, and when a request is sent again."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ..engine.errors import DeadlineError, MissingExtraError, ParameterError, UnreachableError
+from .answers import raise_problem
+from .calls import Call
+
+if TYPE_CHECKING:
+    import httpx
+
+TIMEOUT, RETRIES = 30.0, 3
+DEADLINE = "Fanrank-Deadline"
+BUSY = (429, 503)
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before the second attempt, doubled for each further one, and the longest pause also where the server says
+more."""
+IDLE = 3.0
+"""Seconds that an unused connection is kept. The server closes them after 5, and a write that meets a closing
+connection cannot be repeated."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A server and how patient a client is with it. Raises `ParameterError`."""
+
+    url: str
+    key: str | None = None
+    timeout: float = TIMEOUT
+    retries: int = RETRIES
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.url, str):
+            raise ParameterError(f"the address of a server is text, not {self.url!r}")
+        parts = urlsplit(self.url)
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.query
+            or parts.fragment
+            or parts.username
+        ):
+            raise ParameterError(
+                "the address of a server is http://HOST:PORT or https://HOST, without a user or a query"
+            )
+        if self.key is not None and not (isinstance(self.key, str) and self.key.isascii() and self.key.isprintable()):
+            raise ParameterError("a key is printable ASCII text")
+        if isinstance(self.timeout, bool) or not isinstance(self.timeout, (int, float)) or not 0 < self.timeout < 1e9:
+            raise ParameterError(f"timeout must be seconds above 0, not {self.timeout!r}")
+        if isinstance(self.retries, bool) or not isinstance(self.retries, int) or self.retries < 0:
+            raise ParameterError(f"retries must be 0 or more, not {self.retries!r}")
+
+    def options(self) -> dict[str, Any]:
+        """What httpx makes its pool of connections from."""
+        headers = {"Accept": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        # A key for this machine must not pass a proxy that the environment names.
+        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+        limits = load_httpx().Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE)
+        return {"base_url": self.url, "headers": headers, "trust_env": not local, "limits": limits}
+
+
+class Attempt:
+    """The attempts to send one call: what is left of its time, and whether it may be sent again."""
+
+    def __init__(self, target: Target, call: Call, deadline: float | None) -> None:
+        seconds = target.timeout if deadline is None else min(deadline, target.timeout)
+        if not seconds > 0:
+            raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
+        self.target, self.call, self.seconds = target, call, seconds
+        self.number = 0
+        self._content = call.content()
+        self._until = time.monotonic() + seconds
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of httpx's ``request``. Raises `DeadlineError`."""
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise self._late()
+        headers = {DEADLINE: f"{left:.6f}"}
+        if self._content is not None:
+            headers["Content-Type"] = "application/json"
+        return {
+            "method": self.call.method,
+            "url": self.call.path,
+            "content": self._content,
+            "params": self.call.params,
+            "headers": headers,
+            "timeout": left,
+        }
+
+    def read(self, response: httpx.Response) -> Any:
+        """The answer as JSON values. Raises the error that a problem document stands for."""
+        try:
+            answer = json.loads(response.content)
+        except ValueError:
+            answer = None
+        if response.status_code >= 300:
+            raise_problem(response.status_code, answer)
+        if answer is None:
+            raise UnreachableError(f"{self.target.url} did not answer with JSON: is it a fanrank server?")
+        return answer
+
+    def pause_after(self, failed: httpx.Response | Exception) -> float | None:
+        """Seconds to wait before the call is sent again; None where its failure is final."""
+        self.number += 1
+        if not self.call.repeatable or self.number > self.target.retries:
+            return None
+        pause = FIRST_PAUSE * 2 ** (self.number - 1) * (0.5 + random.random() / 2)
+        if isinstance(failed, Exception):
+            if isinstance(failed, load_httpx().TimeoutException):
+                return None
+        elif failed.status_code not in BUSY:
+            return None
+        else:
+            said = failed.headers.get("retry-after", "")
+            # Dates, the other form of this header, are not sent by this server.
+            pause = max(pause, float(said)) if said.isdecimal() and len(said) < 9 else pause
+        pause = min(pause, LONGEST_PAUSE)
+        return pause if time.monotonic() + pause < self._until else None
+
+    def error(self, failed: Exception) -> Exception:
+        """The error for a request that got no answer."""
+        if isinstance(failed, load_httpx().TimeoutException):
+            return self._late()
+        done = "" if self.call.repeatable else "; whether the write was done is not known"
+        return UnreachableError(f"{self.target.url} does not answer: {failed}{done}")
+
+    def _late(self) -> DeadlineError:
+        return DeadlineError(f"no answer within {self.seconds:g} seconds")
+
+
+def load_httpx() -> Any:
+    """The package httpx. Raises `MissingExtraError`."""
+    try:
+        import httpx
+    except ModuleNotFoundError:
+        raise MissingExtraError("httpx", "client") from None
+    return httpx

@@ -1,0 +1,198 @@
+"""`Client`: a server's memory with the verbs of `Engine`, for code that blocks."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.moments import Span
+from ..engine.namespace import AnyFilter, AnyRecord
+from ..engine.records.explanation import Explanation, FusedExplanation
+from ..engine.records.hits import Hits
+from ..engine.records.query import DEFAULT_K
+from ..engine.records.record import Record
+from ..engine.route.by_namespace import ByNamespace
+from ..engine.route.policy import Policy
+from ..engine.search.batch import AnyQuery
+from . import answers, calls
+from .answers import Page
+from .calls import Call, SearchOptions
+from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+
+class Client:
+    """The memory behind the server at `url`, with the verbs of `Engine`, its answers and its errors.
+
+    `key` is sent with every request. `timeout` is the most seconds of one call, its repetitions included; `deadline` of
+    a search asks for less. The server hears of it and does not begin what nobody waits for.
+
+    What changes nothing when it is sent twice (searches, reads, `upsert`) is sent again after a lost connection, and
+    after 429 and 503: up to `retries` times, with growing pauses or those that the server asks for. `add`, `update` and
+    `delete` are sent once: after `UnreachableError` it is not known whether they were done.
+
+    Hits equal those of the engine bit for bit, their document numbers included. ``hits.explain`` asks the server, which
+    explains by the records of that moment. With ``payload=True`` alone, the records of the hits hold the payload alone.
+    A batch is one request: all of its queries read one state. With ``batch=N`` it is sent in parts of N, which may read
+    several states, and a write in parts is not all or nothing.
+
+    Threads may share a client, which keeps their connections open. Close it, or use it in a ``with`` block.
+
+    Raises `ParameterError`, and `MissingExtraError` without ``fanrank[client]``. Every verb raises as the engine's,
+    and `ServerError`, `KeyRefusedError` for what the key does not reach, `UnreachableError` and `DeadlineError`.
+    """
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
+        self._target = Target(url, key, timeout, retries)
+        self._pool = load_httpx().Client(**self._target.options())
+        self._space: str | None = None
+
+    def __repr__(self) -> str:
+        space = "" if self._space is None else f", namespace={self._space!r}"
+        return f"{type(self).__name__}({self._target.url!r}{space})"
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, also those of handles on namespaces."""
+        self._pool.close()
+
+    def namespace(self, name: str) -> Client:
+        """A handle on one namespace, over the same connections: its records and queries belong to this namespace."""
+        handle = object.__new__(type(self))
+        handle.__dict__.update(self.__dict__, _space=calls.checked_name(name))
+        return handle
+
+    def _send(self, call: Call, deadline: float | None = None) -> Any:
+        attempt = Attempt(self._target, call, deadline)
+        while True:
+            try:
+                response = self._pool.request(**attempt.arguments())
+            except load_httpx().TransportError as error:
+                pause = attempt.pause_after(error)
+                if pause is None:
+                    raise attempt.error(error) from error
+            else:
+                pause = attempt.pause_after(response) if response.status_code >= 400 else None
+                if pause is None:
+                    return attempt.read(response)
+            time.sleep(pause)
+
+    def search(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int = DEFAULT_K,
+        *,
+        batch: int | None = None,
+        deadline: float | None = None,
+        **options: Unpack[SearchOptions],
+    ) -> Hits:
+        """As `Engine.search`: `options` are strategy, texts, payload, offset, min_score and distinct."""
+        asked = calls.search(queries, k, options, self._space, batch)
+
+        def explain(position: int, document: str) -> Explanation | FusedExplanation:
+            number = answers.checked_position(position, asked.queries)
+            call = calls.explain(asked.queries[number], document, asked.strategy)
+            return answers.read_explanation(self._send(call), number)
+
+        return answers.read_hits([self._send(call, deadline) for call in asked.calls], asked, explain)
+
+    def explain(
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
+    ) -> Explanation | FusedExplanation:
+        """As `Engine.explain`."""
+        (asked,) = calls.own_queries([query], self._space)
+        return answers.read_explanation(self._send(calls.explain(asked, document, strategy)), 0)
+
+    def add(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
+        """As `Engine.add`. Vectors travel with their records, in `Record.embedding`."""
+        return self._write(records, "add", ttl, batch)
+
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        ttl: Span | None = None,
+        batch: int | None = None,
+    ) -> int:
+        """As `Engine.update`."""
+        return self._write(records, "upsert" if insert else "update", ttl, batch)
+
+    def upsert(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
+        """As `Engine.upsert`."""
+        return self._write(records, "upsert", ttl, batch)
+
+    def _write(self, records: Iterable[AnyRecord], mode: str, ttl: Span | None, batch: int | None) -> int:
+        parts = calls.write(records, mode, ttl, self._space, batch)
+        return sum([int(self._send(call)["written"]) for call in parts])
+
+    def delete(self, ids: Iterable[str], *, namespace: str | None = None, missing_ok: bool = False) -> int:
+        """As `Engine.delete`."""
+        return int(self._send(calls.delete(ids, self._named(namespace), missing_ok))["deleted"])
+
+    def fetch(self, ids: Sequence[str], *, namespace: str | None = None) -> list[Record | None]:
+        """As `Engine.fetch`."""
+        return answers.read_records(self._send(calls.fetch(ids, self._named(namespace)))["records"])
+
+    def get(self, id: str, *, namespace: str | None = None) -> Record | None:
+        """As `Engine.get`."""
+        return self.fetch(calls.one_id(id), namespace=namespace)[0]
+
+    def page(
+        self,
+        *,
+        filter: AnyFilter | None = None,
+        namespace: str | None = None,
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Page:
+        """A page of at most `limit` records (None: 1,000) and where the next one begins, as `Engine.records`."""
+        return answers.read_page(self._send(calls.page(self._named(namespace), filter, order, reverse, after, limit)))
+
+    def records(
+        self,
+        *,
+        filter: AnyFilter | None = None,
+        namespace: str | None = None,
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Record]:
+        """As `Engine.records`, in one namespace: an iterator that asks for page after page."""
+        while limit is None or limit > 0:
+            page = self.page(filter=filter, namespace=namespace, order=order, reverse=reverse, after=after, limit=limit)
+            yield from page.records
+            after, limit = page.after, None if limit is None else limit - len(page.records)
+            if after is None:
+                return
+
+    def count(self, filter: AnyFilter | None = None, *, namespace: str | None = None) -> int:
+        """As `Engine.count`, in one namespace."""
+        return int(self._send(calls.count(filter, self._named(namespace)))["count"])
+
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
+        return tuple([row["namespace"] for row in self._send(calls.namespaces())["namespaces"]])
+
+    def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
+        """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
+        values: dict[str, Any] = self._send(calls.stats(self._space if namespace is None else namespace))
+        return values
+
+    def _named(self, namespace: str | None) -> str:
+        return calls.named(namespace, self._space)
