@@ -44,7 +44,10 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "MissingField": ((422,), "A field is missing."),
     "UnknownField": ((422,), "There is no such field or parameter."),
     "TextTooLong": ((422,), "A query's text is too long."),
-    "TooManyHits": ((422,), "A query asks for too many hits, with its offset, or a search for too many over all its queries."),
+    "TooManyHits": (
+        (422,),
+        "A query, with its offset, or a search over all its queries asks for too many hits.",
+    ),
     "TooManyIds": ((422,), "The request names too many ids."),
     "TooManyNamespaces": ((422,), "A query searches too many namespaces."),
     "TooManyTerms": ((422,), "A query has too many terms, weights, entities or hints."),

@@ -121,6 +121,16 @@ def query_schema(limits: Limits) -> Schema:
             "filter": FILTER,
             "session": text("Search this session alone."),
             "user": text("Search the sessions of this user alone."),
+            "scope": thing(
+                {
+                    "column": text("The column.", enum=["session", "user"]),
+                    "id": text("Its value."),
+                    "limit": optional(whole("Hits that it adds.", 1)),
+                },
+                "column",
+                "id",
+                description="As session or user, with a limit of hits.",
+            ),
             **{name: {**MOMENT, "description": about} for name, about in moments.items()},
             "half_life": {**SPAN, "description": "Scores halve with each such span of age at `now`."},
             "windows": {
@@ -131,7 +141,10 @@ def query_schema(limits: Limits) -> Schema:
             "statistics": text(
                 "The records that document frequencies count.", enum=["namespace", "filtered"], default="namespace"
             ),
-            "vector": VECTOR,
+            "vector": {
+                "anyOf": [VECTOR, ref("Embedding")],
+                "description": "The embedding, or half-precision numbers.",
+            },
             "model": text("The model of the vector."),
             "weights": WEIGHTS,
             "type": text("The kind of question."),
@@ -151,7 +164,7 @@ def query_schema(limits: Limits) -> Schema:
             "_id": text("As id.", deprecated=True),
             "metadata": {"description": "Is not read.", "deprecated": True},
         },
-        description="A query. It has at most one of namespace, namespaces and under, and one of session and user.",
+        description="A query. It has at most one of namespace, namespaces and under, and one of session, user and scope.",
     )
 
 

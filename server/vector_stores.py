@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.errors import QueryError
-from ..engine.records.filters import MAX_DEPTH
+from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.hit import Hit
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
@@ -26,7 +26,7 @@ from .state import seconds_left, state_of
 FIELDS = ("query", "filters", "max_num_results", "ranking_options", "rewrite_query")
 RANKERS = ("none", "auto", "default-2024-11-15")
 DEFAULT_RESULTS, MOST_RESULTS = 10, 50
-COMPARISONS = {"eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "in": "in", "nin": "not in"}
+COMPARISONS = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin")
 
 
 async def search(request: Request) -> Response:
@@ -44,12 +44,13 @@ async def search(request: Request) -> Response:
         detail = "this server searches queries as they are; leave rewrite_query out"
         raise Problem(422, "InvalidField", detail, field="rewrite_query")
     threshold = _read_threshold(body)
-    spec = take(body, "filters", dict)
-    filter = None if spec is None else read_filter(spec)
     try:
+        filter = parse_filter(take(body, "filters", dict), "openai")
         queries = [Query(text, namespace=namespace, filter=filter, min_score=threshold) for text in texts]
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
+    if filter is not None and filter.depth > state.limits.filter_depth:
+        raise Problem(422, "FilterTooDeep", f"a filter may be nested {state.limits.filter_depth} deep", field="filters")
     hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
     answer = {
         "object": "vector_store.search_results.page",
@@ -113,34 +114,3 @@ def _read_threshold(body: dict[str, Any]) -> float | None:
     if threshold is not None and not (abs(threshold) < 2**53 and math.isfinite(threshold)):
         raise Problem(422, "InvalidField", "score_threshold is out of range", field=f"{field}.score_threshold")
     return None if threshold is None else float(threshold)
-
-
-def read_filter(spec: Any, field: str = "filters", depth: int = 1) -> dict[str, Any]:
-    """A filter of OpenAI's form in our JSON form. Raises `Problem`, which names the place in `spec`."""
-    if depth > MAX_DEPTH:
-        raise Problem(422, "InvalidField", f"a filter may be nested {MAX_DEPTH} deep", field="filters")
-    if not isinstance(spec, dict):
-        raise Problem(422, "InvalidField", "a filter must be an object", field=field)
-    kind = spec.get("type")
-    if kind in ("and", "or"):
-        _check_keys(spec, ("type", "filters"), field)
-        inner = spec["filters"]
-        if not isinstance(inner, list):
-            raise Problem(422, "InvalidField", "filters must be a list", field=f"{field}.filters")
-        return {kind: [read_filter(one, f"{field}.filters[{n}]", depth + 1) for n, one in enumerate(inner)]}
-    if not isinstance(kind, str) or kind not in COMPARISONS:
-        known = ", ".join([*COMPARISONS, "and", "or"])
-        raise Problem(422, "InvalidField", f"a filter's type must be one of {known}", field=f"{field}.type")
-    _check_keys(spec, ("type", "key", "value"), field)
-    if not isinstance(spec["key"], str) or spec["key"] in ("", "and", "or", "not"):
-        raise Problem(422, "InvalidField", "key must name an attribute", field=f"{field}.key")
-    return {spec["key"]: {COMPARISONS[kind]: spec["value"]}}
-
-
-def _check_keys(spec: dict[str, Any], names: tuple[str, ...], field: str) -> None:
-    for name in names:
-        if name not in spec:
-            raise Problem(422, "MissingField", f"{name} is missing", field=f"{field}.{name}")
-    unknown = sorted(set(spec) - set(names))
-    if unknown:
-        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}", field=f"{field}.{unknown[0]}")

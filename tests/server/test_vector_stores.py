@@ -141,10 +141,10 @@ def test_a_threshold_leaves_out_lower_scores(stores: Any) -> None:
         ({"query": "a", "max_num_results": 0}, "max_num_results"),
         ({"query": "a", "rewrite_query": True}, "rewrite_query"),
         ({"query": "a", "ranking_options": {"ranker": "mine"}}, "ranking_options.ranker"),
-        ({"query": "a", "filters": {"type": "like", "key": "year", "value": 1}}, "filters.type"),
+        ({"query": "a", "filters": {"type": "like", "key": "year", "value": 1}}, "filters"),
         (
             {"query": "a", "filters": {"type": "and", "filters": [{"type": "eq", "key": "year"}]}},
-            "filters.filters[0].value",
+            "filters",
         ),
         ({"query": "a", "filters": {"type": "gt", "key": "year", "value": "x"}}, "filters"),
     ],
