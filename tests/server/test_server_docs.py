@@ -62,7 +62,7 @@ def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("FANRANK_PROFILE", raising=False)
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     examples = EXAMPLE.findall(page)
-    assert len(examples) == page.count("\ncurl ")
+    assert len(examples) == page.count("```sh\ncurl ")
     with serving() as address:
         for command, shown in examples:
             pattern = re.escape(shown.strip()).replace(re.escape("..."), ".*")
