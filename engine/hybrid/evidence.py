@@ -1,4 +1,7 @@
-"""Collects the evidence of one batch under one strategy: what each channel says of each query's candidates."""
+"""Collects the evidence of one batch under one strategy: what each channel says of each query's candidates.
+
+Long because every channel is searched, scored and explained from the same groups, depths and vectors.
+"""
 
 from __future__ import annotations
 
