@@ -249,7 +249,7 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         """
         name, namespace = str(vector_id), self.collection_name
         if payload is None:
-            self.engine.patch(name, namespace=namespace, **({} if vector is None else {"embedding": vector}))
+            self.engine.patch(name, {} if vector is None else {"embedding": vector}, namespace=namespace)
             return
 
         def change(live: Mapping[tuple[str, str], Record]) -> list[Record]:
