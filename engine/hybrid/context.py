@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Floats, Integers
+from ..arrays import Flags, Floats, Integers
 from ..errors import QueryError
 from ..fuse.candidates import Channel
 from ..index.bm25 import SCALE
@@ -26,13 +26,15 @@ from ..index.snapshot import Snapshot
 from ..plan.borrowing import MOST_STEPS, lending_parts
 from ..plan.plan import Plan, SegmentPlan
 from ..records.neighbours import STEPS
-from ..search.batch import namespaces_of
+from ..search.batch import Batch, namespaces_of
 from ..search.lexical import plan_batch
+from ..timing import Phases
 from ..vectors.vectors import BLOCK_VALUES, Halves
 from ..vectors.verbs import Stretch, document_vectors
 from .channels import ContextVectors, ContextWords, Cue
-from .evidence import EvidenceCollector
 from .neighbours import stretches_of
+from .sources import Sources
+from .strategy import Strategy
 
 HALF_LENGTH = 16.0
 """A record of so many terms has half of the cue ``length``. From 4 to 32 LoCoMo's turns give the same figures."""
@@ -45,10 +47,33 @@ _WORDS = re.compile(r"\w\w+")
 _UNREAD, _NO, _YES = 0, 1, 2
 
 
+class SearchedRows(Protocol):
+    """Rows of a batch that search the same documents."""
+
+    @property
+    def rows(self) -> Integers: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
+class Collector(Protocol):
+    """What is read of `EvidenceCollector`, whose file imports this one."""
+
+    batch: Batch
+    sources: Sources
+    strategy: Strategy
+    phases: Phases
+
+    @property
+    def groups(self) -> Sequence[SearchedRows]: ...
+    @property
+    def vectors(self) -> tuple[Halves, Flags]: ...
+
+
 class ContextScorer:
     """Scores the candidates of a collector's batch by a channel that lists nothing."""
 
-    def __init__(self, collector: EvidenceCollector) -> None:
+    def __init__(self, collector: Collector) -> None:
         self.collector = collector
         self.batch, self.sources = collector.batch, collector.sources
 
