@@ -199,6 +199,10 @@ class Writing:
         embedding keeps it to the bit; one without is encoded, while other writers wait. All or nothing: raises what
         `change` raises, as `add`, and `StorageError` for an engine that keeps no texts.
         """
+        if not isinstance(ids, Mapping) or not callable(change):
+            raise ParameterError(
+                "rewrite takes ids by namespace, {namespace: [id, ...]}, and a function of the records"
+            )
         names = {
             checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
         }
@@ -208,7 +212,9 @@ class Writing:
         def decide(pending: Pending) -> Decision:
             live = {name: list(searched(pending.snapshot(name)).find_all(some)) for name, some in names.items()}
             records = {(name, one.id): one for name, some in live.items() for one in pending.records(name, some)}
-            written = list(self.searcher.models.encode(as_records(change(records), self.bm25.fields), None))
+            changed = change(records)
+            check_batch(changed, "the function of rewrite")
+            written = list(self.searcher.models.encode(as_records(changed, self.bm25.fields), None))
             return {name: some for name, some in live.items() if some}, written
 
         return memory.write(decide=decide)

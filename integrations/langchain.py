@@ -224,7 +224,7 @@ class FanrankVectorStore(VectorStore):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """The documents of these ids, in their order, without those that are not there."""
-        return [make_document(record) for record in self.engine.fetch(list(ids)) if record is not None]
+        return [make_document(record) for record in self.engine.fetch(ids) if record is not None]
 
     def similarity_search_batch(self, queries: Sequence[str], k: int = 4, **options: Any) -> list[list[Document]]:
         """The `k` most similar documents of each query, best first, in one search."""

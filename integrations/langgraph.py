@@ -432,7 +432,8 @@ class FanrankStore(BaseStore):
                 if written is not None:
                     record, extra = written
                     if place in live:
-                        extra["created_at"] = live[place].extra["created_at"]
+                        # A record that another wrote here has none, and becomes an item now.
+                        extra["created_at"] = live[place].extra.get("created_at", now)
                     yield record
 
         return ids, change

@@ -16,7 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from ..engine.encoders.encoder import OwnVectors
 from ..engine.engine import Engine
-from ..engine.errors import MissingExtraError, ModelMismatchError, ParameterError
+from ..engine.errors import MissingExtraError, ModelMismatchError, ParameterError, UnknownIdError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.index.bm25 import BM25
 from ..engine.records.hit import Hit
@@ -165,7 +165,7 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         Raises `ParameterError` where the lists differ in length, `RecordError` for a vector that is not one.
         """
         ids = [str(uuid.uuid4()) for _ in vectors] if ids is None else [*ids]
-        payloads = [{} for _ in vectors] if payloads is None else [*payloads]
+        payloads = [{} for _ in vectors] if payloads is None else [{} if one is None else one for one in payloads]
         if not len(vectors) == len(payloads) == len(ids):
             raise ParameterError(
                 f"{len(vectors)} vectors, {len(payloads)} payloads and {len(ids)} ids: one each, please"
@@ -248,16 +248,21 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         Raises `UnknownIdError` for a memory that is not there.
         """
         name, namespace = str(vector_id), self.collection_name
-        changes: dict[str, Any] = {} if vector is None else {"embedding": vector}
-        if payload is not None:
-            changes["payload"], words = dict(payload), _words_of(payload)
-            kept = self.engine.get(name, namespace=namespace)
-            if kept is not None and kept.text != words:
-                changes["text"] = words
-                # A new text would drop the vector of the old one, and mem0 means to keep it.
-                if vector is None and kept.embedding is not None:
-                    changes["embedding"] = kept.embedding
-        self.engine.patch(name, namespace=namespace, **changes)
+        if payload is None:
+            self.engine.patch(name, {} if vector is None else {"embedding": vector}, namespace=namespace)
+            return
+
+        def change(live: Mapping[tuple[str, str], Record]) -> list[Record]:
+            kept = live.get((namespace, name))
+            if kept is None:
+                raise UnknownIdError(f"no live memory with id {name!r} in the collection {namespace!r}")
+            # A patch of the text would drop the vector of the old one, and mem0 means to keep it.
+            words, embedding = _words_of(payload), kept.embedding if vector is None else vector
+            weights = kept.weights if words == kept.text else None
+            return [replace(kept, text=words, payload=dict(payload), embedding=embedding, weights=weights)]
+
+        # Another thread may replace the vector meanwhile, so it is read where no other write is under way.
+        self.engine.rewrite({namespace: [name]}, change)
 
     def get(self, vector_id: str) -> Memo | None:
         """The memory with this id, or None."""

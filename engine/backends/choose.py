@@ -138,6 +138,7 @@ def _missing_driver() -> str | None:
     return None
 
 
+# An `OSError`: a library that torch links is missing, or what it imports finds no folder for temporary files.
 def _gpu_status(name: str, package: str) -> BackendStatus:
     missing = _missing_driver()
     if missing:
@@ -146,7 +147,7 @@ def _gpu_status(name: str, package: str) -> BackendStatus:
         import torch
 
         __import__(package)
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         extra = "gpu-cuda12] or fanrank[gpu-cuda13" if name == "cuda" else "gpu"
         return BackendStatus(name, False, f"{error}; install fanrank[{extra}]")
     if not torch.cuda.is_available():
@@ -171,7 +172,7 @@ def _triton_status() -> BackendStatus:
     try:
         import torch
         import triton
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return BackendStatus("triton", False, f"{error}; install fanrank[gpu]")
     return BackendStatus(
         "triton", True, f"triton {triton.__version__} in its interpreter, torch {torch.__version__}", by_name=True
@@ -181,7 +182,7 @@ def _triton_status() -> BackendStatus:
 def _cuda_host_status() -> BackendStatus:
     try:
         import torch
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         return BackendStatus("cuda-host", False, f"{error}; install fanrank[gpu]")
     if shutil.which("g++") is None:
         return BackendStatus("cuda-host", False, "no g++ to compile the CUDA kernels for the CPU with")

@@ -47,8 +47,17 @@ _WORDS = re.compile(r"\w\w+")
 _UNREAD, _NO, _YES = 0, 1, 2
 
 
+class SearchedRows(Protocol):
+    """Rows of a batch that search the same documents."""
+
+    @property
+    def rows(self) -> Integers: ...
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+
 class Collector(Protocol):
-    """What a scorer reads of an `EvidenceCollector`."""
+    """What is read of `EvidenceCollector`, whose file imports this one."""
 
     batch: Batch
     sources: Sources
@@ -56,10 +65,9 @@ class Collector(Protocol):
     phases: Phases
 
     @property
-    def vectors(self) -> tuple[Halves, Flags]: ...
-
+    def groups(self) -> Sequence[SearchedRows]: ...
     @property
-    def groups(self) -> Sequence[Any]: ...
+    def vectors(self) -> tuple[Halves, Flags]: ...
 
 
 class ContextScorer:

@@ -1,4 +1,7 @@
-"""Collects the evidence of one batch under one strategy: what each channel says of each query's candidates."""
+"""Collects the evidence of one batch under one strategy: what each channel says of each query's candidates.
+
+Long because every channel is searched, scored and explained from the same groups, depths and vectors.
+"""
 
 from __future__ import annotations
 
@@ -131,10 +134,8 @@ class EvidenceCollector:
     def groups(self) -> list[Group]:
         rows: dict[tuple[Snapshot, CompiledFilter, float, float], list[int]] = {}
         for row in self.batch.rows:
-            asked = self.batch.asked[row]
-            rows.setdefault((asked.snapshot, asked.accepted, asked.settings.since, asked.settings.until), []).append(
-                row
-            )
+            asked, settings = self.batch.asked[row], self.batch.asked[row].settings
+            rows.setdefault((asked.snapshot, asked.accepted, settings.since, settings.until), []).append(row)
         return [Group(np.array(group_rows, dtype=np.int64), *searched) for searched, group_rows in rows.items()]
 
     @once
@@ -393,16 +394,14 @@ class EvidenceCollector:
     # Sources: E012.
     def rescore(self, candidates: Candidates, vectors: Halves) -> Candidates:
         """The same candidates, scored for other query vectors."""
-        channels = dict(candidates.channels)
-        for channel in self.strategy.channels:
+        channels, offsets, documents = dict(candidates.channels), candidates.offsets, candidates.documents
+        for channel in self.strategy.dense:
+            scores = self.similarities(channel, vectors, offsets, documents)
             before = channels[channel.name]
-            if isinstance(channel, Dense):
-                scores = self.similarities(channel, vectors, candidates.offsets, candidates.documents)
-                channels[channel.name] = Channel.of(scores, before.scored, before.listed, candidates.offsets)
-            elif isinstance(channel, ContextVectors):
-                channels[channel.name] = self.score_channel(
-                    channel, before.scores, before.listed, candidates.offsets, candidates.documents, vectors
-                )
+            channels[channel.name] = Channel.of(scores, before.scored, before.listed, offsets)
+        for around in self.strategy.around:
+            made = channels[around.name]
+            channels[around.name] = self.score_channel(around, made.scores, made.listed, offsets, documents, vectors)
         return replace(candidates, channels=channels)
 
     def fuse(self, candidates: Candidates) -> Fused:

@@ -79,7 +79,7 @@ class Strategy:
         if all(isinstance(channel, SCORING) for channel in self.channels):
             kind = type(self.channels[0]).__name__
             raise ParameterError(f"strategy {self.name!r}: a {kind} channel finds nothing; give it other channels")
-        if any(isinstance(channel, ContextVectors) for channel in self.channels) and not self.dense:
+        if self.around and not self.dense:
             raise ParameterError(
                 f"strategy {self.name!r}: ContextVectors needs a Dense channel, which finds what it scores"
             )
@@ -156,6 +156,11 @@ class Strategy:
     def dense(self) -> tuple[Dense, ...]:
         """Its channels of vectors."""
         return tuple(channel for channel in self.channels if isinstance(channel, Dense))
+
+    @property
+    def around(self) -> tuple[ContextVectors, ...]:
+        """Its channels of the vectors around a record."""
+        return tuple(channel for channel in self.channels if isinstance(channel, ContextVectors))
 
     @property
     def learned(self) -> tuple[Learned, ...]:

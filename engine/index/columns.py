@@ -266,6 +266,11 @@ class Schema:
 
     def declaring(self, names: Iterable[str]) -> Schema:
         """The schema with further columns of kind ``json``. Raises `ParameterError` for what is no name."""
+        names = tuple(names)
+        if ANY in names:
+            raise ParameterError(
+                f"column {ANY!r} is none: it stands for all others; write {PAYLOAD + ANY!r} for a payload's key"
+            )
         return Schema.of({**self.declared(), **dict.fromkeys(names, "json")})
 
     def reaching(self, names: Iterable[str]) -> Schema:

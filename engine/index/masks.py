@@ -240,7 +240,7 @@ def _decoded(vocabulary: Vocabulary) -> list[Any]:
     strings = vocabulary.strings[:]
     texts, decoded = _known_values.get(vocabulary, ([], []))
     # A write that failed takes its strings back, and others may get their codes. Comparing 50,000 texts that are the
-    # same objects takes 0.2 ms, decoding them 10.
+    # same objects takes 0.1 ms, decoding them 3 (numbers, strings) to 30 (objects).
     if strings[: len(texts)] != texts:
         texts, decoded = [], []
     if len(strings) > len(texts):

@@ -3,6 +3,8 @@
 Statistics are exact integers over the live documents. Contributions are derived from them and belong to the snapshot
 (the epoch) whose statistics they were computed with. So no answer can be stale (A011 cannot happen), and any history of
 writes gives the same answers as an index built at once from the documents that remain.
+
+Long because statistics, filtered statistics and merges are sums over the same segments and tombstones.
 """
 
 from __future__ import annotations

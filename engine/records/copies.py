@@ -12,23 +12,23 @@ from .record import Record
 def kept_records(records: Sequence[Record]) -> tuple[Record, ...]:
     """The records as they are at this moment, whatever their callers change later.
 
-    A record is immutable but for its objects of JSON, so only records that hold some are copied. Raises `RecordError`
-    for objects that hold themselves.
+    A record is immutable but for its objects of JSON, so only records that hold some are copied. An empty one stays
+    the caller's, as a copy of each record would take several times as long as keeping it. Raises `RecordError` for
+    objects that hold themselves.
     """
     return tuple([own_copy(one) if one.extra or one.payload or one.fields else one for one in records])
 
 
 def own_copy(record: Record, *, vectors: bool = True) -> Record:
     """The record with `fields`, `extra` and `payload` of its own; without ``vectors`` it has no embedding."""
-    if not (record.extra or record.payload or record.fields) and (vectors or record.embedding is None):
-        return record
     copied = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
     values = copied.__dict__
     values.update(record.__dict__)
     try:
         for name in ("fields", "extra", "payload"):
-            if values[name]:
-                values[name] = _copy(values[name])
+            if (own := values[name]) is not None:
+                # Empty ones too: a caller may fill what it was given.
+                values[name] = _copy(own) if own else {}
     except RecursionError:
         raise RecordError("'extra' or 'payload' is nested too deeply", record_id=record.id) from None
     if not vectors:

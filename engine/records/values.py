@@ -61,7 +61,8 @@ def json_text(value: object) -> str:
 
 
 def json_values(texts: Sequence[str]) -> list[Any]:
-    """The values of these JSON texts. One call for all takes a seventh of the time of one call for each."""
+    """The values of these JSON texts. One call for all takes an eighth (objects) to a fortieth (numbers) of
+    the time of one call for each."""
     values: list[Any] = json.loads(f"[{','.join(texts)}]")
     return values
 
@@ -74,7 +75,7 @@ def texts_equal_to(value: str | float) -> set[str]:
     if float(value) == value:
         texts.add(json_text(float(value)))
     if value in (0, 1):
-        texts |= {"true"} if value else {"false", "-0.0"}
+        texts |= {"true"} if value else {"false", "0.0", "-0.0"}
     return texts
 
 

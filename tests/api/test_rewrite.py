@@ -92,6 +92,26 @@ def test_an_error_changes_nothing(
     assert kept.text == "tea"
 
 
+def test_what_a_failed_change_did_to_the_records_it_was_given_is_lost(engine: fr.Engine) -> None:
+    def spoil(record: fr.Record) -> fr.Record:
+        extra: Any = record.extra
+        extra["spoiled"] = True
+        raise RuntimeError("spoiled")
+
+    with pytest.raises(RuntimeError):
+        engine.rewrite({"x": ["a"]}, lambda live: map(spoil, live.values()))
+    with pytest.raises(RuntimeError):
+        engine.update_where({"role": None}, spoil, namespace="x")
+    for kept in (engine.get("a", namespace="x"), *engine.records(namespace="x")):
+        assert kept is not None
+        assert kept.extra == {}
+        spoiled: Any = kept.extra
+        spoiled["by the caller"] = True
+    hits = engine.search([fr.Query("tea", namespace="x")], texts=True)
+    assert hits.records is not None
+    assert hits.records[0, 0].extra == {}
+
+
 def test_no_change_of_many_threads_is_lost(engine: fr.Engine) -> None:
     def add_one(live: Mapping[Place, fr.Record]) -> list[fr.Record]:
         return [*map(counted, live.values())]
@@ -119,3 +139,11 @@ def test_no_change_of_many_threads_is_lost(engine: fr.Engine) -> None:
 def test_an_engine_without_texts_is_refused() -> None:
     with pytest.raises(fr.errors.StorageError):
         fr.Engine(keep_texts=False).rewrite({"": ["a"]}, lambda live: ())
+
+
+def test_what_is_no_rewrite_is_named_and_changes_nothing(engine: fr.Engine) -> None:
+    before = list(engine.records(namespace=None))
+    for ids, change in ((["a"], list), ({"x": ["a"]}, None), ({"x": "a"}, list), ({"x": ["a"]}, lambda live: None)):
+        with pytest.raises(fr.FanrankError, match="rewrite takes"):
+            engine.rewrite(ids, change)  # type: ignore[arg-type]
+    assert list(engine.records(namespace=None)) == before

@@ -122,6 +122,16 @@ def test_what_is_no_column_is_an_error(engine: fr.Engine) -> None:
             engine.count({name: 1})
     with pytest.raises(fr.errors.QueryError, match="lone surrogate"):
         engine.count({"\ud800": 1})
+    # The name of all other columns is none itself; as the key of a payload it is a key like others.
+    with pytest.raises(fr.errors.QueryError, match=r"write 'payload\.\*'"):
+        engine.count({"*": 1})
+    with pytest.raises(fr.errors.QueryError, match=r"write 'payload\.\*'"):
+        asked(engine, {"*": 1})
+    with pytest.raises(fr.errors.QueryError, match=r"write 'payload\.\*'"):
+        engine.distinct("*")
+    assert engine.columns == AUTO
+    assert engine.count({"payload.*": 1}) == 0
+    engine.drop_column("payload.*")
     assert engine.columns == AUTO
 
 

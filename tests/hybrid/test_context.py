@@ -356,14 +356,14 @@ def test_linear_divides_relative_channels_by_the_largest_and_fills_with_the_lowe
     engine = fr.Engine(encoder=fr.OwnVectors(2))
     engine.add(
         [fr.Record("r0", "a b"), fr.Record("r1", "a"), fr.Record("r2", "c"), fr.Record("r3", "a b")],
-        vectors={"r0": [1, 0], "r1": [0, 1], "r2": [0.6, 0.8]},
+        vectors={"r0": [1, 0], "r1": [-1, 0], "r2": [0.6, 0.8]},
     )
     query = fr.Query("a b", vector=[1, 0])
     words = dict(engine.search([query])[0])
     fused = engine.search(
         [query], strategy=fr.Strategy("x", (Lexical(), Dense()), Linear({"bm25": 2.0, "dense": -1.0}))
     )
-    similar = {"r0": 1.0, "r1": 0.0, "r2": engine.search([query], strategy="dense")[0][1][1], "r3": 0.0}
+    similar = {"r0": 1.0, "r1": -1.0, "r2": engine.search([query], strategy="dense")[0][1][1], "r3": -1.0}
     top = max(words.values())
     expected = {name: 2.0 * (words.get(name, 0.0) / top) + -1.0 * cosine for name, cosine in similar.items()}
     assert dict(fused[0]) == expected

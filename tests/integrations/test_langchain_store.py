@@ -221,6 +221,8 @@ def test_writes_replace_and_delete() -> None:
     assert len(store.get_by_ids(ids)) == 2
     assert store.delete(["m0", "none"])
     assert store.get_by_ids(["m0"]) == []
+    with pytest.raises(fr.errors.RecordError, match="pass a list of ids"):
+        store.get_by_ids("m0")
     assert store.delete([])
     assert store.engine.count() == COUNT + 1
     assert store.delete(filter={"n": {">=": 5}})

@@ -622,6 +622,8 @@ def test_a_foreign_record_below_the_root_is_named() -> None:
     with pytest.raises(fr.errors.StorageError, match="'r' in namespace 'langgraph/a' was not put"):
         store.search((), query="tea")
     assert FanrankStore(store.engine, root="other").search((), query="tea") == []
+    store.put(("a",), "r", {"x": "coffee"})  # in its place
+    assert [item.value for item in store.search((), query="coffee")] == [{"x": "coffee"}]
 
 
 # Filters.

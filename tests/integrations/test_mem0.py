@@ -231,6 +231,33 @@ def test_an_update_of_the_payload_keeps_the_vector() -> None:
         store.update("nobody", payload={"data": "x"})
 
 
+def test_an_update_of_the_payload_loses_no_vector_that_another_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = filled()
+    wanted = fr.Record("a", "", embedding=[0, 0, 1, 0]).embedding.tobytes()
+    get, rewrite = store.engine.get, store.engine.rewrite
+
+    def between(call: Any) -> Any:
+        def called(*arguments: Any, **options: Any) -> Any:
+            result = call(*arguments, **options) if call == get else None
+            monkeypatch.undo()
+            store.update("a", vector=[0, 0, 1, 0])
+            return call(*arguments, **options) if call == rewrite else result
+
+        return called
+
+    monkeypatch.setattr(store.engine, "get", between(get))
+    monkeypatch.setattr(store.engine, "rewrite", between(rewrite))
+    store.update("a", payload={"data": "Ana now prefers water"})
+    kept = store.engine.get("a", namespace="mem0")
+    assert (kept.text, kept.embedding.tobytes()) == ("Ana now prefers water", wanted)
+
+
+def test_a_memory_may_have_no_payload() -> None:
+    store = store_of()
+    store.insert([[1, 0, 0, 0]], [None], ["a"])  # type: ignore[list-item]
+    assert store.get("a").payload == {}
+
+
 def test_ids_are_made_replaced_and_deleted() -> None:
     store = filled()
     store.insert([[0, 0, 1, 0]], [{"data": "again"}], ["a"])
