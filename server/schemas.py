@@ -164,7 +164,7 @@ def query_schema(limits: Limits) -> Schema:
             "_id": text("As id.", deprecated=True),
             "metadata": {"description": "Is not read.", "deprecated": True},
         },
-        description="A query. It has at most one of namespace, namespaces and under, and one of session, user and scope.",
+        description="A query. At most one of namespace, namespaces, under, and one of session, user, scope.",
     )
 
 
