@@ -73,7 +73,7 @@ oldest: $(VENV)/.core
 	$(OLDEST)/bin/pip install -q numpy regex click tqdm hypothesis jsonschema langchain-tests pytest pytest-asyncio \
 		pytest-randomly -r tests/integrations/oldest.txt
 	touch $(OLDEST)/.made
-	$(OLDEST)/bin/python -m pytest -q -rs tests/integrations
+	PYTHONPATH=src $(OLDEST)/bin/python -m pytest -q -rs tests/integrations
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor

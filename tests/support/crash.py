@@ -29,7 +29,6 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -533,7 +532,7 @@ class Round:
                 raise Broken(f"{name} was made, and is not there")
             for part in self.root.glob(f"{name}.partial-*"):
                 self.tally.partial += 1
-                with suppress(fr.errors.ForeignIndexError):
+                if (part / store.RECORDS).exists():
                     self._compare_copy(part, acked)  # All but the last step was done.
                 shutil.rmtree(part)
             shutil.rmtree(path, ignore_errors=True)

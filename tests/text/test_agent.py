@@ -98,7 +98,8 @@ def test_what_stands_apart_is_cut_apart(left: str, right: str) -> None:
         )
 
 
-@given(st.text(max_size=30))
+# An escape ends with a character, and that may be the letter of a letter with a mark.
+@given(st.text(max_size=30).filter(lambda text: "\x1b" not in text))
 def test_forms_of_one_text_give_one_list(text: str) -> None:
     tokens = agent.agent_tokens(text)
     assert agent.agent_tokens(unicodedata.normalize("NFD", text)) == agent.agent_tokens(
