@@ -6,20 +6,27 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
+from ..engine.errors import QueryError
+from ..engine.records.filters import Filter, columns_in, parse_filter
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem
 from .state import state_of
+
+T = TypeVar("T")
 
 HELD = "fanrank.held"
 """Where a request keeps how many bytes of its body are held. `app.py` gives them back at its end."""
 DEPTH = 64
 """How deeply a body may be nested. Filters have a bound of their own below it."""
 
+LARGE_BODY = 64 << 10
+"""Bytes of a body from which on it is read in a thread: a body of 7 MB that is one filter takes 2 seconds."""
 LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
 """A number that may lie beyond float64."""
 
@@ -27,7 +34,18 @@ LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
 async def read_json(request: Request, limits: Limits, fields: Collection[str] | None) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields and no others; None: any. Raises `Problem`."""
     check_json(request)
-    text = (await read_bytes(request, limits)).decode("utf-8", "surrogateescape")
+    return await in_thread_if_large(request, _parse, await read_bytes(request, limits), fields)
+
+
+async def in_thread_if_large(request: Request, function: Callable[..., T], *arguments: Any) -> T:
+    """What the function returns. It runs in a thread where the request has a large body, as it may take seconds."""
+    if request.scope.get(HELD, 0) < LARGE_BODY:
+        return function(*arguments)
+    return await run_in_threadpool(function, *arguments)
+
+
+def _parse(content: bytes, fields: Collection[str] | None) -> dict[str, Any]:
+    text = content.decode("utf-8", "surrogateescape")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -77,7 +95,7 @@ def read_parameters(request: Request, names: Collection[str]) -> dict[str, str]:
     return dict(given)
 
 
-def read_filter(text: str) -> dict[str, Any]:
+def read_filter(text: str, limits: Limits) -> Filter | None:
     """A filter in a parameter of the address, as JSON. Raises `Problem`."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
@@ -85,7 +103,28 @@ def read_filter(text: str) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict) or _is_deeper(value, DEPTH):
         raise Problem(422, "InvalidField", 'filter must be a JSON object, such as {"role": "tool"}', field="filter")
-    return value
+    return as_filter(value, "filter", limits)
+
+
+def as_filter(value: Mapping[str, Any], field: str, limits: Limits) -> Filter | None:
+    """The filter that an object describes; None where it says nothing. Raises `Problem`."""
+    try:
+        filter = parse_filter(value)
+    except QueryError as error:
+        raise Problem.of(error, field=field) from None
+    check_filter(filter, field, limits)
+    return filter
+
+
+def check_filter(filter: Filter | None, field: str, limits: Limits) -> None:
+    """Raise `Problem` for a filter beyond the limits."""
+    if filter is None:
+        return
+    if filter.depth > limits.filter_depth:
+        raise Problem(422, "FilterTooDeep", f"a filter may be nested {limits.filter_depth} deep", field=field)
+    if sum(1 for _ in columns_in(filter)) > limits.comparisons:
+        detail = f"a filter may have {limits.comparisons:,} comparisons; one with a list of values counts once"
+        raise Problem(422, "FilterTooLarge", detail, field=field)
 
 
 def _check_known(given: Iterable[str], names: Collection[str]) -> None:

@@ -42,6 +42,7 @@ from .mcp_answers import (
     make_result,
 )
 from .problems import Problem, as_problem
+from .record_limits import check_record
 from .search import read_query, read_search
 
 NAME = "fanrank"
@@ -293,6 +294,8 @@ class Memory:
             )
         now = time.time()
         made = [_make_record(record, place, namespace, now) for place, record in enumerate(records)]
+        for place, record in enumerate(made):
+            check_record(record, f"records.{place}", self.settings.limits, payload=True)
         once = _without_repeats(made, records)
         if replace:
             written = await self.engine.aupdate([record for record, _ in once], insert=True)

@@ -73,7 +73,7 @@ SPAN: Schema = {
 STRATEGY: Schema = {
     "anyOf": [{"type": "string"}, {"type": "object"}],
     "description": "The name of a strategy (`bm25`, `auto`, `recall`; `fanrank eval --list-strategies` lists them), or "
-    "an object as `Strategy.to_dict` gives it.",
+    "an object as `Strategy.to_dict` gives it. An object names no model and no file, and its numbers are bounded.",
 }
 FILTER: Schema = {
     "type": "object",
@@ -208,7 +208,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
         "AnyQuery": {"anyOf": [text("The text of a query.", maxLength=limits.text), ref("Query")]},
         "Record": {
             "type": "object",
-            "properties": {"id": ID, "namespace": NAMESPACE, **written},
+            "properties": {"id": {**ID, "maxLength": limits.id_length}, "namespace": NAMESPACE, **written},
             "required": ["id", "text"],
             "additionalProperties": True,
             "description": "A record. Other fields than these are kept in `extra`.",

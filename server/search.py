@@ -17,11 +17,12 @@ from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from .access import Principal, check_read, principal_of
-from .bodies import read_json, read_parameters, require, take
+from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .columns import to_columns
 from .limits import Limits
 from .problems import Problem, as_problem
 from .state import seconds_left, state_of
+from .strategies import read_strategy
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
@@ -53,8 +54,11 @@ async def search(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     read_parameters(request, ())
     body = await read_json(request, state.limits, SEARCH_FIELDS)
-    wanted = read_search(body, principal, state.limits)
+    wanted = await in_thread_if_large(request, read_search, body, principal, state.limits)
     if NDJSON in request.headers.get("accept", ""):
+        if wanted.form == "columns":
+            detail = "a stream has an object for each hit; leave form out, or ask for application/json"
+            raise Problem(422, "InvalidField", detail, field="form")
         return await _stream(request, wanted)
     hits = await _answer(request, wanted, wanted.queries)
     answer = await run_in_threadpool(_as_json, hits, wanted) if wanted.explain else _as_json(hits, wanted)
@@ -103,9 +107,11 @@ async def explain(request: Request) -> Response:
     body = await read_json(request, state.limits, EXPLAIN_FIELDS)
     if "query" not in body:
         raise Problem(422, "MissingField", "query is missing", field="query")
-    query = read_query(body["query"], "query", take(body, "namespace", str), principal, state.limits)
+    namespace = take(body, "namespace", str)
+    query = await in_thread_if_large(request, read_query, body["query"], "query", namespace, principal, state.limits)
     document = require(body, "id", str)
-    hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **_options(body))
+    options = await in_thread_if_large(request, _options, body, state.limits)
+    hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **options)
     explanation = await run_in_threadpool(hits.explain, 0, document)
     return Response(json.dumps(explanation.to_dict()), media_type="application/json")
 
@@ -131,7 +137,7 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
             raise Problem(422, "TooManyHits", f"a search may bring {limits.hits:,} hits over all queries", field=field)
         queries.append(query)
     flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
-    options = _options(body) | {"offset": offset}
+    options = _options(body, limits) | {"offset": offset}
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
@@ -142,9 +148,10 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     return Wanted(queries, k, **flags, form=form, options=options)
 
 
-def _options(body: dict[str, Any]) -> dict[str, Any]:
+def _options(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
     kinds: dict[str, Any] = {"strategy": (str, dict), "min_score": (float, int), "distinct": str}
     values = {name: take(body, name, kind) for name, kind in kinds.items()}
+    values["strategy"] = read_strategy(values["strategy"], "strategy", limits)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -159,6 +166,8 @@ def read_query(data: Any, field: str, namespace: str | None, principal: Principa
         data = {"text": data}
     if isinstance(data, dict) and namespace is not None and not data.keys() & {"namespace", "namespaces", "under"}:
         data = {**data, "namespace": namespace}
+    if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
+        data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}
     try:
         query = parse_query(data)
     except RecordError as error:
@@ -183,9 +192,8 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
     if len(query.namespaces or ()) > limits.namespaces:
         detail = f"a query may search {limits.namespaces:,} namespaces"
         raise Problem(422, "TooManyNamespaces", detail, field=f"{field}.namespaces")
-    if isinstance(query.filter, Filter) and query.filter.depth > limits.filter_depth:
-        detail = f"a filter may be nested {limits.filter_depth} deep"
-        raise Problem(422, "FilterTooDeep", detail, field=f"{field}.filter")
+    if isinstance(query.filter, Filter):
+        check_filter(query.filter, f"{field}.filter", limits)
 
 
 def _results(hits: Hits, wanted: Wanted, first: int = 0) -> Iterator[dict[str, Any]]:

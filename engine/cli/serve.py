@@ -54,7 +54,7 @@ def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: 
     extra: dict[str, Any] = {}
     if mcp:
         make_part = import_mcp().make_part
-        extra["parts"] = lambda engine: [make_part(engine)]
+        extra["parts"] = lambda engine: [make_part(engine, limits=limits)]
     run.serve(
         path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
     )
