@@ -36,6 +36,7 @@ class Limits:
     head_seconds: float = 10.0
     body_seconds: float = 30.0
     answer_seconds: float = 60.0
+    stop_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -76,5 +77,6 @@ HELP: dict[str, str] = {
     "head_seconds": "Seconds in which a request's headers arrive. Then the connection ends.",
     "body_seconds": "Seconds in which a request's body arrives (408).",
     "answer_seconds": "Seconds in which a client takes what it was sent. Then the connection ends.",
+    "stop_seconds": "Seconds in which what is under way is answered, once the server is asked to stop.",
 }
 """What each limit bounds, and the status of the refusal."""

@@ -22,8 +22,6 @@ from .local import is_loopback
 from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
-GRACE = 30
-"""Seconds that requests under way have to end once the server is asked to stop."""
 BACKLOG = 2_048
 """Connections that wait to be accepted. The system may have a lower limit of its own."""
 
@@ -110,7 +108,7 @@ class Server(uvicorn.Server):
         if self.state.stopping:
             os._exit(128 + sig)
         self.state.stopping = True
-        self.stop_at = time.monotonic() + GRACE
+        self.stop_at = time.monotonic() + self.state.limits.stop_seconds
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second: whether the sockets close now."""

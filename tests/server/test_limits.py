@@ -30,7 +30,7 @@ SMALL = Limits(
 )  # fmt: skip
 ELSEWHERE = {
     *("bodies_bytes", "head_bytes", "connections", "head_seconds", "body_seconds", "answer_seconds"),
-    *("in_flight", "in_flight_per_key", "seconds"),
+    *("in_flight", "in_flight_per_key", "seconds", "stop_seconds"),
 }
 """Limits that are tested by themselves, below or against real connections in test_hostile.py."""
 NDJSON = {"accept": "application/x-ndjson"}
