@@ -64,7 +64,12 @@ class Server:
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, text=True)
         hung = threading.Event()
-        timer = threading.Timer(PATIENCE, lambda: (hung.set(), self.process.kill()))
+
+        def give_up() -> None:
+            hung.set()
+            self.process.kill()
+
+        timer = threading.Timer(PATIENCE, give_up)
         timer.start()
         assert self.process.stdout is not None
         said = self.process.stdout.readline().split()
