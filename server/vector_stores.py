@@ -50,7 +50,10 @@ async def search(request: Request) -> Response:
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
     check_filter(filter, "filters", state.limits)
-    hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    try:
+        hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    except QueryError as error:
+        raise Problem.of(error, field="filters") from None
     answer = {
         "object": "vector_store.search_results.page",
         "search_query": texts,

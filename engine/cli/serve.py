@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
@@ -10,7 +11,8 @@ import click
 from ...server.limits import HELP, Limits
 from ..errors import MissingExtraError
 from .mcp import import_mcp
-from .options import bundle
+from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
+from .output import print_address
 
 limit_options = bundle(
     "limits",
@@ -39,11 +41,29 @@ limit_options = bundle(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
+@backend_option
+@model_options
+@engine_options
 @limit_options
-def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
+@json_option
+@click.pass_context
+def serve(
+    context: click.Context,
+    path: str,
+    host: str,
+    port: int,
+    keys: str | None,
+    mcp: bool,
+    backend: str | None,
+    models: Models,
+    parameters: EngineParameters,
+    limits: Limits,
+    as_json: bool,
+) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
-    Without keys it listens on this machine alone.
+    Without keys it listens on this machine alone. What says how texts are analysed and scored is kept when the
+    directory is made, and may be left out later.
     """
     try:
         from ...server import run  # an extra
@@ -56,5 +76,12 @@ def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: 
         make_part = import_mcp().make_part
         extra["parts"] = lambda engine: [make_part(engine, limits=limits)]
     run.serve(
-        path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
+        path,
+        host=host,
+        port=port,
+        keys=keys,
+        limits=limits,
+        announce=partial(print_address, as_json),
+        opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
+        **extra,
     )
