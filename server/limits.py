@@ -18,6 +18,7 @@ class Limits:
     queries: int = 256
     k: int = 1_000
     hits: int = 65_536
+    explained: int = 512
     text: int = 10_000
     terms: int = 1_000
     filter_depth: int = 16
@@ -59,6 +60,7 @@ HELP: dict[str, str] = {
     "queries": "Queries of a search (422).",
     "k": "Hits of a query, with its offset (422).",
     "hits": "Hits of a search, over all its queries (422).",
+    "explained": "Hits of a search, over all its queries, that are explained (422).",
     "text": "Characters of a query's text (422).",
     "terms": "Terms, weights, entities or hints of a query, of each (422).",
     "filter_depth": "How deeply a filter is nested (422).",

@@ -25,8 +25,8 @@ from fanrank.server.problems import Problem
 from fanrank.server.strategies import read_strategy
 
 SMALL = Limits(
-    body_bytes=20_000, queries=3, k=20, hits=40, text=50, terms=4, filter_depth=3, comparisons=5, depth=200, searches=6,
-    namespaces=3, records=4, ids=5, id_length=30, payload_bytes=400,
+    body_bytes=20_000, queries=3, k=20, hits=40, explained=6, text=50, terms=4, filter_depth=3, comparisons=5,
+    depth=200, searches=6, namespaces=3, records=4, ids=5, id_length=30, payload_bytes=400,
 )  # fmt: skip
 ELSEWHERE = {
     *("bodies_bytes", "head_bytes", "connections", "head_seconds", "body_seconds", "answer_seconds"),
@@ -135,6 +135,12 @@ def test_filters_are_bounded_wherever_one_is_taken(
         ({"query": "tea", "k": 5, "offset": 15}, {"query": "tea", "k": 5, "offset": 16}, "TooManyHits", "k"),
         ({"query": {"text": "tea", "k": 20}}, {"query": {"text": "tea", "k": 21}}, "TooManyHits", "query.k"),
         ({"queries": ["tea"] * 2, "k": 20}, {"queries": ["tea"] * 3, "k": 20}, "TooManyHits", "queries[2]"),
+        (
+            {"queries": ["tea"] * 2, "k": 3, "explain": True},
+            {"queries": ["tea"] * 2, "k": 4, "explain": True},
+            "TooManyHits",
+            "explain",
+        ),
         ({"query": "a" * 50}, {"query": "a" * 51}, "TextTooLong", "query.text"),
         ({"query": {"terms": ["tea"] * 4}}, {"query": {"terms": ["tea"] * 5}}, "TooManyTerms", "query.terms"),
         (

@@ -152,6 +152,13 @@ FAULTS = (
         f"{LIMITS}::test_a_graph_of_the_callers_own_is_not_built",
     ),
     Fault(
+        "any number of hits is explained",
+        "server/search.py",
+        'if flags["explain"] and places > limits.explained:',
+        "if False:",
+        f"{LIMITS}::test_a_search_beyond_a_limit_is_refused_by_name",
+    ),
+    Fault(
         "a payload is not measured",
         "server/record_limits.py",
         "    if payload:\n",
