@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
 from typing import Any
 
@@ -43,7 +44,10 @@ limit_options = bundle(
 def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
-    Without keys it listens on this machine alone.
+    Prints the address. Without keys it listens on this machine alone, and everyone there may read and write. Ctrl-C or
+    SIGTERM ends it: what is under way is answered first.
+
+    Each --max option is a limit; a request beyond it gets the status that its help names.
     """
     try:
         from ...server import run  # an extra
@@ -55,6 +59,13 @@ def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: 
     if mcp:
         make_part = import_mcp().make_part
         extra["parts"] = lambda engine: [make_part(engine)]
-    run.serve(
-        path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
-    )
+    new = not os.path.exists(path)
+
+    def announce(url: str) -> None:
+        # The address stands alone in the first line, where programs read it.
+        click.echo(url, err=True)
+        memory = f"{path}, a new and empty memory," if new else path
+        admitted = "everyone on this machine" if keys is None else f"the keys of {keys}"
+        click.echo(f"serves {memory} to {admitted}; Ctrl-C ends it", err=True)
+
+    run.serve(path, host=host, port=port, keys=keys, limits=limits, announce=announce, **extra)
