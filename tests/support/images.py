@@ -351,7 +351,8 @@ def main() -> None:
     """Build the Dockerfiles that are named, with their packages from the index, and use the images."""
     lacking = why_not()
     if lacking:
-        raise SystemExit(lacking)
+        print(f"nothing was built: {lacking}")
+        return
     base = {name: value for name, value in os.environ.items() if name.lower().startswith(("pip_", "ssl_", "http"))}
     for name in sys.argv[1:]:
         with tempfile.TemporaryDirectory() as folder:
