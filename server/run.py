@@ -6,8 +6,9 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, MappingProxyType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -38,12 +39,13 @@ def serve(
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda url: None,
     parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
+    opening: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
     called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
-    engine. A second signal ends the process at once.
+    engine. `opening` are keywords of `Engine.open`. A second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
@@ -52,7 +54,7 @@ def serve(
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
-        with Engine.open(path, wait=False) as engine:
+        with Engine.open(path, wait=False, **opening) as engine:
             run_app(engine, listeners, keyring, limits, announce, parts(engine))
     finally:
         for listener in listeners:

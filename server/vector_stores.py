@@ -51,7 +51,10 @@ async def search(request: Request) -> Response:
         raise Problem.of(error, field="filters") from None
     if filter is not None and filter.depth > state.limits.filter_depth:
         raise Problem(422, "FilterTooDeep", f"a filter may be nested {state.limits.filter_depth} deep", field="filters")
-    hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    try:
+        hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    except QueryError as error:
+        raise Problem.of(error, field="filters") from None
     answer = {
         "object": "vector_store.search_results.page",
         "search_query": texts,

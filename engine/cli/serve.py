@@ -11,7 +11,8 @@ import click
 from ...server.limits import HELP, Limits
 from ..errors import MissingExtraError
 from .mcp import import_mcp
-from .options import bundle
+from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
+from .output import print_address
 
 limit_options = bundle(
     "limits",
@@ -40,14 +41,32 @@ limit_options = bundle(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
+@backend_option
+@model_options
+@engine_options
 @limit_options
-def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
+@json_option
+@click.pass_context
+def serve(
+    context: click.Context,
+    path: str,
+    host: str,
+    port: int,
+    keys: str | None,
+    mcp: bool,
+    backend: str | None,
+    models: Models,
+    parameters: EngineParameters,
+    limits: Limits,
+    as_json: bool,
+) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
     Prints the address. Without keys it listens on this machine alone, and everyone there may read and write. Ctrl-C or
     SIGTERM ends it: what is under way is answered first.
 
-    Each --max option is a limit; a request beyond it gets the status that its help names.
+    Each --max option is a limit; a request beyond it gets the status that its help names. What says how texts are
+    analysed and scored is kept when the directory is made, and may be left out later.
     """
     try:
         from ...server import run  # an extra
@@ -63,9 +82,19 @@ def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: 
 
     def announce(url: str) -> None:
         # The address stands alone in the first line, where programs read it.
-        click.echo(url, err=True)
-        memory = f"{path}, a new and empty memory," if new else path
-        admitted = "everyone on this machine" if keys is None else f"the keys of {keys}"
-        click.echo(f"serves {memory} to {admitted}; Ctrl-C ends it", err=True)
+        print_address(as_json, url)
+        if not as_json:
+            memory = f"{path}, a new and empty memory," if new else path
+            admitted = "everyone on this machine" if keys is None else f"the keys of {keys}"
+            click.echo(f"serves {memory} to {admitted}; Ctrl-C ends it", err=True)
 
-    run.serve(path, host=host, port=port, keys=keys, limits=limits, announce=announce, **extra)
+    run.serve(
+        path,
+        host=host,
+        port=port,
+        keys=keys,
+        limits=limits,
+        announce=announce,
+        opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
+        **extra,
+    )
