@@ -74,18 +74,20 @@ def test_the_server_says_where_it_is_and_an_interrupt_ends_it_without_a_word(tmp
         with started("serve", tmp_path / "memory", "--port", 0) as process:
             url = read_line(process.stderr)
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-            assert read_line(process.stderr) == f"serves {memory} to everyone on this machine; Ctrl-C ends it"
             assert read_json(f"{url}/v1/health") == {"status": "alive"}
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-            assert (process.stdout.read(), process.stderr.read()) == ("", "")  # type: ignore[union-attr]
+            rest = process.communicate(timeout=60)
+            assert rest == ("", f"serves {memory} to everyone on this machine; Ctrl-C ends it\n")
+            assert process.returncode == 0
 
 
 def test_the_server_says_whom_it_serves(tmp_path: Path) -> None:
     add_key(tmp_path / "keys.json", ["*"])
     with started("serve", tmp_path / "memory", "--port", 0, "--keys", tmp_path / "keys.json") as process:
-        read_line(process.stderr)
-        assert f"to the keys of {tmp_path / 'keys.json'};" in read_line(process.stderr)
+        url = read_line(process.stderr)
+        assert read_json(f"{url}/v1/health") == {"status": "alive"}
+        process.terminate()
+        assert f"to the keys of {tmp_path / 'keys.json'};" in process.communicate(timeout=60)[1]
 
 
 @posix
