@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -133,7 +134,10 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
     addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
     beyond = [address for _, address in addresses if not is_loopback(address)]
     if loopback_only and beyond:
-        raise ParameterError(f"{host!r} ({beyond[0]}) is reached from other machines: give --keys, or serve on {HOST}")
+        raise ParameterError(
+            f"{host!r} ({beyond[0]}) is reached from other machines: give --keys FILE, which `fanrank keys add` makes, "
+            f"or serve on {HOST}"
+        )
     listeners: list[socket.socket] = []
     try:
         for family, address in addresses:
@@ -147,5 +151,6 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
     except OSError as error:
         for listener in listeners:
             listener.close()
-        raise StorageError(f"{host}:{port}: cannot be listened on: {error.strerror or error}") from None
+        do = "; choose another --port (0: a free one)" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        raise StorageError(f"{host}:{port}: cannot be listened on: {error.strerror or error}{do}") from None
     return listeners
