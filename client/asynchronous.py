@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError, UnreachableError
@@ -38,7 +37,7 @@ class Pools:
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
         self._lock = threading.Lock()
-        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+        self.loops: dict[asyncio.AbstractEventLoop, Any] = {}
         self._closed = False
 
     def take(self) -> Any:
@@ -47,15 +46,18 @@ class Pools:
         with self._lock:
             if self._closed:
                 raise UnreachableError("this client is closed")
-            if loop not in self._of:
-                self._of[loop] = load_httpx().AsyncClient(**self._options)
-            return self._of[loop]
+            if loop not in self.loops:
+                # A loop that is closed cannot close its connections. They end when nothing holds them.
+                self.loops = {one: pool for one, pool in self.loops.items() if not one.is_closed()}
+                self.loops[loop] = load_httpx().AsyncClient(**self._options)
+            return self.loops[loop]
 
     async def close(self) -> None:
-        """Close those of the loop that runs, and give out no others."""
+        """Close those of the loop that runs, let go of the others, and give out none from now on."""
         with self._lock:
             self._closed = True
-            pool = self._of.pop(asyncio.get_running_loop(), None)
+            pool = self.loops.pop(asyncio.get_running_loop(), None)
+            self.loops = {}
         if pool is not None:
             await pool.aclose()
 
@@ -64,7 +66,7 @@ class AsyncClient:
     """As `Client`, but its verbs are awaited, and `records` is an asynchronous iterator.
 
     ``hits.explain`` cannot be awaited and raises `QueryError`: await ``client.explain`` instead. Several event loops
-    may use a client. Each has connections of its own, and `close` closes those of the loop that calls it.
+    may use a client. Each has connections of its own. Close the client in the last of them.
     """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:

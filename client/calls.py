@@ -242,7 +242,9 @@ def _plain(value: Any) -> Any:
 
 def drop(namespace: str) -> Call:
     """A namespace with all its records is deleted."""
-    return Call("DELETE", f"/v1/namespaces/{quote(checked_name(namespace), safe='')}", repeatable=False)
+    # Dots too: of an address that ends with ".." another one is made.
+    name = quote(checked_name(namespace), safe="").replace(".", "%2E")
+    return Call("DELETE", f"/v1/namespaces/{name}", repeatable=False)
 
 
 def fetch(ids: Sequence[str], namespace: str) -> Call:
