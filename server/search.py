@@ -58,7 +58,9 @@ async def search(request: Request) -> Response:
     wanted = read_search(body, principal, state.limits)
     if NDJSON in request.headers.get("accept", ""):
         if wanted.timing:
-            raise Problem(422, "InvalidField", "a stream has no times; ask without application/x-ndjson", field="timing")
+            raise Problem(
+                422, "InvalidField", "a stream has no times; ask without application/x-ndjson", field="timing"
+            )
         return await _stream(request, wanted)
     answered = _answer_alone(request, wanted) if wanted.timing else _answer(request, wanted, wanted.queries)
     hits = await answered

@@ -35,7 +35,7 @@ function fused(explained) {
     share.channel, String(share.share), share.rank, share.score,
   ]);
   const sum = explained.channels.reduce((total, share) => total + share.share, 0);
-  const parts = [table("Channel by channel", ["channel", "adds", "rank", "its score"], rows, [["Sum", String(sum), "", ""]])];
+  const parts = [table("Channel by channel", ["channel", "adds", "rank", "score"], rows, [["Sum", String(sum), "", ""]])];
   if (explained.score === null) parts.push(make("p", {}, "No channel lists this record, so it is no candidate."));
   else parts.push(equation(`The sum is ${explained.score}`, sum === explained.score));
   if (explained.lexical) parts.push(lexical(explained.lexical, "Its channel bm25, term by term"), ...remarks(explained.lexical));
