@@ -101,7 +101,7 @@ export function phases(strategy, answer, searched) {
     ? `${grouped(answer.postings)} postings were read${searched ? `; the namespace has ${grouped(searched.postings)} in ${grouped(searched.segments)} segments` : ""}.`
     : "Postings were not counted.";
   return make("section", { class: "column", "aria-label": `times of ${strategy}` },
-    make("h4", {}, strategy, make("span", { class: "quiet" }, microseconds(total))),
+    make("h3", {}, strategy, make("span", { class: "quiet" }, microseconds(total))),
     rows.length > 0 ? make("table", {}, make("tbody", {}, ...rows)) : make("p", {}, "No phase was timed."),
     make("p", { class: "quiet" }, read, ` Scores by ${answer.backend}.`));
 }

@@ -103,11 +103,15 @@ find("tabs").addEventListener("keydown", (event) => {
 find("namespace").addEventListener("change", () => {
   markChosen();
   find("drift").replaceChildren();
-  show();
+  // The list of namespaces stays, and with it the focus on the one that was chosen.
+  attempt(() => ({ records: firstPage, state: showState })[current()]?.())();
 });
 find("search-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt(search)();
+  attempt(async () => {
+    await loadStrategies();
+    await search();
+  })();
 });
 find("order").addEventListener("change", attempt(firstPage));
 find("reverse").addEventListener("change", attempt(firstPage));

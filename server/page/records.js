@@ -9,6 +9,7 @@ const SHOWN = 200; // namespaces that are listed; any other is typed
 
 let pages = [null]; // where each page up to the one that is shown begins
 let following = null;
+let asked = 0;
 
 /** List the namespaces that the caller may read, also as what the field of the namespace offers. */
 export async function loadNamespaces() {
@@ -58,16 +59,17 @@ async function showPage() {
   const parameters = { namespace: find("namespace").value, limit: PAGE, order: find("order").value, reverse: find("reverse").checked };
   const after = pages[pages.length - 1];
   if (after !== null) parameters.after = after;
-  const { previous, next } = { previous: find("previous"), next: find("next") };
+  const previous = find("previous"), next = find("next"), mine = ++asked;
+  [previous.disabled, next.disabled] = [true, true];
   let page;
   try {
     page = await ask("GET", "/v1/records", { parameters });
   } catch (error) {
-    [previous.disabled, next.disabled] = [true, true];
     find("records-note").textContent = error.message;
     replace(find("record-list"));
     return;
   }
+  if (mine !== asked) return;
   following = page.after;
   previous.disabled = pages.length === 1;
   next.disabled = following === null;

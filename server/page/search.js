@@ -46,12 +46,12 @@ export async function search() {
   const { signal } = running;
   say("Searching…");
   const columns = wanted.queries.map(() => wanted.chosen.map((name) =>
-    make("section", { class: "column", "aria-label": name }, make("h4", {}, name), make("p", { class: "quiet" }, "…"))));
+    make("section", { class: "column", "aria-label": name }, make("h3", {}, name), make("p", { class: "quiet" }, "…"))));
   const times = make("div", { class: "columns" });
   const glance = make("summary", {}, "Times in microseconds");
   replace(find("results"),
     ...wanted.queries.map((query, row) => make("section", { class: "query" },
-      make("h3", {}, foreign(query.text)), make("div", { class: "columns" }, ...columns[row]))),
+      make("h2", {}, foreign(query.text)), make("div", { class: "columns" }, ...columns[row]))),
     make("details", { class: "times" }, glance, times));
   const searched = "under" in wanted.place ? null
     : ask("GET", "/v1/stats", { parameters: wanted.place, signal }).catch(() => null);
@@ -63,7 +63,7 @@ export async function search() {
       return answer;
     } catch (error) {
       if (error.name === "AbortError") return error;
-      columns.forEach((row) => replace(row[place], make("h4", {}, strategy), make("p", { class: "bad" }, error.message)));
+      columns.forEach((row) => replace(row[place], make("h3", {}, strategy), make("p", { class: "bad" }, error.message)));
       return error;
     }
   }));
@@ -96,7 +96,7 @@ function fill(column, strategy, result, query) {
   )));
   settle(list);
   replace(column,
-    make("h4", {}, strategy, make("span", { class: "quiet" }, count(result.hits.length, "hit"))),
+    make("h3", {}, strategy, make("span", { class: "quiet" }, count(result.hits.length, "hit"))),
     result.decision && decision(result.decision),
     result.note && make("p", {}, `No hits: ${result.note}.`),
     list);
@@ -120,8 +120,8 @@ async function open(panel, strategy, hit, query) {
   if (hit.time !== undefined && hit.time !== null) about.push(["time", moment(hit.time)]);
   if (hit.reranked !== undefined) about.push(["reranker's score", hit.reranked === null ? "not read" : String(hit.reranked)]);
   parts.push(pairs("decision", about));
-  if (Object.keys(hit.metadata ?? {}).length > 0) parts.push(make("h5", {}, "Metadata"), json(hit.metadata));
-  if (hit.payload) parts.push(make("h5", {}, "Payload"), json(hit.payload));
+  if (Object.keys(hit.metadata ?? {}).length > 0) parts.push(make("h4", {}, "Metadata"), json(hit.metadata));
+  if (hit.payload) parts.push(make("h4", {}, "Payload"), json(hit.payload));
   panel.removeAttribute("aria-busy");
   replace(panel, ...parts);
 }

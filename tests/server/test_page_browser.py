@@ -145,7 +145,7 @@ def test_several_queries_are_searched_and_each_hit_has_its_place(page: Page, eng
     queries = ["error 4711", "what does Ana drink", "zebra"]
     search(page, *queries)
     found = engine.search([fr.Query(text, namespace="users/ana") for text in queries])
-    assert page.locator(".query h3").all_inner_texts() == queries
+    assert page.locator(".query h2").all_inner_texts() == queries
     assert [ids(page, query=row) for row in range(3)] == [[hit.id for hit in hits] for hits in found]
     assert page.inner_text("#status") == f"{int(found.counts.sum())} hits for 3 queries by 1 strategy."
     expect(page.locator(".query").nth(2)).to_contain_text("no record holds a word of the query")
@@ -207,7 +207,7 @@ def test_a_memory_that_changed_since_the_search_is_called_so(open_page: Callable
 def test_strategies_stand_side_by_side_with_their_decisions_and_times(page: Page, engine: fr.Engine) -> None:
     names = ("bm25", "auto", "recall")
     search(page, "what did Ana drink last Friday?", strategies=names)
-    assert [title.split(maxsplit=1)[0] for title in page.locator(".query .column > h4").all_inner_texts()] == [*names]
+    assert [title.split(maxsplit=1)[0] for title in page.locator(".query .column > h3").all_inner_texts()] == [*names]
     columns = page.locator(".query .column")
     expect(columns.nth(1)).to_contain_text("confidence of bm25")
     expect(columns.nth(1)).to_contain_text("no vectors to compare")
@@ -360,6 +360,7 @@ def test_records_are_read_page_by_page(page: Page) -> None:
     page.click("#tab-records")
     listed = page.locator("#namespace-list button")
     listed.filter(has_text="notes 45 records").click()
+    expect(listed.filter(has_text="notes 45 records")).to_be_focused()
     expect(page.locator("#records-title")).to_have_text("Records of notes")
     shown = page.locator("#record-list .id")
     expect(shown.first).to_have_text("n00", timeout=WAIT)
