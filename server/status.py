@@ -59,7 +59,9 @@ async def list_strategies(request: Request) -> Response:
     """The strategies and policies that a search may name, each in a few words."""
     principal_of(request)
     read_parameters(request, ())
-    listed = [{"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in {**STRATEGIES, **POLICIES}.items()]
+    listed = [
+        {"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in {**STRATEGIES, **POLICIES}.items()
+    ]
     return Response(json.dumps({"strategies": listed}), media_type="application/json")
 
 

@@ -78,6 +78,10 @@ export async function search() {
   showElsewhere(wanted, answers, columns);
   const found = good.flatMap((answer) => answer.results).reduce((sum, result) => sum + result.hits.length, 0);
   const failed = answers.length - good.length;
+  if (good.length === 0) {
+    say("No strategy answered.");
+    return;
+  }
   say(`${count(found, "hit")} for ${count(wanted.queries.length, "query", "queries")} by ${count(good.length, "strategy", "strategies")}`
     + (failed ? `; ${count(failed, "strategy", "strategies")} failed.` : "."));
 }

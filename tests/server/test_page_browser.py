@@ -16,9 +16,10 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("playwright", reason="playwright is not installed")
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from support.serving import served
+from support.serving import running, served
 
 import fanrank as fr
+from fanrank.server.app import make_app
 from fanrank.server.keys import Keyring, add_key
 
 CHROMIUM = "/usr/bin/chromium"
@@ -90,7 +91,8 @@ def engine() -> fr.Engine:
 
 @pytest.fixture(scope="module")
 def url(engine: fr.Engine) -> Iterator[str]:
-    with served(engine) as url:
+    # As `serve` does without keys: it answers its own page, and no other site's.
+    with running(make_app(engine, local=True)) as url:
         yield url
 
 
@@ -130,7 +132,7 @@ def search(page: Page, *queries: str, namespace: str = "users/ana", strategies: 
         box.uncheck()
     for name in strategies:
         page.check(f'input[name="strategy"][value="{name}"]')
-    page.click("button.main")
+    page.click("#search button.main")
     expect(page.locator("#status")).to_contain_text(re.compile(r"\d+ hits? for"), timeout=WAIT)
 
 
@@ -285,7 +287,7 @@ def test_a_key_is_asked_for_and_kept_in_the_session_alone(
         assert key not in page.content()
         search_elsewhere = page.locator("#namespace")
         search_elsewhere.fill("hostile")
-        page.click("button.main")
+        page.click("#search button.main")
         expect(page.locator(".column")).to_contain_text("NamespaceForbidden", timeout=WAIT)
         # Such a key sees the sizes of its own namespaces.
         search_elsewhere.fill("users/ana")
@@ -296,18 +298,19 @@ def test_a_key_is_asked_for_and_kept_in_the_session_alone(
 
 
 def test_a_server_that_is_gone_is_said_and_its_return_too(open_page: Callable[..., Page], engine: fr.Engine) -> None:
-    with ExitStack() as running:
-        page = open_page(running.enter_context(served(engine)))
+    with ExitStack() as stack:
+        page = open_page(stack.enter_context(served(engine)))
         search(page, "tea")
-        running.close()
-        page.click("button.main")
+        stack.close()
+        page.click("#search button.main")
         expect(page.locator("#alert")).to_contain_text("The server does not answer", timeout=WAIT)
         expect(page.locator(".column").first).to_contain_text("The server does not answer")
+        expect(page.locator("#status")).to_have_text("No strategy answered.")
     with served(engine) as url:
         page = open_page(url)
         search(page, "tea")
         page.context.set_offline(True)
-        page.click("button.main")
+        page.click("#search button.main")
         expect(page.locator("#alert")).to_contain_text("tries again", timeout=WAIT)
         page.context.set_offline(False)
         expect(page.locator("#status")).to_have_text("The server answers again.", timeout=WAIT)
@@ -333,7 +336,7 @@ def test_the_keyboard_alone_is_enough(page: Page) -> None:
     expect(page.locator("#status")).to_contain_text("for 2 queries by 2 strategies", timeout=WAIT)
     assert "/" in page.input_value("#queries")
     # From the last field of the form into the first list of hits, which is one stop.
-    page.locator("button.main").focus()
+    page.locator("#search button.main").focus()
     keys.press("Tab")
     first = page.locator(".hits").first.locator(".hit")
     expect(first.nth(0)).to_be_focused()
