@@ -22,6 +22,12 @@ export class Unreachable extends Error {
   }
 }
 
+/** Keeps the digits of an integer that no double holds, such as an id in a payload, where the browser can. */
+function keepDigits(name, value, context) {
+  const rounds = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return rounds && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+}
+
 const watchers = { refused: () => {}, gone: () => {} };
 
 /** Call `refused(reason)` where a key is missing or unknown, and `gone()` where no answer comes. */
@@ -50,7 +56,7 @@ export async function ask(method, address, { body, parameters = {}, signal } = {
   }
   let answer;
   try {
-    answer = JSON.parse(text);
+    answer = JSON.parse(text, keepDigits);
   } catch {
     throw new Problem({ title: `Status ${response.status}`, detail: "the answer is not JSON", status: response.status });
   }

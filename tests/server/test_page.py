@@ -111,6 +111,17 @@ def test_a_planted_fault_is_found(name: str, text: str) -> None:
     assert faults_of(name, text)
 
 
+def test_every_field_has_a_label() -> None:
+    html = FILES["index.html"]
+    fields = re.findall(r'<(?:input|textarea|select) id="([\w-]+)"', html)
+    assert len(fields) == len(re.findall(r"<(?:input|textarea|select)\b", html)) > 5
+    assert {*fields} == {*re.findall(r'<label[^>]* for="([\w-]+)"', html)}
+    ids = re.findall(r'\sid="([\w-]+)"', html)
+    assert len(ids) == len({*ids})
+    for names in re.findall(r'aria-(?:labelledby|describedby|controls)="([^"]*)"', html):
+        assert {*names.split()} <= {*ids}
+
+
 def luminance(color: str) -> float:
     """The relative luminance of ``#rrggbb``, as WCAG 2 has it."""
     parts = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]

@@ -75,7 +75,7 @@ def engine() -> fr.Engine:
     engine.namespace("users/ana").add(
         [
             fr.Record(
-                f"m{place}", text, session="s", time=day.format(15 + place), payload={"n": place},
+                f"m{place}", text, session="s", time=day.format(15 + place), payload={"n": place, "large": 2**63 + 1},
                 entities={"Ana": "person/ana"} if "Ana" in text else None,
             )
             for place, text in enumerate(texts)
@@ -160,6 +160,9 @@ def test_several_queries_are_searched_and_each_hit_has_its_place(page: Page, eng
     assert [ids(page, query=row) for row in range(3)] == [[hit.id for hit in hits] for hits in found]
     assert page.inner_text("#status") == f"{int(found.counts.sum())} hits for 3 queries by 1 strategy."
     expect(page.locator(".query").nth(2)).to_contain_text("no record holds a word of the query")
+    page.check("#under")
+    search(page, *queries, namespace="users")
+    assert [ids(page, query=row) for row in range(3)] == [[hit.id for hit in hits] for hits in found]
 
 
 def test_a_score_is_taken_apart_and_adds_up(page: Page, engine: fr.Engine) -> None:
@@ -173,7 +176,7 @@ def test_a_score_is_taken_apart_and_adds_up(page: Page, engine: fr.Engine) -> No
     rows = [row.locator("th, td").all_inner_texts() for row in page.locator(".opened tbody tr").all()]
     assert [(row[0], row[1]) for row in rows] == [(term.term, f"{term.quanta:,}") for term in expected.terms]
     assert sum(int(row[1].replace(",", "")) for row in rows) == expected.quanta
-    expect(page.locator(".opened pre").last).to_contain_text('"n": 0')
+    expect(page.locator(".opened pre").last).to_have_text(re.compile(rf'"n": 0,\s+"large": {2**63 + 1}\s'))
     page.locator(".hit").first.click()
     expect(page.locator(".opened").first).to_be_hidden()
 
