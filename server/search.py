@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.errors import FanrankError, RecordError
+from ..engine.errors import DeadlineError, FanrankError, RecordError
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
@@ -26,7 +27,7 @@ from .strategies import read_strategy
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
-    "form",
+    "form", "timing",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
@@ -48,6 +49,7 @@ class Wanted:
     payload: bool
     explain: bool
     form: str
+    timing: bool
     options: Mapping[str, Any]
 
 
@@ -61,8 +63,12 @@ async def search(request: Request) -> Response:
         if wanted.form == "columns":
             detail = "a stream has an object for each hit; leave form out, or ask for application/json"
             raise Problem(422, "InvalidField", detail, field="form")
+        if wanted.timing:
+            detail = "a stream has no times; ask without application/x-ndjson"
+            raise Problem(422, "InvalidField", detail, field="timing")
         return await _stream(request, wanted)
-    hits = await _answer(request, wanted, wanted.queries)
+    answered = _answer_alone(request, wanted) if wanted.timing else _answer(request, wanted, wanted.queries)
+    hits = await answered
     large = wanted.explain or hits.documents.size > ON_LOOP
     answer = await run_in_threadpool(_as_json, hits, wanted) if large else _as_json(hits, wanted)
     return Response(answer, media_type="application/json")
@@ -78,6 +84,25 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
         wait=wait,
         **wanted.options,
     )
+
+
+async def _answer_alone(request: Request, wanted: Wanted) -> Hits:
+    """As `_answer`, with times: of a launch by itself, as one that others share has no times of its own.
+
+    Such launches run one after another on a thread, so that none is in another's times.
+    """
+    state = state_of(request)
+
+    def answer() -> Hits:
+        options: dict[str, Any] = {"texts": wanted.texts, "payload": wanted.payload, **wanted.options}
+        return state.engine.search(wanted.queries, wanted.k, timing=True, **options)
+
+    waiting = asyncio.get_running_loop().run_in_executor(state.timed, answer)
+    try:
+        # One that has not begun by then never does.
+        return await asyncio.wait_for(waiting, seconds_left(request))
+    except asyncio.TimeoutError:
+        raise DeadlineError("the deadline passed before the search was answered") from None
 
 
 async def _stream(request: Request, wanted: Wanted) -> Response:
@@ -139,7 +164,7 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
         if places > limits.hits:
             raise Problem(422, "TooManyHits", f"a search may bring {limits.hits:,} hits over all queries", field=field)
         queries.append(query)
-    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
+    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain", "timing")}
     if flags["explain"] and places > limits.explained:
         # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
         detail = f"a search may explain {limits.explained:,} hits over all queries; ask /v1/explain for one"
@@ -148,6 +173,8 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
+    if form == "columns" and flags["timing"]:
+        raise Problem(422, "InvalidField", "an answer by columns brings no times; ask for hits", field="timing")
     if form == "columns" and flags["explain"]:
         raise Problem(
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
@@ -229,7 +256,9 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
 def _as_json(hits: Hits, wanted: Wanted) -> str:
     if wanted.form == "columns":
         return json.dumps(to_columns(hits))
-    answer = {"results": list(_results(hits, wanted)), "backend": hits.backend}
+    answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend}
+    if wanted.timing:
+        answer |= {"timing": hits.timing or {}, "postings": hits.postings}
     return json.dumps(answer)
 
 
