@@ -3,8 +3,8 @@
 uvicorn ends a connection that is idle between requests. It waits forever for the rest of a request that has begun, and
 for a client that does not read; here such a connection ends.
 
-httptools parses, and not h11: a request takes HTTPTOOLS_SAVES us less. It has no bound on the size of a head, and takes
-requests that name no host or two, so both are checked here.
+httptools parses, and not h11: a request and its answer of 10 KB take 60 us, not 152. It sets no bound on the size of a
+head, takes requests that name no host or two, and ends its work at a wish for another protocol. That is all done here.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import sys
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .limits import Limits
@@ -50,6 +51,8 @@ def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
         """Bytes of the address and headers so far."""
         held = 0
         """Bytes that the parser may hold: of those that came, it has passed nothing on since."""
+        wished = False
+        """Whether the request asks for another protocol, which the parser then waits for."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -64,14 +67,37 @@ def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
                 return
             if self.due is Due.NOTHING:
                 self.due = Due.HEAD
+            if self.timeout_keep_alive_task is not None:
+                self.timeout_keep_alive_task.cancel()
+                self.timeout_keep_alive_task = None
             self.held += len(data)
-            super().data_received(data)
+            try:
+                self.parse(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                self.send_400_response("Invalid HTTP request received.")
             if self.held > limits.head_bytes and not self.transport.is_closing():
                 self.send_400_response("Invalid HTTP request received.")
             self.time_reading()
 
+        def parse(self, data: bytes) -> None:
+            """Read what came. Raises `HttpParserError`, and `HttpParserUpgrade` for a second wish in one piece."""
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                # Java's client wishes for HTTP/2 with its first request. A new parser reads the request without that.
+                head = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+                for name, value in self.headers:
+                    if name != b"connection":
+                        head += [name, b": ", value, b"\r\n"]
+                    elif b"close" in value.lower():
+                        head.append(b"connection: close\r\n")
+                self.wished = False
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.feed_data(b"".join(head) + b"\r\n" + data[stopped.args[0] :])
+
         def on_message_begin(self) -> None:
             super().on_message_begin()
+            self.due = Due.HEAD
             self.head_size = 0
 
         def on_url(self, url: bytes) -> None:
@@ -94,8 +120,10 @@ def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
             hosts = sum(name == b"host" for name, _ in self.headers)
             if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
                 raise ValueError("the request names no host, or two")
-            super().on_headers_complete()
-            self.due = Due.BODY
+            self.wished = self.parser.should_upgrade()
+            if not self.wished:
+                super().on_headers_complete()
+                self.due = Due.BODY
 
         def on_body(self, body: bytes) -> None:
             self.held = 0
@@ -103,8 +131,9 @@ def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
 
         def on_message_complete(self) -> None:
             self.held = 0
-            super().on_message_complete()
-            self.due = Due.NOTHING
+            if not self.wished:
+                super().on_message_complete()
+                self.due = Due.NOTHING
 
         def time_reading(self) -> None:
             """Time the part of a request that is due: its head from the first byte on, then its body."""
