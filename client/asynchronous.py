@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
+from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span
@@ -126,6 +127,39 @@ class AsyncClient:
     async def delete(self, ids: Iterable[str], *, namespace: str | None = None, missing_ok: bool = False) -> int:
         """As `Engine.delete`."""
         return int((await self._send(calls.delete(ids, self._named(namespace), missing_ok)))["deleted"])
+
+    async def delete_where(self, filter: AnyFilter, *, namespace: str | None = None) -> int:
+        """As `Engine.delete_where`, in one namespace."""
+        return int((await self._send(calls.delete_where(filter, self._named(namespace))))["deleted"])
+
+    async def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = None,
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.patch`."""
+        call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
+        return int((await self._send(call))["patched"])
+
+    async def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = None,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.update_where`, in one namespace. `changes` is a mapping: a function cannot be sent."""
+        call = calls.update_where(filter, changes, fields, self._named(namespace))
+        return int((await self._send(call))["patched"])
+
+    async def drop(self, namespace: str | None = None) -> None:
+        """As `Engine.drop`, or as `Namespace.drop` of a handle."""
+        await self._send(calls.drop(self._named(namespace)))
 
     async def fetch(self, ids: Sequence[str], *, namespace: str | None = None) -> list[Record | None]:
         """As `Engine.fetch`."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from typing import Any, TypedDict
+from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
+from ..engine.encoders.patch import join_changes
 from ..engine.errors import ParameterError, QueryError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span, to_span
 from ..engine.namespace import AnyFilter, AnyRecord
+from ..engine.records.entities import Relation
 from ..engine.records.filters import parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids
 from ..engine.records.query import Query, check_k
@@ -24,6 +28,16 @@ from ..engine.search.shaping import set_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
+
+
+STAYS = {
+    "execution": "it changes how fast an engine answers, and the server chooses it",
+    "rerank_depth": "it is for a reranker, which runs in the process of its engine",
+    "reranker": "it is a Python object and runs in the process of its engine; rerank the hits of texts=True",
+    "threads": "it changes how fast an engine answers, and the server chooses it",
+    "timing": "requests share launches, whose times belong to none of them alone",
+}
+"""Keywords of `Engine.search` that no client takes, and why."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -71,6 +85,8 @@ class Asked:
 def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
     """A search. Raises as `Engine.search` for what can be told without the engine."""
     unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
+    if unknown and unknown[0] in STAYS:
+        raise ParameterError(f"{unknown[0]} cannot be sent to a server: {STAYS[unknown[0]]}")
     if unknown:
         raise TypeError(f"search() got an unexpected keyword argument {unknown[0]!r}")
     asked = own_queries(queries, space)
@@ -172,6 +188,65 @@ def delete(ids: Iterable[str], namespace: str, missing_ok: bool) -> Call:
     """Records that are deleted."""
     body = {"ids": checked_ids(ids, "delete"), "namespace": namespace, "missing_ok": bool(missing_ok)}
     return Call("DELETE", "/v1/records", body, repeatable=False)
+
+
+def delete_where(filter: AnyFilter, namespace: str) -> Call:
+    """Records that pass a filter and are deleted."""
+    body = {"filter": _said(filter, "delete_where"), "namespace": namespace}
+    return Call("DELETE", "/v1/records", body, repeatable=False)
+
+
+def patch(
+    ids: str | Sequence[str],
+    changes: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+    namespace: str,
+    missing_ok: bool,
+) -> Call:
+    """Fields of records that are changed."""
+    body = {"ids": [ids] if isinstance(ids, str) else checked_ids(ids, "patch"), "missing_ok": bool(missing_ok)}
+    return _change(body, changes, fields, namespace)
+
+
+def update_where(
+    filter: AnyFilter, changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str
+) -> Call:
+    """Fields of all records that pass a filter and are changed."""
+    if callable(changes):
+        raise ParameterError("a function cannot be sent to a server; give changes as a mapping")
+    return _change({"filter": _said(filter, "update_where")}, changes, fields, namespace)
+
+
+def _change(body: dict[str, Any], changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str) -> Call:
+    values = {name: _as_json(value) for name, value in join_changes(changes, fields).items()}
+    return Call("PATCH", "/v1/records", {**body, "changes": values, "namespace": namespace}, repeatable=False)
+
+
+def _as_json(value: Any) -> Any:
+    """A value of a field as JSON has it: numbers of numpy, times and relations become plain values."""
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, Relation):
+        return value.to_dict()
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value.items())
+    return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _said(filter: AnyFilter, verb: str) -> dict[str, Any]:
+    parsed = parse_filter(filter)
+    if parsed is None:
+        raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
+    return parsed.to_dict()
+
+
+def drop(namespace: str) -> Call:
+    """A namespace that is deleted. Raises `ParameterError`."""
+    if not namespace:
+        raise ParameterError("name the namespace; a server drops none without a name, use delete_where")
+    return Call("DELETE", f"/v1/namespaces/{quote(namespace, safe='')}", repeatable=False)
 
 
 def fetch(ids: Sequence[str], namespace: str) -> Call:

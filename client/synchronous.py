@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..engine.encoders.patch import RecordFields
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span
 from ..engine.namespace import AnyFilter, AnyRecord
@@ -141,6 +142,39 @@ class Client:
     def delete(self, ids: Iterable[str], *, namespace: str | None = None, missing_ok: bool = False) -> int:
         """As `Engine.delete`."""
         return int(self._send(calls.delete(ids, self._named(namespace), missing_ok))["deleted"])
+
+    def delete_where(self, filter: AnyFilter, *, namespace: str | None = None) -> int:
+        """As `Engine.delete_where`, in one namespace."""
+        return int(self._send(calls.delete_where(filter, self._named(namespace)))["deleted"])
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = None,
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.patch`."""
+        call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
+        return int(self._send(call)["patched"])
+
+    def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = None,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.update_where`, in one namespace. `changes` is a mapping: a function cannot be sent."""
+        call = calls.update_where(filter, changes, fields, self._named(namespace))
+        return int(self._send(call)["patched"])
+
+    def drop(self, namespace: str | None = None) -> None:
+        """As `Engine.drop`, or as `Namespace.drop` of a handle."""
+        self._send(calls.drop(self._named(namespace)))
 
     def fetch(self, ids: Sequence[str], *, namespace: str | None = None) -> list[Record | None]:
         """As `Engine.fetch`."""

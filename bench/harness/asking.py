@@ -1,4 +1,4 @@
-"""Clients that ask: each sends a fan-out, waits for the answer, and sends the next; over HTTP with little of a client."""
+"""Clients that ask: each sends a fan-out, waits for the answer, and sends the next. Over HTTP they do little more."""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ class Address:
         assert parts.port is not None
         self.host, self.port = parts.hostname, parts.port
         lines = {"Host": f"{parts.hostname}:{parts.port}", "Content-Type": "application/json", **(headers or {})}
-        self._head = f"POST {parts.path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        self._head = f"POST {parts.path} HTTP/1.1\r\n" + "".join(
+            f"{name}: {value}\r\n" for name, value in lines.items()
+        )
 
     async def connect(self) -> Connection:
         loop = asyncio.get_running_loop()

@@ -17,8 +17,8 @@ from typing import Any
 
 import fanrank as fr
 
-from .asking import K, fire
 from .adapters import Work
+from .asking import K, fire
 
 
 def host(work: Work) -> None:
@@ -64,4 +64,3 @@ def host(work: Work) -> None:
         for listener in listeners:
             listener.close()
         engine.close()
-

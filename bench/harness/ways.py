@@ -22,7 +22,7 @@ from typing import IO, Any
 import fanrank as fr
 
 from .adapters import Work
-from .asking import FAN_OUT, K, Address, Ask, Connection, body_of, fire
+from .asking import FAN_OUT, Address, Ask, Connection, K, body_of, fire
 from .environments import python_of
 from .paths import ROOT
 from .systems import Peer
@@ -132,6 +132,7 @@ class Vectors(Columns):
     name = "vectors"
     over = "vectors"
     note = "exact"
+    most = 10
 
     def start(self, url: str) -> None:
         super().start(url)
@@ -175,6 +176,7 @@ class Tools(Search):
 
     name = "mcp"
     note = "with texts"
+    most = 100
 
     def address(self) -> Address:
         return Address(f"{self.url}/mcp", JSON_OR_EVENTS)
@@ -293,6 +295,7 @@ class Bm25sTools(PeerServer):
     name = "bm25s"
     package = "bm25s"
     note = f"MCP, {FAN_OUT} calls a fan-out, with texts"
+    most = 10
     peer = Peer("bm25s-server", (("bm25s==0.3.16", "mcp<2"),))
 
     def command(self, python: Path) -> list[str]:
