@@ -129,7 +129,7 @@ def started(work: Work, wanted: Sequence[str]) -> Iterator[tuple[Served, list[Wa
             way = kind(work, folder)
             try:
                 way.start(served.url)
-            except (PeerError, OSError) as error:
+            except PeerError as error:
                 print(f"left out: {way.name}: {error}", flush=True)
                 continue
             stack.callback(way.stop)

@@ -33,7 +33,7 @@ def decode(content: bytes) -> tuple[Any] | None:
     What is None may be JSON all the same, such as a lone surrogate. For 20 queries with vectors of 64 numbers orjson
     takes 42 us, json 471.
     """
-    # The first look takes 30 us where the second takes 300.
+    # Of that body the first look takes 16 us, the second 297.
     if LONG in content.translate(_DIGITS) and LONG_WHOLE.search(content):
         return None
     try:

@@ -23,7 +23,7 @@ import fanrank as fr
 
 from .adapters import Work
 from .asking import FAN_OUT, Address, Ask, Connection, K, body_of, fire
-from .environments import python_of
+from .environments import PeerError, python_of
 from .paths import ROOT
 from .systems import Peer
 
@@ -219,7 +219,8 @@ class PeerServer(Way):
                 writer.close()
                 return
             await asyncio.sleep(0.1)
-        raise RuntimeError(f"{self.name}: the server did not start; {self.folder / self.name}.log says why")
+        told = Path(self.log.name).read_text(errors="replace").strip().splitlines()
+        raise PeerError(f"its server did not start: {told[-1] if told else 'it says nothing'}")
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -301,7 +302,7 @@ class Bm25sTools(PeerServer):
     def command(self, python: Path) -> list[str]:
         texts, index = self.folder / "texts.json", self.folder / "bm25s"
         texts.write_text(json.dumps(self.work.texts), encoding="utf-8")
-        return [str(python), str(ROOT / "bench/peers/bm25s_server.py"), str(texts), str(index), str(self.port)]
+        return [str(python), "-m", "bench.peers.bm25s_server", str(texts), str(index), str(self.port)]
 
     def address(self) -> Address:
         return Address(f"http://127.0.0.1:{self.port}/mcp", JSON_OR_EVENTS)

@@ -1,4 +1,5 @@
-"""bm25s's own server of tools (MCP), over HTTP: ``python bm25s_server.py TEXTS FOLDER PORT``, in bm25s's environment.
+"""bm25s's own server of tools (MCP), over HTTP: ``python -m bench.peers.bm25s_server TEXTS FOLDER PORT``, in an
+environment of its own.
 
 It indexes the texts, a JSON list in a file, in the folder first, in the way of bm25s's own documentation.
 """
