@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
+from ..engine.encoders.patch import join_changes
 from ..engine.errors import ParameterError, QueryError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.listing.orders import ORDERS
@@ -28,6 +29,16 @@ from ..engine.search.shaping import set_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
+
+
+STAYS = {
+    "execution": "it changes how fast an engine answers, and the server chooses it",
+    "rerank_depth": "it is for a reranker, which runs in the process of its engine",
+    "reranker": "it is a Python object and runs in the process of its engine; rerank the hits of texts=True",
+    "threads": "it changes how fast an engine answers, and the server chooses it",
+    "timing": "requests share launches, whose times belong to none of them alone",
+}
+"""Keywords of `Engine.search` that no client takes, and why."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -75,6 +86,8 @@ class Asked:
 def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
     """A search. Raises as `Engine.search` for what can be told without the engine."""
     unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
+    if unknown and unknown[0] in STAYS:
+        raise ParameterError(f"{unknown[0]} cannot be sent to a server: {STAYS[unknown[0]]}")
     if unknown:
         raise TypeError(f"search() got an unexpected keyword argument {unknown[0]!r}")
     asked = own_queries(queries, space)
@@ -216,13 +229,8 @@ def update_where(
 
 def _changes(changes: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     """New values of fields as JSON values. The server checks them. Raises `ParameterError` and `RecordError`."""
-    if changes is not None and not isinstance(changes, Mapping):
-        raise ParameterError(f"changes must map names of fields to values, not {type(changes).__name__}")
-    twice = fields.keys() & (changes or {}).keys()
-    if twice:
-        raise ParameterError(f"{min(twice)!r} is given twice")
     try:
-        return {name: _plain(value) for name, value in {**(changes or {}), **fields}.items()}
+        return {name: _plain(value) for name, value in join_changes(changes, fields).items()}
     except ValueError as error:
         raise RecordError(str(error)) from None
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..engine.errors import QueryError
 from ..engine.records.filters import Filter, columns_in, parse_filter
+from .encoding import decode
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem
 from .state import state_of
@@ -34,7 +36,7 @@ LARGE = re.compile(r"\d[eE]\+?\d{3}|\d{300}")
 async def read_json(request: Request, limits: Limits, fields: Collection[str] | None) -> dict[str, Any]:
     """The JSON object of a request, which may have these fields and no others; None: any. Raises `Problem`."""
     check_json(request)
-    return await in_thread_if_large(request, _parse, await read_bytes(request, limits), fields)
+    return await in_thread_if_large(request, _read, await read_bytes(request, limits), fields)
 
 
 async def in_thread_if_large(request: Request, function: Callable[..., T], *arguments: Any) -> T:
@@ -44,25 +46,31 @@ async def in_thread_if_large(request: Request, function: Callable[..., T], *argu
     return await run_in_threadpool(function, *arguments)
 
 
-def _parse(content: bytes, fields: Collection[str] | None) -> dict[str, Any]:
+def _read(content: bytes, fields: Collection[str] | None) -> dict[str, Any]:
+    decoded = decode(content)
+    body = _parse(content) if decoded is None else decoded[0]
+    if not isinstance(body, dict):
+        raise Problem(422, "InvalidBody", "the body must be a JSON object")
+    # Each level has a bracket, so most bodies need not be walked through, which takes 136 us for 20 vectors.
+    if content.count(b"[") + content.count(b"{") > DEPTH and _is_deeper(body, DEPTH):
+        raise Problem(422, "InvalidBody", f"the body is nested more than {DEPTH} deep")
+    if fields is not None:
+        _check_known(body, fields)
+    return body
+
+
+def _parse(content: bytes) -> Any:
     text = content.decode("utf-8", "surrogateescape")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise Problem(400, "InvalidEncoding", f"the body is not UTF-8, at character {error.start}") from None
     try:
-        body = json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_float_of(text))
     except RecursionError:
         raise Problem(400, "InvalidJson", f"the body is nested more than {DEPTH} deep") from None
     except ValueError as error:
         raise Problem(400, "InvalidJson", f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise Problem(422, "InvalidBody", "the body must be a JSON object")
-    if _is_deeper(body, DEPTH):
-        raise Problem(422, "InvalidBody", f"the body is nested more than {DEPTH} deep")
-    if fields is not None:
-        _check_known(body, fields)
-    return body
 
 
 def check_json(request: Request) -> None:
@@ -78,6 +86,10 @@ async def read_bytes(request: Request, limits: Limits) -> bytes:
     if sent.isdecimal() and len(sent) < 16 and int(sent) > limits.body_bytes:
         raise _too_large(limits)
     try:
+        if sys.version_info >= (3, 11):
+            # Without a task of its own, which takes 18 us more.
+            async with asyncio.timeout(limits.body_seconds):
+                return await _receive(request, limits)
         return await asyncio.wait_for(_receive(request, limits), limits.body_seconds)
     except ClientDisconnect:
         raise Problem(400, "ClientDisconnected", "the connection ended within the body") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError, StorageError
@@ -81,7 +81,7 @@ def run_app(
     Server(make_config(app, protocol_of(limits), limits), app.state.fanrank).run(sockets=listeners)
 
 
-def make_config(app: Starlette, protocol: type[H11Protocol], limits: Limits) -> uvicorn.Config:
+def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limits) -> uvicorn.Config:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
@@ -92,7 +92,6 @@ def make_config(app: Starlette, protocol: type[H11Protocol], limits: Limits) -> 
         timeout_graceful_shutdown=1,
         server_header=False,
         backlog=BACKLOG,
-        h11_max_incomplete_event_size=limits.head_bytes,
         # An address that a client claims is not believed.
         proxy_headers=False,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,11 @@ from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
+from ..engine.search.batch import queries_in
 from .access import Principal, check_read, principal_of
 from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .columns import to_columns
+from .encoding import encode
 from .limits import Limits
 from .problems import Problem, as_problem
 from .state import seconds_left, state_of
@@ -113,7 +114,7 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
     parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
     head = await _answer(request, wanted, parts[0] if parts else [])
 
-    async def lines() -> AsyncIterator[str]:
+    async def lines() -> AsyncIterator[bytes]:
         yield await run_in_threadpool(_as_lines, head, wanted, 0)
         for number, part in enumerate(parts[1:], 1):
             try:
@@ -121,7 +122,7 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
                 hits = await _answer(request, wanted, part, wait=True)
                 written = await run_in_threadpool(_as_lines, hits, wanted, number * PART)
             except Exception as error:
-                yield json.dumps({"problem": as_problem(error).document(request)}) + "\n"
+                yield encode({"problem": as_problem(error).document(request)}) + b"\n"
                 return
             yield written
 
@@ -141,7 +142,7 @@ async def explain(request: Request) -> Response:
     options = await in_thread_if_large(request, _options, body, state.limits)
     hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **options)
     explanation = await run_in_threadpool(hits.explain, 0, document)
-    return Response(json.dumps(explanation.to_dict()), media_type="application/json")
+    return Response(encode(explanation.to_dict()), media_type="application/json")
 
 
 def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> Wanted:
@@ -154,16 +155,19 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
     _check_width("k", k, offset, limits)
     namespace = take(body, "namespace", str)
-    queries, places = [], 0
-    for place, data in enumerate(given):
-        field = "query" if "query" in body else f"queries[{place}]"
-        query = read_query(data, field, namespace, principal, limits)
-        asked = k if query.k is None else query.k
-        _check_width(f"{field}.k", asked, query.offset or offset, limits)
-        places += max(asked, 0)
-        if places > limits.hits:
-            raise Problem(422, "TooManyHits", f"a search may bring {limits.hits:,} hits over all queries", field=field)
-        queries.append(query)
+    queries, places = _read_texts(given, k, namespace or "", principal, limits), len(given) * k
+    if queries is None:
+        queries, places = [], 0
+        for place, data in enumerate(given):
+            field = "query" if "query" in body else f"queries[{place}]"
+            query = read_query(data, field, namespace, principal, limits)
+            asked = k if query.k is None else query.k
+            _check_width(f"{field}.k", asked, query.offset or offset, limits)
+            places += max(asked, 0)
+            if places > limits.hits:
+                detail = f"a search may bring {limits.hits:,} hits over all queries"
+                raise Problem(422, "TooManyHits", detail, field=field)
+            queries.append(query)
     flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain", "timing")}
     if flags["explain"] and places > limits.explained:
         # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
@@ -180,6 +184,18 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
         )
     return Wanted(queries, k, **flags, form=form, options=options)
+
+
+def _read_texts(
+    given: Sequence[Any], k: int, namespace: str, principal: Principal, limits: Limits
+) -> list[Query] | None:
+    """The queries of a batch of texts that may be asked; None where one is no text, or a limit or the key refuses it.
+
+    20 texts take 9 us, and 280 where each is read by itself, which finds the one that is wrong.
+    """
+    if not {*map(type, given)} <= {str} or len(given) * k > limits.hits or not principal.allows(namespace):
+        return None
+    return queries_in(namespace, given) if max(map(len, given), default=0) <= limits.text else None
 
 
 def _options(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
@@ -253,14 +269,14 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
         return None
 
 
-def _as_json(hits: Hits, wanted: Wanted) -> str:
+def _as_json(hits: Hits, wanted: Wanted) -> bytes:
     if wanted.form == "columns":
-        return json.dumps(to_columns(hits))
+        return encode(to_columns(hits))
     answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend}
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}
-    return json.dumps(answer)
+    return encode(answer)
 
 
-def _as_lines(hits: Hits, wanted: Wanted, first: int) -> str:
-    return "".join(f"{json.dumps(row)}\n" for row in _results(hits, wanted, first))
+def _as_lines(hits: Hits, wanted: Wanted, first: int) -> bytes:
+    return b"".join([encode(row) + b"\n" for row in _results(hits, wanted, first)])
