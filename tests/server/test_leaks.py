@@ -21,6 +21,7 @@ from starlette.routing import Match
 from starlette.testclient import TestClient
 
 import fanrank as fr
+from fanrank.server import page
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
@@ -76,6 +77,7 @@ def alone() -> Iterator[TestClient]:
 
 WITHOUT_NAMESPACE = {
     ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
+    ("GET", "/v1/strategies"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
 MCP_HEAD = {"accept": "application/json, text/event-stream"}
@@ -125,6 +127,9 @@ def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
         ("GET", "/v1/records/shared-id", {"params": inside}),
         ("GET", "/v1/records", {"params": inside}),
         ("GET", "/v1/stats", {"params": inside}),
+        ("GET", "/v1/monitor", {"params": inside}),
+        ("POST", "/v1/drift", {"json": inside}),
+        ("POST", "/v1/search", {"json": {"query": "tea", **inside, "timing": True}}),
         ("POST", "/v1/search", {"json": {"query": "tea", **inside, "form": "columns"}}),
         ("POST", "/v1/records/fetch", {"json": {"ids": ["shared-id"], **inside}}),
         ("GET", "/v1/count", {"params": inside}),
@@ -202,6 +207,12 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/v1/namespaces", {}),
     ("GET", "/v1/stats", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/stats", {"params": {"namespace": "acme/nobody"}}),
+    ("GET", "/v1/monitor", {"params": {"namespace": "acme/ana"}}),
+    ("GET", "/v1/monitor", {"params": {"namespace": "acme/nobody"}}),
+    ("GET", "/v1/strategies", {}),
+    post("/v1/drift", namespace="acme/ana"),
+    post("/v1/drift", namespace="acme/nobody"),
+    post("/v1/search", query="tea secretword", namespace="acme/ana", timing=True),
     ("GET", "/v1/stats", {}),
     ("GET", "/v1/health", {}),
     ("GET", "/v1/ready", {}),
@@ -267,7 +278,7 @@ def without_times(value: Any) -> Any:
     address that was asked for.
     """
     if isinstance(value, dict):
-        left_out = ("milliseconds", "instance", "uri")
+        left_out = ("milliseconds", "instance", "uri", "timing", "p50", "p95", "p99", "buckets")
         kept = {name: without_times(inner) for name, inner in value.items() if name not in left_out}
         if kept.get("after") is not None:
             kept["after"] = len(kept["after"])
@@ -344,6 +355,7 @@ def test_every_endpoint_has_rows(client: TestClient) -> None:
         (method, route.path.replace(":any", ""))
         for route in client.app.routes  # type: ignore[attr-defined]
         for method in (getattr(route, "methods", None) or {"POST"}) - {"HEAD"}
+        if getattr(route, "path", None) not in page.FILES  # They are the same for everybody.
     }
     assert routes >= {(one.method, one.path) for one in operations(Limits())}
     beyond = {route_of(client, *row[:2]) for row in [*requests_of("globex/bob"), *calls_of("globex/bob")]}

@@ -181,7 +181,7 @@ def test_timed_searches_wait_for_one_another_until_their_deadline(client: TestCl
     state, release = client.app.state.fanrank, threading.Event()  # type: ignore[attr-defined]
     body = {"query": "tea", "namespace": "users/ana", "timing": True}
     try:
-        state.timed.submit(release.wait, 60)
+        state.timed.submit(release.wait, 30)
         refused = client.post("/v1/search", json=body, headers={"fanrank-deadline": "0.05"})
         assert (refused.status_code, refused.json()["title"]) == (504, "DeadlineError")
         assert client.post("/v1/search", json={**body, "timing": False}).status_code == 200

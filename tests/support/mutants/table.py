@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cpu, drivers, filters, kernels, native, server, triton
+from . import cpu, drivers, filters, kernels, native, page, server, triton
 from .fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -13,4 +13,5 @@ FAULTS: tuple[Fault, ...] = (
     *triton.FAULTS,
     *drivers.FAULTS,
     *server.FAULTS,
+    *page.FAULTS,
 )
