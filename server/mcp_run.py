@@ -11,12 +11,17 @@ from typing import Any
 
 import anyio
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from .app import Part
+from .bodies import check_json, read_bytes
 from .keys import Keyring
 from .mcp import Settings, make_mcp
 from .run import HOST, open_sockets, run_app
+from .state import state_of
 
 ADDRESS = "/mcp"
 
@@ -84,7 +89,32 @@ def make_part(engine: Engine, settings: Settings | None = None) -> Part:
         async with server.session_manager.run():
             yield
 
-    return Part(app.routes, running)
+    (inner,) = [route for route in app.routes if isinstance(route, Route)]
+    # A stream by GET would bring nothing, and hold a place among the requests under way until its client leaves.
+    return Part([Route(ADDRESS, WholeBodies(inner.app, settings.limits.body_bytes), methods=["POST"])], running)
+
+
+class WholeBodies:
+    """Reads the body of a request within the server's limits before the tools see it.
+
+    The transport of the package mcp does not end a request whose connection breaks within its body.
+    """
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self.app, self.most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        check_json(request)
+        limits = state_of(request).limits
+        body = await read_bytes(request, replace(limits, body_bytes=min(self.most, limits.body_bytes)))
+        messages = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive_again() -> Message:
+            message = next(messages, None)
+            return await receive() if message is None else message
+
+        await self.app(scope, receive_again, send)
 
 
 def _open(path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any]) -> Engine:
