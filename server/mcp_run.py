@@ -17,11 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from .app import Part
-from .bodies import read_bytes
+from .bodies import check_json, read_bytes
 from .keys import Keyring
 from .limits import Limits
 from .mcp import Settings, make_mcp
-from .problems import Problem, answer_problem
 from .run import HOST, open_sockets, run_app
 from .state import state_of
 
@@ -98,22 +97,23 @@ def make_part(engine: Engine, settings: Settings | None = None, *, limits: Limit
 
     (route,) = app.routes
     assert isinstance(route, Route)
-    return Part([Route(ADDRESS, _Bounded(route.app, settings.limits))], running)
+    # A stream by GET would bring nothing, and hold a place among the requests under way until its client leaves.
+    return Part([Route(ADDRESS, WholeBodies(route.app, settings.limits), methods=["POST"])], running)
 
 
-class _Bounded:
-    """Reads each body within the server's limits before the tools see it: its bytes, its time, and all at once."""
+class WholeBodies:
+    """Reads the body of a request within the server's limits before the tools see it.
+
+    The transport of the package mcp does not end a request whose connection breaks within its body.
+    """
 
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self.app, self.limits = app, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
-        try:
-            body = await read_bytes(request, self.limits.least(state_of(request).limits))
-        except Problem as problem:
-            await answer_problem(request, problem)(scope, receive, send)
-            return
+        check_json(request)
+        body = await read_bytes(request, self.limits.least(state_of(request).limits))
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive_again() -> Message:

@@ -300,7 +300,12 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                     "One for each query, in their order.",
                 ),
                 "width": whole("Hits of the longest result."),
-                "source": optional(several({"type": "integer"}, "The state that was searched.")),
+                "source": optional(
+                    several(
+                        {"type": "integer"},
+                        "For each query the first one of the batch that equals it. Null: not known.",
+                    )
+                ),
                 "decided": {"type": "boolean", "description": "Whether results have decisions."},
                 "reranked": {"type": "boolean", "description": "Whether a reranker decided the order."},
                 "backend": text("What computed the scores."),
@@ -402,7 +407,9 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                     "description": "One query or several. Of several each record is listed once, by its best score.",
                 },
                 "filters": ref("VectorStoreFilter"),
-                "max_num_results": whole("Results.", 1, maximum=MOST_RESULTS, default=DEFAULT_RESULTS),
+                "max_num_results": whole(
+                    "Results.", 1, maximum=min(MOST_RESULTS, limits.k), default=min(DEFAULT_RESULTS, limits.k)
+                ),
                 "ranking_options": thing(
                     {
                         "ranker": text("All of them are this engine's own ranking.", enum=list(RANKERS)),

@@ -37,9 +37,13 @@ async def search(request: Request) -> Response:
     check_read(principal, namespace, "namespace")
     body = await read_json(request, state.limits, FIELDS)
     texts = _read_texts(body, state.limits)
-    count = take(body, "max_num_results", int, DEFAULT_RESULTS)
-    if not 1 <= count <= MOST_RESULTS:
-        raise Problem(422, "InvalidField", f"max_num_results must be 1 to {MOST_RESULTS}", field="max_num_results")
+    most = min(MOST_RESULTS, state.limits.k)
+    count = take(body, "max_num_results", int, min(DEFAULT_RESULTS, most))
+    if not 1 <= count <= most:
+        raise Problem(422, "InvalidField", f"max_num_results must be 1 to {most}", field="max_num_results")
+    if count * len(texts) > state.limits.hits:
+        detail = f"a search may bring {state.limits.hits:,} hits over all queries"
+        raise Problem(422, "TooManyHits", detail, field="max_num_results")
     if take(body, "rewrite_query", bool, False):
         detail = "this server searches queries as they are; leave rewrite_query out"
         raise Problem(422, "InvalidField", detail, field="rewrite_query")
@@ -107,12 +111,16 @@ def _read_texts(body: dict[str, Any], limits: Limits) -> list[str]:
 def _read_threshold(body: dict[str, Any]) -> float | None:
     options = take(body, "ranking_options", dict, {})
     field = "ranking_options"
+    try:
+        ranker, threshold = take(options, "ranker", str, "auto"), take(options, "score_threshold", (float, int))
+    except Problem as problem:
+        problem.field = f"{field}.{problem.field}"
+        raise
     unknown = sorted(set(options) - {"ranker", "score_threshold"})
     if unknown:
         raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}", field=f"{field}.{unknown[0]}")
-    if take(options, "ranker", str, "auto") not in RANKERS:
+    if ranker not in RANKERS:
         raise Problem(422, "InvalidField", f"ranker must be one of {', '.join(RANKERS)}", field=f"{field}.ranker")
-    threshold = take(options, "score_threshold", (float, int))
     if threshold is not None and not (abs(threshold) < 2**53 and math.isfinite(threshold)):
         raise Problem(422, "InvalidField", "score_threshold is out of range", field=f"{field}.score_threshold")
     return None if threshold is None else float(threshold)

@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 import fanrank as fr
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea in the morning", "year": 2020, "project": "x", "time": 5.0},
@@ -141,6 +142,8 @@ def test_a_threshold_leaves_out_lower_scores(stores: Any) -> None:
         ({"query": "a", "max_num_results": 0}, "max_num_results"),
         ({"query": "a", "rewrite_query": True}, "rewrite_query"),
         ({"query": "a", "ranking_options": {"ranker": "mine"}}, "ranking_options.ranker"),
+        ({"query": "a", "ranking_options": {"ranker": 5}}, "ranking_options.ranker"),
+        ({"query": "a", "ranking_options": {"score_threshold": "x"}}, "ranking_options.score_threshold"),
         ({"query": "a", "filters": {"type": "like", "key": "year", "value": 1}}, "filters"),
         (
             {"query": "a", "filters": {"type": "and", "filters": [{"type": "eq", "key": "year"}]}},
@@ -152,6 +155,19 @@ def test_a_threshold_leaves_out_lower_scores(stores: Any) -> None:
 def test_a_mistake_names_its_place(client: TestClient, body: dict[str, Any], field: str) -> None:
     answer = client.post("/v1/vector_stores/users%2Fana/search", json=body)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
+
+
+def test_the_limits_of_the_server_hold_here_too(engine: fr.Engine) -> None:
+    with TestClient(make_app(engine, limits=Limits(k=5, hits=8))) as client:
+        for body, status in (
+            ({"query": "tea"}, 200),
+            ({"query": "tea", "max_num_results": 5}, 200),
+            ({"query": "tea", "max_num_results": 6}, 422),
+            ({"query": ["tea", "plant"], "max_num_results": 4}, 200),
+            ({"query": ["tea", "plant"], "max_num_results": 5}, 422),
+        ):
+            answer = client.post("/v1/vector_stores/users%2Fana/search", json=body)
+            assert answer.status_code == status, (body, answer.text)
 
 
 def test_a_filter_that_is_too_deep_is_refused(client: TestClient) -> None:
