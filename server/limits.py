@@ -30,6 +30,7 @@ class Limits:
     ids: int = 10_000
     id_length: int = 1_024
     payload_bytes: int = 1 << 20
+    answer_bytes: int = 64 << 20
     in_flight: int = 1_024
     in_flight_per_key: int = 256
     connections: int = 8_192
@@ -72,6 +73,7 @@ HELP: dict[str, str] = {
     "ids": "Ids of a request (422).",
     "id_length": "Characters of the id, and of the namespace, of a record that is written (422).",
     "payload_bytes": "Bytes of a record's payload, as JSON (422).",
+    "answer_bytes": "Bytes of the records of an answer (422); a list of records is then shorter.",
     "in_flight": "Requests under way at once (503).",
     "in_flight_per_key": "Requests under way at once with one key (429).",
     "connections": "Connections at once (503). The system's limit on open files may allow fewer.",

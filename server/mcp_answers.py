@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import accumulate
 from typing import Any
 
 from mcp.types import CallToolResult, TextContent
@@ -110,13 +111,15 @@ def cut_texts(records: list[Found], budget: int) -> str | None:
     cut and how to read it, None where all fits.
     """
     whole = budget
-    payloads = [json.dumps(record.payload) for record in records if record.payload is not None]
-    left_out = len(payloads) if sum(map(len, payloads)) > budget // 2 else 0
+    held, room = [record for record in records if record.payload is not None], budget // 2
+    # The sum ends where it is too large: 3,200 hits may have a payload of a megabyte each.
+    sizes = accumulate(len(json.dumps(record.payload)) for record in held)
+    left_out = len(held) if any(size > room for size in sizes) else 0
     if left_out:
         for record in records:
             record.payload = None
     else:
-        budget -= sum(map(len, payloads))
+        budget -= sum(len(json.dumps(record.payload)) for record in held)
     longest = _longest([len(record.text) for record in records], budget)
     shortened = 0
     for record in records:

@@ -56,6 +56,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "StrategyTooLarge": ((422,), "A strategy object asks for too many channels, candidates or rounds."),
     "IdTooLong": ((422,), "The id or the namespace of a record that is written is too long."),
     "PayloadTooLong": ((422,), "The payload of a record that is written is too long."),
+    "AnswerTooLarge": ((422,), "The records of the answer have too many bytes."),
     "TooManyQueries": ((422,), "The search has too many queries."),
     "TooManyRecords": ((422,), "The write has too many records."),
     "TooManyRequests": ((429,), "Too many requests with the key are under way."),

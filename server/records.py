@@ -13,6 +13,7 @@ from ..engine.carry.rows import from_json, to_json
 from ..engine.errors import RecordError, UnknownIdError
 from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
+from .answer_limits import too_large
 from .bodies import in_thread_if_large, read_filter, read_json, read_parameters, require, take
 from .changes import read_ids, read_selection
 from .limits import Limits
@@ -124,11 +125,16 @@ async def fetch_many(request: Request) -> Response:
     check_read(principal, namespace, "namespace")
     ids = read_ids(require(body, "ids", list), state.limits)
 
-    def answer() -> dict[str, Any]:
-        found = state.engine.fetch(ids, namespace=namespace)
-        return {"records": [None if record is None else to_json(record) for record in found]}
+    def answer() -> str:
+        # An id that is given again and again costs one record.
+        once = list(dict.fromkeys(ids))
+        found = zip(once, state.engine.fetch(once, namespace=namespace), strict=True)
+        texts = {name: json.dumps(None if record is None else to_json(record)) for name, record in found}
+        if sum(len(texts[name]) for name in ids) > state.limits.answer_bytes:
+            raise too_large(state.limits)
+        return f'{{"records": [{", ".join(texts[name] for name in ids)}]}}'
 
-    return _answer(await run_in_threadpool(answer))
+    return Response(await run_in_threadpool(answer), media_type="application/json")
 
 
 async def count(request: Request) -> Response:
@@ -155,7 +161,7 @@ async def list_records(request: Request) -> Response:
         raise Problem(422, "InvalidField", "reverse must be true or false", field="reverse")
     filter = read_filter(given["filter"], state.limits) if "filter" in given else None
 
-    def page() -> dict[str, Any]:
+    def page() -> str:
         listing = state.engine.records(
             filter=filter,
             namespace=namespace,
@@ -164,9 +170,17 @@ async def list_records(request: Request) -> Response:
             after=given.get("after"),
             limit=int(limit),
         )
-        return {"records": [to_json(record, None) for record in listing], "after": listing.cursor}
+        rows: list[str] = []
+        size = 0
+        for record in listing:
+            rows.append(json.dumps(to_json(record, None)))
+            size += len(rows[-1])
+            if size > state.limits.answer_bytes:
+                # The rest of the page is the next one.
+                break
+        return f'{{"records": [{", ".join(rows)}], "after": {json.dumps(listing.cursor)}}}'
 
-    return _answer(await run_in_threadpool(page))
+    return Response(await run_in_threadpool(page), media_type="application/json")
 
 
 async def list_namespaces(request: Request) -> Response:

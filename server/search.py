@@ -18,6 +18,7 @@ from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from ..engine.search.batch import queries_in
 from .access import Principal, check_read, principal_of
+from .answer_limits import check_records
 from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .columns import to_columns
 from .encoding import encode
@@ -76,7 +77,8 @@ async def search(request: Request) -> Response:
 
 
 async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *, wait: bool = False) -> Hits:
-    return await state_of(request).engine.asearch(
+    state = state_of(request)
+    hits = await state.engine.asearch(
         queries,
         wanted.k,
         texts=wanted.texts,
@@ -85,6 +87,13 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
         wait=wait,
         **wanted.options,
     )
+    if hits.records is not None:
+        found = hits.records.ravel().tolist()
+        if len(found) > ON_LOOP:
+            await run_in_threadpool(check_records, found, state.limits)
+        else:
+            check_records(found, state.limits)
+    return hits
 
 
 async def _answer_alone(request: Request, wanted: Wanted) -> Hits:

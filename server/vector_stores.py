@@ -18,6 +18,7 @@ from ..engine.records.hit import Hit
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from .access import check_read, principal_of
+from .answer_limits import too_large
 from .bodies import check_filter, read_json, read_parameters, take
 from .limits import Limits
 from .problems import Problem
@@ -58,10 +59,13 @@ async def search(request: Request) -> Response:
         hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
+    best = best_hits(hits, count)
+    if sum(len(hit.text) for hit in best) > state.limits.answer_bytes:
+        raise too_large(state.limits)
     answer = {
         "object": "vector_store.search_results.page",
         "search_query": texts,
-        "data": [_result(hit) for hit in best_hits(hits, count)],
+        "data": [_result(hit) for hit in best],
         "has_more": False,
         "next_page": None,
     }

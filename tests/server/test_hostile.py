@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -305,6 +306,7 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
         waiting.sendall(sent[:-3])
         assert wait_until(lambda: live.state.in_flight == 1)
         live.server.handle_exit(signal.SIGTERM, None)
+        assert not asyncio.run(live.server.on_tick(1))
         ready = b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         assert status(live.send(ready)) == 503
         refused = live.send(sent)

@@ -30,7 +30,7 @@ SMALL = Limits(
 )  # fmt: skip
 ELSEWHERE = {
     *("bodies_bytes", "head_bytes", "connections", "head_seconds", "body_seconds", "answer_seconds"),
-    *("in_flight", "in_flight_per_key", "seconds", "stop_seconds"),
+    *("in_flight", "in_flight_per_key", "seconds", "stop_seconds", "answer_bytes"),
 }
 """Limits that are tested by themselves, below or against real connections in test_hostile.py."""
 NDJSON = {"accept": "application/x-ndjson"}
@@ -237,6 +237,36 @@ def test_a_body_beyond_its_limit_is_refused(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["title"]) == (413, "BodyTooLarge")
 
 
+def test_the_records_of_an_answer_are_bounded() -> None:
+    engine = fr.Engine()
+    engine.add([{"id": str(place), "text": f"tea {'x' * 1_000}"} for place in range(10)])
+    engine.add([{"id": "p", "text": "coffee", "payload": {"a": "x" * 3_000}}])
+    engine.namespace("x").add([{"id": str(place), "text": f"tea {'x' * 1_000}"} for place in range(10)])
+    with TestClient(make_app(engine, limits=Limits(answer_bytes=5_000))) as client:
+        for address, body, status in (
+            ("/v1/records/fetch", {"ids": ["1", "2", "3", "none"]}, 200),
+            ("/v1/records/fetch", {"ids": ["1"] * 5}, 422),
+            ("/v1/search", {"query": "tea", "k": 4, "texts": True}, 200),
+            ("/v1/search", {"query": "tea", "k": 5, "texts": True}, 422),
+            ("/v1/search", {"query": "tea", "k": 5}, 200),
+            ("/v1/search", {"queries": ["tea", "tea"], "k": 3, "texts": True, "form": "columns"}, 422),
+            ("/v1/search", {"query": "coffee", "payload": True}, 200),
+            ("/v1/search", {"queries": ["coffee"] * 2, "payload": True}, 422),
+            ("/v1/vector_stores/x/search", {"query": "tea", "max_num_results": 4}, 200),
+            ("/v1/vector_stores/x/search", {"query": "tea", "max_num_results": 5}, 422),
+        ):
+            answer = client.post(address, json=body)
+            assert answer.status_code == status, (address, body, answer.text)
+            assert status == 200 or answer.json()["title"] == "AnswerTooLarge"
+        pages, after = [], None
+        while not pages or after is not None:
+            page = client.get("/v1/records", params={"after": after} if after else {}).json()
+            pages.append([record["id"] for record in page["records"]])
+            after = page["after"]
+        assert [name for page in pages for name in page] == [*map(str, range(10)), "p"]
+        assert max(map(len, pages)) == 5
+
+
 def test_a_stream_has_no_columns(client: TestClient) -> None:
     asked = {"query": "tea", "form": "columns"}
     answer = client.post("/v1/search", json=asked, headers=NDJSON)
@@ -260,6 +290,7 @@ def test_requests_under_way_are_counted_for_each_key(engine: fr.Engine) -> None:
         state.in_flight_of["a"], state.in_flight = 2, 2
         assert ask("a") == (429, "TooManyRequests", "1")
         assert ask("b") == (200, None, None)
+        assert dict(state.in_flight_of) == {"a": 2}
         state.in_flight_of["b"], state.in_flight = 1, 3
         assert ask("b") == (503, "OverloadedError", "1")
         state.stopping = True

@@ -119,8 +119,8 @@ FAULTS = (
     Fault(
         "the filter of a change is not bounded",
         "server/changes.py",
-        'as_filter({} if filter is None else filter, "filter", limits)',
-        'as_filter({} if filter is None else filter, "filter", Limits())',
+        'as_filter(filter or {}, "filter", limits)',
+        'as_filter(filter or {}, "filter", Limits())',
         f"{LIMITS}::test_filters_are_bounded_wherever_one_is_taken",
     ),
     Fault(
@@ -150,6 +150,20 @@ FAULTS = (
         'if name == "approximate" and value is not None:',
         "if False:",
         f"{LIMITS}::test_a_graph_of_the_callers_own_is_not_built",
+    ),
+    Fault(
+        "an answer brings one record as often as asked",
+        "server/records.py",
+        "if sum(len(texts[name]) for name in ids) > state.limits.answer_bytes:",
+        "if sum(map(len, texts.values())) > state.limits.answer_bytes:",
+        f"{LIMITS}::test_the_records_of_an_answer_are_bounded",
+    ),
+    Fault(
+        "the texts of hits are not measured",
+        "server/answer_limits.py",
+        "len(record.text) + sum(",
+        "sum(",
+        f"{LIMITS}::test_the_records_of_an_answer_are_bounded",
     ),
     Fault(
         "any number of hits is explained",
