@@ -192,7 +192,7 @@ def delete(ids: Iterable[str], namespace: str, missing_ok: bool) -> Call:
 
 def delete_where(filter: AnyFilter, namespace: str) -> Call:
     """Records that pass a filter and are deleted."""
-    body = {"filter": _said(filter, "delete_where"), "namespace": namespace}
+    body = {"filter": _filter_to_json(filter, "delete_where"), "namespace": namespace}
     return Call("DELETE", "/v1/records", body, repeatable=False)
 
 
@@ -214,7 +214,7 @@ def update_where(
     """Fields of all records that pass a filter and are changed."""
     if callable(changes):
         raise ParameterError("a function cannot be sent to a server; give changes as a mapping")
-    return _change({"filter": _said(filter, "update_where")}, changes, fields, namespace)
+    return _change({"filter": _filter_to_json(filter, "update_where")}, changes, fields, namespace)
 
 
 def _change(body: dict[str, Any], changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str) -> Call:
@@ -235,7 +235,7 @@ def _as_json(value: Any) -> Any:
     return [_as_json(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
-def _said(filter: AnyFilter, verb: str) -> dict[str, Any]:
+def _filter_to_json(filter: AnyFilter, verb: str) -> dict[str, Any]:
     parsed = parse_filter(filter)
     if parsed is None:
         raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
