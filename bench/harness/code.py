@@ -76,7 +76,7 @@ COMMANDS: Mapping[str, str] = {
     "growth": "make growth",
     "session": "make session",
     "agents": "python -m bench.agents --results bench/results/agents.jsonl",
-    "serve": "make serve ARGS='--results bench/results/serve.jsonl'",
+    "serve": "make serve ARGS=--record",
     "writes": "make writes ARGS='--base 1000000'",
     "churn": "python -m bench.churn",
     "crash": "make crash",

@@ -23,6 +23,7 @@ from . import neighbours as report_neighbours
 from . import published as report_published
 from . import quality as report_quality
 from . import roofline as report_roofline
+from . import serve as report_serve
 from . import store as report_store
 from . import strategies as report_strategies
 from . import systems as report_systems
@@ -42,6 +43,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Events in the time a query names", report_events.events),
     ("Many agents", report_store.agents),
     ("Through other frameworks", report_integrations.integrations),
+    ("Through the server", report_serve.serve),
     ("Writes", report_store.writes),
     ("Records that come and go", report_store.churn),
     ("Crashes", report_store.crash),

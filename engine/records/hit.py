@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import NotBroughtError
 from .record import CATEGORIES, Record
@@ -95,6 +98,26 @@ def make_hits(pairs: Iterable[tuple[str, float]], namespaces: Iterable[str]) -> 
     for rank, (hit, namespace) in enumerate(zip(hits, namespaces, strict=False), 1):
         hit.rank, hit.namespace = rank, namespace
     return hits
+
+
+def bare_dicts(
+    ids: npt.NDArray[np.object_],
+    scores: npt.NDArray[np.float64],
+    counts: npt.NDArray[np.int32],
+    namespaces: Callable[[int], Iterable[str]],
+) -> list[list[dict[str, Any]]]:
+    """`Hit.to_dict` of hits that bring no records, in a third of its time.
+
+    `ids` and `scores` are [B, k] and `counts` [B], as those of `Hits`. `namespaces` tells those of a query's hits.
+    """
+    columns = zip(ids.tolist(), scores.tolist(), counts.tolist(), strict=True)
+    return [
+        [
+            {"id": name, "score": score, "rank": rank, "namespace": namespace}
+            for rank, name, score, namespace in zip(range(1, count + 1), names, own, namespaces(query), strict=False)
+        ]
+        for query, (names, own, count) in enumerate(columns)
+    ]
 
 
 def add_records(hits: Sequence[Hit], records: Iterable[Record], *, texts: bool, payload: bool) -> None:
