@@ -16,7 +16,9 @@ from .access import check_write, principal_of
 from .bodies import read_json, read_parameters, require, take
 from .limits import Limits
 from .problems import Problem
+from .spans import DELETE_STORE, UPDATE, UPSERT
 from .state import state_of
+from .watched import write_engine
 
 PATCH_FIELDS = ("ids", "filter", "changes", "namespace", "missing_ok")
 
@@ -35,7 +37,8 @@ async def patch(request: Request) -> Response:
     else:
         change = partial(state.engine.update_where, filter or {}, changes, namespace=namespace)
     try:
-        count = await run_in_threadpool(change)
+        work = run_in_threadpool(change)
+        count = await write_engine(UPDATE, (namespace,), work, records=None if ids is None else len(ids))
     except UnknownIdError:
         raise
     except FanrankError as error:
@@ -55,7 +58,7 @@ async def put(request: Request) -> Response:
             raise Problem(422, "InvalidField", f"{field} is {value!r} by the address; leave it out", field=field)
     try:
         record, _ = from_json({**body, "id": name, "namespace": namespace})
-        count = await state.engine.aupsert([record])
+        count = await write_engine(UPSERT, (namespace,), state.engine.aupsert([record]), records=1, id=name)
     except RecordError as error:
         raise Problem.of(error) from None
     return _answer({"written": count})
@@ -70,7 +73,12 @@ async def drop(request: Request) -> Response:
         detail = "name the namespace; records of the namespace without a name are deleted by id or by filter"
         raise Problem(422, "MissingField", detail, field="namespace")
     check_write(principal, name, "namespace")
-    await run_in_threadpool(state.engine.drop, name)
+
+    def drop_it() -> int:
+        state.engine.drop(name)
+        return 0
+
+    await write_engine(DELETE_STORE, (name,), run_in_threadpool(drop_it))
     return _answer({"dropped": name})
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -16,14 +17,19 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .limits import Limits
 
+FULL = "TooManyConnections"
+"""The problem of a connection beyond the limit."""
 LINGER = 2.0
 """Seconds after the time for a body in which the refusal still reaches the client."""
 SPARE_FILES = 256
 """Open files that are left to the memory beside the connections."""
 
 
-def protocol_of(limits: Limits) -> type[H11Protocol]:
-    """The protocol that keeps a server's connections within its limits."""
+def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: None) -> type[H11Protocol]:
+    """The protocol that keeps a server's connections within its limits.
+
+    `refuse` is told the problem of a connection that is turned away.
+    """
     most = min(limits.connections, _raise_open_files(limits.connections))
 
     class Protocol(H11Protocol):
@@ -36,6 +42,7 @@ def protocol_of(limits: Limits) -> type[H11Protocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             if len(self.connections) > most:
+                refuse(FULL)
                 transport.write(_FULL)
                 transport.close()
             else:
@@ -116,8 +123,8 @@ def _raise_open_files(wanted: int) -> int:
 
 def _full() -> bytes:
     document: dict[str, Any] = {
-        "type": "urn:fanrank:TooManyConnections",
-        "title": "TooManyConnections",
+        "type": f"urn:fanrank:{FULL}",
+        "title": FULL,
         "status": 503,
         "detail": "the server has as many connections as it may; come back",
     }

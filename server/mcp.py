@@ -43,6 +43,9 @@ from .mcp_answers import (
 )
 from .problems import Problem, as_problem
 from .search import read_query, read_search
+from .seen import note_problem
+from .spans import CREATE, DELETE, UPSERT
+from .watched import search_engine, write_engine
 
 NAME = "fanrank"
 LIMITS = Limits(queries=32, k=100, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
@@ -170,6 +173,7 @@ def describe(error: Exception) -> str:
         more = f"; and {len(mistakes) - SHOWN_MISTAKES} more" if len(mistakes) > SHOWN_MISTAKES else ""
         return f"{'; '.join(mistakes[:SHOWN_MISTAKES])}{more}"
     problem = as_problem(error)
+    note_problem(problem.code)
     return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
 
 
@@ -203,7 +207,8 @@ class Memory:
         body: dict[str, Any] = {"queries": asked, "k": k, "namespace": namespace, "texts": True, "payload": payload}
         wanted = read_search(body | {"strategy": strategy}, principal, self.settings.limits)
         await self._refresh()
-        hits = await self.engine.asearch(
+        hits = await search_engine(
+            self.engine,
             wanted.queries,
             wanted.k,
             texts=True,
@@ -239,7 +244,9 @@ class Memory:
         query = {"newest": True} if filter is None else {"newest": True, "filter": filter}
         asked = read_query(query, "filter", namespace, principal, limits)
         await self._refresh()
-        hits = await self.engine.asearch([asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False)
+        hits = await search_engine(
+            self.engine, [asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False
+        )
 
         def make() -> CallToolResult:
             (records,) = _found(hits, scores=False)
@@ -262,7 +269,9 @@ class Memory:
         asked = read_query(query, "query", namespace, principal, self.settings.limits)
         options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
         await self._refresh()
-        hits = await self.engine.asearch([asked], 1, deadline=self.settings.limits.seconds, wait=False, **options)
+        hits = await search_engine(
+            self.engine, [asked], 1, deadline=self.settings.limits.seconds, wait=False, **options
+        )
 
         def make() -> CallToolResult:
             parts = hits.explain(0, id)
@@ -295,12 +304,17 @@ class Memory:
         made = [_make_record(record, place, namespace, now) for place, record in enumerate(records)]
         once = _without_repeats(made, records)
         if replace:
-            written = await self.engine.aupdate([record for record, _ in once], insert=True)
+            written = await write_engine(
+                UPSERT,
+                (namespace,),
+                self.engine.aupdate([record for record, _ in once], insert=True),
+                records=len(once),
+            )
         else:
             ids = [record.id for record, _ in once]
             there = await anyio.to_thread.run_sync(lambda: self.engine.fetch(ids, namespace=namespace))
             fresh = [record for (record, given), old in zip(once, there, strict=True) if old is None or given.id]
-            written = await self.engine.aadd(fresh)
+            written = await write_engine(CREATE, (namespace,), self.engine.aadd(fresh), records=len(fresh))
         return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
 
     async def forget(
@@ -315,7 +329,8 @@ class Memory:
         most = self.settings.limits.ids
         if len(names) > most:
             raise Problem(422, "TooManyIds", f"a call may delete {most:,} records", field="ids")
-        deleted = await self.engine.adelete(names, namespace=namespace, missing_ok=True)
+        work = self.engine.adelete(names, namespace=namespace, missing_ok=True)
+        deleted = await write_engine(DELETE, (namespace,), work, records=len(names))
         return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
 
     async def read_record(self, context: Asked, namespace: str, id: str) -> str:

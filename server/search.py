@@ -21,7 +21,9 @@ from .bodies import read_json, read_parameters, require, take
 from .columns import to_columns
 from .limits import Limits
 from .problems import Problem, as_problem
+from .seen import note_problem
 from .state import seconds_left, state_of
+from .watched import search_engine
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
@@ -62,7 +64,8 @@ async def search(request: Request) -> Response:
 
 
 async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *, wait: bool = False) -> Hits:
-    return await state_of(request).engine.asearch(
+    return await search_engine(
+        state_of(request).engine,
         queries,
         wanted.k,
         texts=wanted.texts,
@@ -89,7 +92,9 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
                 hits = await _answer(request, wanted, part, wait=True)
                 written = await run_in_threadpool(_as_lines, hits, wanted, number * PART)
             except Exception as error:
-                yield json.dumps({"problem": as_problem(error).document(request)}) + "\n"
+                problem = as_problem(error)
+                note_problem(problem.code)
+                yield json.dumps({"problem": problem.document(request)}) + "\n"
                 return
             yield written
 
@@ -105,7 +110,7 @@ async def explain(request: Request) -> Response:
         raise Problem(422, "MissingField", "query is missing", field="query")
     query = read_query(body["query"], "query", take(body, "namespace", str), principal, state.limits)
     document = require(body, "id", str)
-    hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **_options(body))
+    hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **_options(body))
     explanation = await run_in_threadpool(hits.explain, 0, document)
     return Response(json.dumps(explanation.to_dict()), media_type="application/json")
 

@@ -1,14 +1,15 @@
-"""``/v1/stats``, ``/v1/health`` and ``/v1/ready``: the state of the server and of what the caller may read."""
+"""``/v1/stats``, ``/metrics``, ``/v1/health``, ``/v1/ready``: the state of the server and of what a caller may read."""
 
 from __future__ import annotations
 
 import json
 
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .access import check_read, principal_of
+from .access import check_metrics, check_read, principal_of
 from .bodies import read_parameters
 from .problems import Problem
 from .state import state_of
@@ -26,6 +27,21 @@ async def stats(request: Request) -> Response:
         check_read(principal, namespace, "namespace")
         answer = await run_in_threadpool(state.engine.namespace(namespace).stats)
     return Response(json.dumps(answer, default=str), media_type="application/json")
+
+
+async def metrics(request: Request) -> Response:
+    """Counts and times of the whole server, in Prometheus' text format.
+
+    For a server without keys, a key that reaches everything, and a key that was made for it.
+    """
+    state = state_of(request)
+    check_metrics(principal_of(request))
+    read_parameters(request, ())
+    counts = state.metrics
+    counts.in_flight.set(state.in_flight)
+    counts.body_bytes.set(state.body_bytes)
+    counts.ready.set(not state.stopping and not state.engine.opening)
+    return Response(await run_in_threadpool(counts.write), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 async def health(request: Request) -> Response:

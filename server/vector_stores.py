@@ -21,7 +21,9 @@ from .access import check_read, principal_of
 from .bodies import read_json, read_parameters, take
 from .limits import Limits
 from .problems import Problem
+from .spans import RETRIEVAL
 from .state import seconds_left, state_of
+from .watched import search_engine
 
 FIELDS = ("query", "filters", "max_num_results", "ranking_options", "rewrite_query")
 RANKERS = ("none", "auto", "default-2024-11-15")
@@ -51,7 +53,9 @@ async def search(request: Request) -> Response:
         raise Problem.of(error, field="filters") from None
     if filter is not None and filter.depth > state.limits.filter_depth:
         raise Problem(422, "FilterTooDeep", f"a filter may be nested {state.limits.filter_depth} deep", field="filters")
-    hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+    hits = await search_engine(
+        state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False
+    )
     answer = {
         "object": "vector_store.search_results.page",
         "search_query": texts,

@@ -12,6 +12,9 @@ from ..errors import MissingExtraError
 from .mcp import import_mcp
 from .options import bundle
 
+NEEDS = ("starlette", "uvicorn", "prometheus_client", "opentelemetry")
+"""Packages of the extra."""
+
 limit_options = bundle(
     "limits",
     Limits,
@@ -39,22 +42,34 @@ limit_options = bundle(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
+@click.option(
+    "--log",
+    type=click.Choice(("text", "json", "none")),
+    default="text",
+    show_default=True,
+    help="The log on standard error: a line a request, without texts of queries and records.",
+)
+@click.option("--log-texts", is_flag=True, help="Put the texts of queries and the messages of errors into the log.")
 @limit_options
-def serve(path: str, host: str, port: int, keys: str | None, mcp: bool, limits: Limits) -> None:
+def serve(
+    path: str, host: str, port: int, keys: str | None, mcp: bool, log: str, log_texts: bool, limits: Limits
+) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
     Without keys it listens on this machine alone.
     """
     try:
-        from ...server import run  # an extra
+        from ...server import logs, run  # an extra
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if (error.name or "").split(".")[0] not in NEEDS:
             raise
-        raise MissingExtraError(error.name, "server") from None
+        raise MissingExtraError(error.name or "starlette", "server") from None
     extra: dict[str, Any] = {}
     if mcp:
         make_part = import_mcp().make_part
         extra["parts"] = lambda engine: [make_part(engine)]
+    if log != "none":
+        extra["log"] = logs.Log(log, texts=log_texts)
     run.serve(
         path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
     )
