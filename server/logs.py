@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ..engine.errors import ParameterError, StorageError
@@ -29,6 +29,8 @@ MOST_LINES = 10_000
 """Lines that wait to be written. Further ones are left out."""
 AT_ONCE = 256
 """Lines that are written together."""
+PAUSE = 0.05
+"""Seconds for which lines are gathered."""
 CLOSING = 2.0
 """Seconds in which the lines that wait are written when the server ends."""
 LEVELS = {"fanrank": logging.WARNING, "fanrank.server": logging.INFO, "uvicorn": logging.ERROR}
@@ -37,6 +39,7 @@ FOREIGN = {"asyncio": logging.ERROR, "mcp": logging.ERROR, "starlette": logging.
 """Loggers of which the place alone is logged: their messages may quote a text."""
 
 Line = dict[str, Any]
+_encode = json.JSONEncoder().encode
 
 
 class Stream(Protocol):
@@ -57,27 +60,16 @@ class Log:
         if form not in FORMS[:2]:
             raise ParameterError(f"a log is {' or '.join(FORMS[:2])}, not {form!r}")
         self.texts, self.dropped = texts, 0
-        self._as_line = write_json if form == "json" else write_text
+        self._write = write_json if form == "json" else write_text
         self._stream: Stream = sys.stderr if stream is None else stream
-        self._lines: deque[Line] = deque()
-        self._wanted, self._closing = threading.Event(), False
+        self._lines: deque[str] = deque()
+        self._wanted, self._closing = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="fanrank-log", daemon=True)
         self._thread.start()
 
     def put(self, line: Line) -> None:
         """Take a line to be written soon. Never blocks; the line is left out where too many wait."""
-        if len(self._lines) >= MOST_LINES:
-            self.dropped += 1
-            return
-        self._lines.append(line)
-        if not self._wanted.is_set():
-            self._wanted.set()
-
-    def close(self) -> None:
-        """Write what waits, for `CLOSING` seconds at most."""
-        self._closing = True
-        self._wanted.set()
-        self._thread.join(CLOSING)
+        self._put(self._write(line))
 
     def put_request(self, seen: Seen, method: str, status: str, now: float) -> None:
         """Take the line of a request that ended at `now`, a time of `time.perf_counter`."""
@@ -102,14 +94,31 @@ class Log:
             line["texts"] = seen.texts
         self.put(line)
 
+    def close(self) -> None:
+        """Write what waits, for `CLOSING` seconds at most."""
+        self._closing.set()
+        self._wanted.set()
+        self._thread.join(CLOSING)
+
+    def _put(self, line: str) -> None:
+        if len(self._lines) >= MOST_LINES:
+            self.dropped += 1
+            return
+        self._lines.append(line)
+        if not self._wanted.is_set():
+            self._wanted.set()
+
     def _run(self) -> None:
-        while not self._closing or self._lines:
+        while not self._closing.is_set() or self._lines:
             self._wanted.wait()
+            # Lines of a busy moment are written together: each time that this thread wakes, it takes turns with the
+            # event loop.
+            self._closing.wait(PAUSE)
             self._wanted.clear()
             while self._lines:
                 part = [self._lines.popleft() for _ in range(min(AT_ONCE, len(self._lines)))]
                 try:
-                    self._stream.write("".join([f"{self._as_line(line)}\n" for line in part]))
+                    self._stream.write("\n".join([*part, ""]))
                     self._stream.flush()
                 except (OSError, ValueError):  # the stream is closed
                     self.dropped += len(part)
@@ -117,7 +126,7 @@ class Log:
 
 def write_json(line: Line) -> str:
     """A line as a JSON object."""
-    return json.dumps({**line, "time": _moment(line["time"])})
+    return _encode({**line, "time": _moment(line["time"])})
 
 
 def write_text(line: Line) -> str:
@@ -143,8 +152,15 @@ def _word(value: Any) -> str:
     return text if text.isprintable() and not {" ", '"', "="} & set(text) else json.dumps(value)
 
 
+@lru_cache(maxsize=2)
+def _second(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+
+
 def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """ISO 8601 in UTC, to the millisecond."""
+    thousandths = int(seconds * 1e3)
+    return f"{_second(thousandths // 1_000)}.{thousandths % 1_000:03d}Z"
 
 
 class _Handler(logging.Handler):

@@ -3,23 +3,24 @@
 Labels come from bounded sets alone: templates of addresses, names of strategies, phases and problems. No label holds
 anything that a tenant chooses, such as a namespace, a key, an id or a text.
 
-Each application has a registry of its own, so that two of them in one process do not add up.
+Each application has counts of its own, so that two of them in one process do not add up.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
 from typing import Any
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from ..engine.engine import Engine
 from ..engine.hybrid.strategy import STRATEGIES
 from ..engine.records.hits import Hits
+from .exposition import Family, Histogram, write_text
 from .seen import Seen, name_strategy
 
 OTHER = "other"
@@ -32,9 +33,9 @@ PHASES = frozenset((
 ))  # fmt: skip
 """Phases of a launch. A channel that a caller names counts as ``other``."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-SHORT_SECONDS = tuple(4**power * 1e-6 for power in range(12))
+SHORT_SECONDS = tuple(4**power / 1_000_000 for power in range(12))
 """Upper ends of the buckets of a phase within a launch: 1 us to 4 s. The shortest phases take microseconds."""
-LAUNCH_QUERIES = tuple(float(2**power) for power in range(11))
+LAUNCH_QUERIES = tuple(2**power for power in range(11))
 RESTS = 20
 """The memory's sizes are read again after so many times as long as they took: a read costs 35 us a namespace, which is
 170 ms for 5,000, and so no more than a twentieth of one core whoever asks how often."""
@@ -45,180 +46,239 @@ SIZES = {
     "fanrank_namespaces": ("namespaces", "Namespaces that have a record."),
     "fanrank_segments": ("segments", "Segments of the index, over all namespaces."),
     "fanrank_merging": ("merging", "Whether the background thread merges segments now: 1 or 0."),
-    "fanrank_store_bytes": ("store_bytes", "Bytes of the directory's files. A memory without a directory has none."),
+    "fanrank_store_bytes": ("store_bytes", "Bytes of the directory's files; 0 for a memory without a directory."),
 }
 """Gauges: their name, their key of `Engine.stats`, and what they say."""
 WORK = {
-    "fanrank_written_batches": ("writes", "Batches that were written."),
-    "fanrank_commits": ("commits", "States of the index that were published."),
-    "fanrank_merges": ("merges", "Merges of segments."),
-    "fanrank_checkpoints": ("checkpoints", "Checkpoints, after which the log begins anew."),
+    "fanrank_written_batches_total": ("writes", "Batches that were written."),
+    "fanrank_commits_total": ("commits", "States of the index that were published."),
+    "fanrank_merges_total": ("merges", "Merges of segments."),
+    "fanrank_checkpoints_total": ("checkpoints", "Checkpoints, after which the log begins anew."),
 }
 """Counters, likewise."""
 LAUNCHED = {
-    "fanrank_launches": ("launches", "Launches: searches that answer one or more waiting requests together."),
-    "fanrank_launched_calls": ("callers", "Calls that launches answered."),
-    "fanrank_launched_queries": ("queries", "Queries that launches answered."),
-    "fanrank_shared_queries": ("shared", "Queries that took the answer of an equal one of their launch."),
-    "fanrank_cancelled_calls": ("cancelled", "Calls whose client went away before they were answered."),
-    "fanrank_expired_calls": ("expired", "Calls whose deadline passed before they were answered."),
+    "fanrank_launches_total": ("launches", "Launches: searches that answer the calls that wait together."),
+    "fanrank_launched_calls_total": ("callers", "Calls that launches answered."),
+    "fanrank_launched_queries_total": ("queries", "Queries that launches answered."),
+    "fanrank_shared_queries_total": ("shared", "Queries that took the answer of an equal one of their launch."),
+    "fanrank_cancelled_calls_total": ("cancelled", "Calls whose client went away before they were answered."),
+    "fanrank_expired_calls_total": ("expired", "Calls whose deadline passed before they were answered."),
 }
 """Counters: their name, their key of `Coalescer.stats`, and what they say."""
 PARTS = ("posting", "evidence", "vector", "id", "column", "deleted", "vocabulary", "cache", "device")
 
 
-class Metrics(Collector):
+@dataclass(slots=True)
+class _Route:
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    received: int = 0
+    sent: int = 0
+
+
+@dataclass(slots=True)
+class _Strategy:
+    read: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    search: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    answer: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    queries: int = 0
+    hits: int = 0
+
+
+@dataclass(slots=True)
+class _Operation:
+    seconds: Histogram = field(default_factory=lambda: Histogram(SECONDS))
+    records: int = 0
+
+
+class Metrics:
     """What one application counts. Its methods may be called from any thread."""
 
     def __init__(self, engine: Engine, titles: Iterable[str]) -> None:
         """`titles` are the problems that have a count of their own."""
         self.engine, self.titles = engine, frozenset(titles)
         self.dropped_lines: Callable[[], int] = lambda: 0
-        registry = self.registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        made: dict[str, Any] = {"registry": registry}
-        self._requests = Counter("fanrank_requests", "Requests that ended.", ("method", "route", "status"), **made)
-        self._request_seconds = Histogram(
-            "fanrank_request_seconds", "Time from a request's head to the end of its answer.", ("route",),
-            buckets=SECONDS, **made,
-        )  # fmt: skip
-        self._received = Counter("fanrank_received_bytes", "Bytes of requests' bodies.", ("route",), **made)
-        self._sent = Counter("fanrank_sent_bytes", "Bytes of answers' bodies.", ("route",), **made)
-        self._rejected = Counter(
-            "fanrank_rejected", "Requests that ended with a problem, by its title.", ("reason",), **made
-        )
-        self.in_flight = Gauge("fanrank_requests_in_flight", "Requests under way.", **made)
-        self.body_bytes = Gauge("fanrank_body_bytes", "Bytes of requests' bodies that are held.", **made)
-        self.ready = Gauge("fanrank_ready", "Whether searches are answered from the index: 1 or 0.", **made)
-        self._search_seconds = Histogram(
-            "fanrank_search_seconds",
-            "Time of a searching request, by phase: read (until it asks the engine), search (until it has its hits), "
-            "answer (until the answer is sent).",
-            ("phase", "strategy"), buckets=SECONDS, **made,
-        )  # fmt: skip
-        self._queries = Counter("fanrank_queries", "Queries that requests were answered.", ("strategy",), **made)
-        self._hits = Counter("fanrank_hits", "Hits that requests were answered with.", ("strategy",), **made)
-        self._phase_seconds = Histogram(
-            "fanrank_launch_phase_seconds", "Time of a launch, by the engine's phase.", ("phase", "strategy"),
-            buckets=SHORT_SECONDS, **made,
-        )  # fmt: skip
-        self._launch_queries = Histogram(
-            "fanrank_launch_queries", "Queries of a launch.", buckets=LAUNCH_QUERIES, **made
-        )
-        self._write_seconds = Histogram(
-            "fanrank_write_seconds", "Time of a write, until it is on disk.", ("operation",), buckets=SECONDS, **made
-        )
-        self._records = Counter(
-            "fanrank_changed_records", "Records that requests wrote or deleted.", ("operation",), **made
-        )
-        registry.register(_State(engine))
-        # A series is looked up by its labels once. `labels` takes a lock and 1 us, and a request needs ten.
-        self._series: dict[tuple[Any, ...], Any] = {}
-
-    def count_request(self, seen: Seen, method: str, status: str, received: int, sent: int, now: float) -> None:
-        """Count a request that ended at `now`."""
-        route, find = seen.route or OTHER, self._find
-        find(self._requests, method if method in METHODS else OTHER, route, status).inc()
-        find(self._request_seconds, route).observe(now - seen.began)
-        if received:
-            find(self._received, route).inc(received)
-        find(self._sent, route).inc(sent)
-        if seen.problem is not None:
-            self.count_rejected(seen.problem)
-        for operation, records, seconds in seen.writes:
-            find(self._write_seconds, operation).observe(seconds)
-            find(self._records, operation).inc(records)
-        if seen.strategy is not None:
-            strategy = seen.strategy
-            for phase, seconds in (
-                ("read", seen.search_began - seen.began),
-                ("search", seen.search_seconds),
-                ("answer", now - seen.search_ended),
-            ):
-                find(self._search_seconds, phase, strategy).observe(seconds)
-            find(self._queries, strategy).inc(seen.queries)
-            find(self._hits, strategy).inc(seen.hits)
-
-    def count_rejected(self, title: str) -> None:
-        """Count a request that ended with this problem."""
-        self._find(self._rejected, title if title in self.titles else OTHER).inc()
-
-    def count_launch(self, hits: Hits, strategy: Any) -> None:
-        """Count a launch with the times of its phases."""
-        self._launch_queries.observe(len(hits))
-        name = name_strategy(strategy, hits.queries)
-        for phase, milliseconds in (hits.timing or {}).items():
-            series = self._find(self._phase_seconds, phase if phase in PHASES else OTHER, name)
-            series.observe(milliseconds * 1e-3)
-
-    def _find(self, metric: Any, *labels: str) -> Any:
-        key = (metric, labels)
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = metric.labels(*labels)
-        return series
-
-    def collect(self) -> Iterator[Metric]:
-        """Every metric, without the series that say when each one was made: they would double the answer."""
-        for family in self.registry.collect():
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
-        yield CounterMetricFamily(
-            "fanrank_dropped_log_lines", "Lines of the log that nobody took in time.", value=float(self.dropped_lines())
-        )
-
-    def write(self) -> bytes:
-        """All metrics in Prometheus' text format. It reads the sizes of the memory, so call it in a thread."""
-        return generate_latest(self)
-
-
-class _State(Collector):
-    """Collects the state of the engine at the moment of the request."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
         self._lock = Lock()
+        self._requests: dict[tuple[str, str, str], int] = {}
+        self._routes: dict[str, _Route] = {}
+        self._strategies: dict[str, _Strategy] = {}
+        self._operations: dict[str, _Operation] = {}
+        self._rejected: dict[str, int] = {}
+        self._phases: dict[tuple[str, str], Histogram] = {}
+        self._launch_queries = Histogram(LAUNCH_QUERIES)
+        self._reading = Lock()
         self._stats: Mapping[str, Any] = {}
         self._fresh_until = 0.0
 
-    def describe(self) -> Iterable[Metric]:
-        """Nothing, so that no state is read when the collector is registered."""
-        return ()
+    def count_request(self, seen: Seen, method: str, status: str, received: int, sent: int, now: float) -> None:
+        """Count a request that ended at `now`, with the bytes of its body and of its answer's."""
+        name = seen.route or OTHER
+        key = (method if method in METHODS else OTHER, name, status)
+        with self._lock:
+            self._requests[key] = self._requests.get(key, 0) + 1
+            route = self._routes.get(name) or self._routes.setdefault(name, _Route())
+            route.seconds.add(now - seen.began)
+            route.received += received
+            route.sent += sent
+            if seen.problem is not None:
+                self._reject(seen.problem)
+            if seen.strategy is not None:
+                searched = self._strategies.get(seen.strategy)
+                if searched is None:
+                    searched = self._strategies[seen.strategy] = _Strategy()
+                searched.read.add(seen.search_began - seen.began)
+                searched.search.add(seen.search_seconds)
+                searched.answer.add(now - seen.search_ended)
+                searched.queries += seen.queries
+                searched.hits += seen.hits
+            for operation, records, seconds in seen.writes:
+                written = self._operations.setdefault(operation, _Operation())
+                written.seconds.add(seconds)
+                written.records += records
 
-    def collect(self) -> Iterator[Metric]:
+    def count_rejected(self, title: str) -> None:
+        """Count a request that ended with this problem, or a connection that was turned away."""
+        with self._lock:
+            self._reject(title)
+
+    def _reject(self, title: str) -> None:
+        title = title if title in self.titles else OTHER
+        self._rejected[title] = self._rejected.get(title, 0) + 1
+
+    def count_launch(self, hits: Hits, strategy: Any) -> None:
+        """Count a launch with the times of its phases."""
+        name = name_strategy(strategy, hits.queries)
+        with self._lock:
+            self._launch_queries.add(len(hits))
+            for phase, milliseconds in (hits.timing or {}).items():
+                key = (phase if phase in PHASES else OTHER, name)
+                seconds = self._phases.get(key)
+                if seconds is None:
+                    seconds = self._phases[key] = Histogram(SHORT_SECONDS)
+                seconds.add(milliseconds * 1e-3)
+
+    def write(self, in_flight: int, body_bytes: int, ready: bool) -> str:
+        """All metrics as text. It reads the sizes of the memory, so call it in a thread.
+
+        The state of the server is given: requests under way, bytes of bodies that are held, whether it is ready.
+        """
+        now = [
+            _gauge("fanrank_requests_in_flight", "Requests under way.", in_flight),
+            _gauge("fanrank_body_bytes", "Bytes of requests' bodies that are held.", body_bytes),
+            _gauge("fanrank_ready", "Whether searches are answered from the index: 1 or 0.", ready),
+            _counter("fanrank_dropped_log_lines_total", "Lines of the log that nobody took in time.",
+                     self.dropped_lines()),
+        ]  # fmt: skip
+        state = list(self._state())
+        with self._lock:
+            counted = [*self._requested(), *self._searched()]
+        return write_text([*counted, *now, *state, *_process()])
+
+    def _requested(self) -> Iterator[Family]:
+        routes, operations = self._routes.items(), self._operations.items()
+        yield Family(
+            "fanrank_requests_total", "counter", "Requests that ended.", ("method", "route", "status"),
+            {**self._requests},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_request_seconds", "histogram", "Time from a request's head to the end of its answer.", ("route",),
+            {(name,): route.seconds.copy() for name, route in routes},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_received_bytes_total", "counter", "Bytes of requests' bodies.", ("route",),
+            {(name,): route.received for name, route in routes},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_sent_bytes_total", "counter", "Bytes of answers' bodies.", ("route",),
+            {(name,): route.sent for name, route in routes},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_rejected_total", "counter", "Requests that ended with a problem, by its title.", ("reason",),
+            {(title,): count for title, count in self._rejected.items()},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_write_seconds", "histogram", "Time of a write, until it is on disk.", ("operation",),
+            {(name,): written.seconds.copy() for name, written in operations},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_changed_records_total", "counter", "Records that requests wrote or deleted.", ("operation",),
+            {(name,): written.records for name, written in operations},
+        )  # fmt: skip
+
+    def _searched(self) -> Iterator[Family]:
+        strategies = self._strategies.items()
+        yield Family(
+            "fanrank_search_seconds",
+            "histogram",
+            "Time of a searching request: read (until it asks the engine), search (until it has its hits), "
+            "answer (until the answer is sent).",
+            ("phase", "strategy"),
+            {
+                (phase, name): seconds.copy()
+                for name, one in strategies
+                for phase, seconds in (("read", one.read), ("search", one.search), ("answer", one.answer))
+            },
+        )
+        yield Family(
+            "fanrank_queries_total", "counter", "Queries that were answered.", ("strategy",),
+            {(name,): one.queries for name, one in strategies},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_hits_total", "counter", "Hits of these queries.", ("strategy",),
+            {(name,): one.hits for name, one in strategies},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_launch_phase_seconds", "histogram", "Time of a launch in each phase of the engine.",
+            ("phase", "strategy"), {key: seconds.copy() for key, seconds in self._phases.items()},
+        )  # fmt: skip
+        yield Family(
+            "fanrank_launch_queries", "histogram", "Queries of a launch.", (), {(): self._launch_queries.copy()}
+        )
+
+    def _state(self) -> Iterator[Family]:
         stats, launched = self._read(), self.engine.coalescer.stats()
-        for name, (key, text) in SIZES.items():
-            yield GaugeMetricFamily(name, text, value=float(stats.get(key, 0)))
-        for name, (key, text) in WORK.items():
-            yield CounterMetricFamily(name, text, value=float(stats.get(key, 0)))
         for name, (key, text) in LAUNCHED.items():
-            yield CounterMetricFamily(name, text, value=float(launched[key]))  # type: ignore[literal-required]
-        yield GaugeMetricFamily(
-            "fanrank_waiting_queries", "Queries that wait for a launch.", value=float(launched["waiting"])
-        )
-        size = GaugeMetricFamily(
-            "fanrank_memory_bytes", "Bytes in memory, by part. Files that are mapped count in full.", labels=("part",)
-        )
-        for part in PARTS:
-            size.add_metric((part,), float(stats.get(f"{part}_bytes", 0)))
-        yield size
-        yield GaugeMetricFamily(
+            yield _counter(name, text, launched[key])  # type: ignore[literal-required]
+        yield _gauge("fanrank_waiting_queries", "Queries that wait for a launch.", launched["waiting"])
+        for name, (key, text) in SIZES.items():
+            yield _gauge(name, text, stats.get(key, 0))
+        for name, (key, text) in WORK.items():
+            yield _counter(name, text, stats.get(key, 0))
+        yield Family(
+            "fanrank_memory_bytes", "gauge", "Bytes in memory, by part. Files that are mapped count in full.",
+            ("part",), {(part,): stats.get(f"{part}_bytes", 0) for part in PARTS},
+        )  # fmt: skip
+        yield _gauge(
             "fanrank_log_lag", "Changes that are in the log and in no checkpoint yet. A start applies them again.",
-            value=float(stats.get("sequence", 0) - stats.get("checkpointed", 0)),
+            stats.get("sequence", 0) - stats.get("checkpointed", 0),
         )  # fmt: skip
-        yield GaugeMetricFamily(
+        yield _gauge(
             "fanrank_background_failed", "Whether the last merge or checkpoint in the background failed: 1 or 0.",
-            value=float(stats.get("background_error") is not None),
+            stats.get("background_error") is not None,
         )  # fmt: skip
-        info = GaugeMetricFamily("fanrank_backend_info", "1, with the name of what serves.", labels=("backend",))
-        info.add_metric((str(stats["backend"]),), 1.0)
-        yield info
+        yield Family("fanrank_backend_info", "gauge", "1, with what serves.", ("backend",), {(stats["backend"],): 1})
 
     def _read(self) -> Mapping[str, Any]:
-        with self._lock:
+        with self._reading:
             began = time.monotonic()
             if began >= self._fresh_until:
                 self._stats = self.engine.stats()
                 ended = time.monotonic()
                 self._fresh_until = ended + RESTS * (ended - began)
             return self._stats
+
+
+def _gauge(name: str, text: str, value: float) -> Family:
+    return Family(name, "gauge", text, series={(): value})
+
+
+def _counter(name: str, text: str, value: float) -> Family:
+    return Family(name, "counter", text, series={(): value})
+
+
+def _process() -> Iterator[Family]:
+    """What the system says of the process, by the names that Prometheus' own clients use."""
+    yield _counter("process_cpu_seconds_total", "Processor time of the process.", time.process_time())
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        yield _gauge("process_resident_memory_bytes", "Resident memory.", pages * os.sysconf("SC_PAGE_SIZE"))
+        yield _gauge("process_open_fds", "Open files, connections among them.", len(os.listdir("/proc/self/fd")))

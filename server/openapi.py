@@ -128,7 +128,7 @@ def _describe(operation: Operation) -> dict[str, Any]:
         described["requestBody"] = {"required": True, "content": {JSON: content}}
     answers = {}
     for status, schema in operation.answers.items():
-        content = {operation.media: {"schema": schema}}
+        content = {JSON: {"schema": schema}}
         if operation.stream is not None:
             content[NDJSON] = {"schema": operation.stream}
         answers[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}

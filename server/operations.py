@@ -60,8 +60,6 @@ class Operation:
     parameters: tuple[Schema, ...] = ()
     problems: tuple[int, ...] = ()
     open: bool = False
-    media: str = "application/json"
-    """The media type of the answers."""
     stream: Schema | None = None
     """The schema of a line, where the answer may be a stream."""
 
@@ -324,14 +322,6 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: {"type": "object", "description": "Sizes, and work done."}},
             Example(parameters={"namespace": "users/ana"}),
             parameters=(parameter("namespace", text("One namespace; left out, the whole memory.")),),
-        ),
-        Operation(
-            "GET",
-            "/metrics",
-            status.metrics,
-            "metrics",
-            {200: text("A line a series.")},
-            media="text/plain",
         ),
         Operation(
             "DELETE",

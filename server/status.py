@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
 from .access import check_metrics, check_read, principal_of
 from .bodies import read_parameters
+from .exposition import CONTENT_TYPE
 from .problems import Problem
 from .state import state_of
 
@@ -37,11 +37,9 @@ async def metrics(request: Request) -> Response:
     state = state_of(request)
     check_metrics(principal_of(request))
     read_parameters(request, ())
-    counts = state.metrics
-    counts.in_flight.set(state.in_flight)
-    counts.body_bytes.set(state.body_bytes)
-    counts.ready.set(not state.stopping and not state.engine.opening)
-    return Response(await run_in_threadpool(counts.write), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    ready = not state.stopping and not state.engine.opening
+    text = await run_in_threadpool(state.metrics.write, state.in_flight, state.body_bytes, ready)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def health(request: Request) -> Response:

@@ -18,6 +18,7 @@ from .logs import Log
 from .metrics import METHODS, OTHER, Metrics
 from .problems import answer_problem
 from .seen import SEEN, Seen
+from .spans import is_traced
 
 REQUEST_ID = "X-Request-Id"
 """The header by which a caller names its request, and by which each answer says the name."""
@@ -62,7 +63,7 @@ class Watch:
 
         mine = SEEN.set(seen)
         parent = None
-        if traced and not trace.get_current_span().get_span_context().is_valid:
+        if traced and is_traced() and not trace.get_current_span().get_span_context().is_valid:
             parent = context.attach(propagate.extract(Request(scope).headers))
         try:
             await self.app(scope, receive_counted, send_counted)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any
+
+from opentelemetry.trace import Span
 
 from ..engine.engine import Engine
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from .seen import SEEN, common_namespace, name_strategy
-from .spans import DELETE_STORE, SEARCH, describe_hits, operation_span, search_span
+from .spans import DELETE_STORE, SEARCH, describe_hits, is_traced, operation_span, search_span
+
+NO_SPAN = nullcontext[Span | None](None)
 
 
 async def search_engine(
@@ -19,7 +24,7 @@ async def search_engine(
     """As `Engine.asearch`. `operation` is how the conventions of traces call it. Raises as `Engine.asearch`."""
     strategy = name_strategy(keywords.get("strategy", "bm25"), queries)
     began = time.perf_counter()
-    with search_span(operation, queries, k, strategy) as span:
+    with search_span(operation, queries, k, strategy) if is_traced() else NO_SPAN as span:
         hits = await engine.asearch(queries, k, **keywords)
         if span is not None:
             describe_hits(span, operation, hits)
@@ -50,7 +55,7 @@ async def write_engine(
     known before, and `id` the one record. Raises as the write.
     """
     began = time.perf_counter()
-    with operation_span(operation, common_namespace(namespaces)) as span:
+    with operation_span(operation, common_namespace(namespaces)) if is_traced() else NO_SPAN as span:
         if span is not None and id is not None:
             span.set_attribute("gen_ai.memory.record.id", id)
         if span is not None and records is not None:

@@ -12,7 +12,7 @@ from ..errors import MissingExtraError
 from .mcp import import_mcp
 from .options import bundle
 
-NEEDS = ("starlette", "uvicorn", "prometheus_client", "opentelemetry")
+NEEDS = ("starlette", "uvicorn", "opentelemetry")
 """Packages of the extra."""
 
 limit_options = bundle(
