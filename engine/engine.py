@@ -403,6 +403,11 @@ class Engine(Reading, Writing, Carrying):
         self.index.close()
         self._end_writers()
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
         self.index.ready().flush()

@@ -332,7 +332,8 @@ def _shared_engine(path: str | None, dimension: int, options: Mapping[str, Any])
     if path is None:
         return _new_engine(None, made)
     with _opening:
-        if path not in _open:
+        # An engine may have been closed beside the stores that share it.
+        if path not in _open or _open[path][0].closed:
             _open[path] = _new_engine(path, made), made
         engine, known = _open[path]
     if {**known, "encoder": None} != {**made, "encoder": None}:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import anyio
 from mcp.server.transport_security import TransportSecuritySettings
@@ -19,13 +21,15 @@ from .run import HOST, open_sockets, run_app
 ADDRESS = "/mcp"
 
 
-def serve_stdio(path: str | os.PathLike[str], settings: Settings) -> None:
+def serve_stdio(
+    path: str | os.PathLike[str], settings: Settings, *, opening: Mapping[str, Any] = MappingProxyType({})
+) -> None:
     """Answer on standard input and output until the input ends. Nothing else is printed there.
 
-    With ``settings.read_only`` the directory is only read, so that any number of processes may serve it. Raises as
-    `Engine.open`.
+    With ``settings.read_only`` the directory is only read, so that any number of processes may serve it. `opening` are
+    keywords of `Engine.open`. Raises as it does.
     """
-    with _open(path, settings) as engine:
+    with _open(path, settings, opening) as engine:
         server = make_mcp(engine, replace(settings, refresh=settings.read_only), local=True)
         anyio.run(server.run_stdio_async)
 
@@ -37,16 +41,17 @@ def serve_http(
     port: int,
     keys: str | os.PathLike[str] | None = None,
     announce: Callable[[str], None] = lambda url: None,
+    opening: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Answer on this machine's own address until SIGINT or SIGTERM. `announce` is called with the tools' address.
 
-    `keys` is a file of keys; None: everyone on this machine may do everything. Raises as `read_keys`, as `Engine.open`,
-    and `StorageError` for a port that cannot be taken.
+    `keys` is a file of keys; None: everyone on this machine may do everything. `opening` are keywords of `Engine.open`.
+    Raises as `read_keys`, as `Engine.open`, and `StorageError` for a port that cannot be taken.
     """
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(HOST, port, loopback_only=True)
     try:
-        with _open(path, settings) as engine:
+        with _open(path, settings, opening) as engine:
             part = make_part(engine, replace(settings, refresh=settings.read_only))
             run_app(
                 engine,
@@ -82,5 +87,5 @@ def make_part(engine: Engine, settings: Settings | None = None) -> Part:
     return Part(app.routes, running)
 
 
-def _open(path: str | os.PathLike[str], settings: Settings) -> Engine:
-    return Engine.open(path, read_only=settings.read_only, wait=False)
+def _open(path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any]) -> Engine:
+    return Engine.open(path, read_only=settings.read_only, wait=False, **opening)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from types import FrameType
+from types import FrameType, MappingProxyType
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -39,13 +40,15 @@ def serve(
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda url: None,
     parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
+    opening: Mapping[str, Any] = MappingProxyType({}),
     log: Log | None = None,
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
     called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
-    engine. `log` takes a line for each request, and is closed at the end. A second signal ends the process at once.
+    engine. `opening` are keywords of `Engine.open`. `log` takes a line for each request, and is closed at the end. A
+    second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
@@ -54,7 +57,7 @@ def serve(
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
-        with nullcontext() if log is None else logging_to(log), Engine.open(path, wait=False) as engine:
+        with nullcontext() if log is None else logging_to(log), Engine.open(path, wait=False, **opening) as engine:
             run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log)
     finally:
         for listener in listeners:

@@ -53,9 +53,12 @@ async def search(request: Request) -> Response:
         raise Problem.of(error, field="filters") from None
     if filter is not None and filter.depth > state.limits.filter_depth:
         raise Problem(422, "FilterTooDeep", f"a filter may be nested {state.limits.filter_depth} deep", field="filters")
-    hits = await search_engine(
-        state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False
-    )
+    try:
+        hits = await search_engine(
+            state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False
+        )
+    except QueryError as error:
+        raise Problem.of(error, field="filters") from None
     answer = {
         "object": "vector_store.search_results.page",
         "search_query": texts,

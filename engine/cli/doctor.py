@@ -19,12 +19,16 @@ from .options import json_option
 from .output import print_json
 
 GPU = ["torch", "triton", "nvtx"]
+SERVER = ["starlette", "uvicorn"]
 EXTRAS = {
     "dense": ["sentence-transformers"],
     "approximate": ["faiss-cpu"],
     "eval": ["pytrec-eval-terrier"],
     "tables": ["pandas", "pyarrow"],
     "tune": ["scikit-learn", "matplotlib"],
+    "client": ["httpx"],
+    "server": SERVER,
+    "mcp": [*SERVER, "mcp"],
     "haystack": ["haystack-ai"],
     "langchain": ["langchain-core"],
     "langgraph": ["langgraph-checkpoint"],
@@ -50,6 +54,10 @@ USES = {
     "pyarrow": "tables of answers, Parquet",
     "scikit-learn": "`fanrank tune`",
     "matplotlib": "plots",
+    "httpx": "`fr.Client`: an engine in another process",
+    "starlette": "`fanrank serve`: requests and answers",
+    "uvicorn": "`fanrank serve`: connections",
+    "mcp": "`fanrank mcp`: tools for agents",
     "haystack-ai": "an adapter: document store and retrievers of Haystack",
     "langchain-core": "an adapter: retriever and vector store of LangChain",
     "langgraph-checkpoint": "an adapter: store of LangGraph",

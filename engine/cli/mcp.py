@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from ..errors import MissingExtraError, ParameterError
+from .options import EngineParameters, Models, backend_option, engine_options, json_option, model_options
+from .output import print_address
 
-NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn")
+NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 
 
 @click.command("mcp")
@@ -25,8 +28,24 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn")
 @click.option("--http", is_flag=True, help="Listen on 127.0.0.1 instead of standard input and output.")
 @click.option("--port", default=8766, show_default=True, type=click.IntRange(0, 65_535), help="Port of --http; 0: any.")
 @click.option("--keys", type=click.Path(dir_okay=False), help="File of keys for --http, from `fanrank keys add`.")
+@backend_option
+@model_options
+@engine_options
+@json_option
+@click.pass_context
 def mcp_command(
-    path: str, namespace: str | None, read_only: bool, text_budget: int, http: bool, port: int, keys: str | None
+    context: click.Context,
+    path: str,
+    namespace: str | None,
+    read_only: bool,
+    text_budget: int,
+    http: bool,
+    port: int,
+    keys: str | None,
+    backend: str | None,
+    models: Models,
+    parameters: EngineParameters,
+    as_json: bool,
 ) -> None:
     """Serve the directory PATH to an agent over MCP. It is made if it is not there.
 
@@ -35,12 +54,16 @@ def mcp_command(
     """
     if keys is not None and not http:
         raise ParameterError("--keys is for --http; over a pipe the program that starts the command may do everything")
+    if as_json and not http:
+        raise ParameterError("--json prints the address of --http; over a pipe nothing but the protocol is printed")
     mcp_run = import_mcp()
     settings = mcp_run.Settings(namespace=namespace, read_only=read_only, text_budget=text_budget)
+    opening = {"backend": backend, **models.load(), **parameters.given_keywords(context)}
     if http:
-        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=lambda url: click.echo(url, err=True))
+        announce = partial(print_address, as_json)
+        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=announce, opening=opening)
     else:
-        mcp_run.serve_stdio(path, settings)
+        mcp_run.serve_stdio(path, settings, opening=opening)
 
 
 def import_mcp() -> Any:

@@ -41,6 +41,14 @@ def print_json(value: Any) -> None:
     print_text(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
+def print_address(as_json: bool, url: str) -> None:
+    """Say where a server listens: as JSON on standard output, or as text on standard error."""
+    if as_json:
+        print_json({"url": url})
+    else:
+        click.echo(url, err=True)
+
+
 def print_result(result: dict[str, Any], as_json: bool, text: str) -> None:
     """Print `result` as JSON, or `text`, which says the same."""
     if as_json:

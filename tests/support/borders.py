@@ -31,6 +31,8 @@ BORDERS: dict[str, Border] = {
     # Adapters.
     "beir.ROWS": Border("integrations.beir", "Documents of one file of vectors."),
     "MASK_BYTES": Border("integrations.candidates", "Bytes of the candidates' masks in one launch."),
+    # The server.
+    "PART": Border("server.search", "Queries of a stream that are answered at once."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
