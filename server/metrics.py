@@ -28,7 +28,7 @@ OTHER = "other"
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 PHASES = frozenset((
     "prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "parse", "encode", "dense",
-    "context", "fuse", "feedback", "rerank", "newest",
+    "context", "fuse", "feedback", "rerank", "newest", "first bm25", "decide",
     *(channel.name for strategy in STRATEGIES.values() for channel in strategy.channels),
 ))  # fmt: skip
 """Phases of a launch. A channel that a caller names counts as ``other``."""
@@ -157,7 +157,11 @@ class Metrics:
                 seconds.add(milliseconds * 1e-3)
 
     def write(self, in_flight: int, body_bytes: int, ready: bool) -> str:
-        """All metrics as text. It reads the sizes of the memory, so call it in a thread.
+        """As `families`, as text."""
+        return write_text(self.families(in_flight, body_bytes, ready))
+
+    def families(self, in_flight: int, body_bytes: int, ready: bool) -> list[Family]:
+        """All metrics. It reads the sizes of the memory, so call it in a thread.
 
         The state of the server is given: requests under way, bytes of bodies that are held, whether it is ready.
         """
@@ -171,13 +175,13 @@ class Metrics:
         state = list(self._state())
         with self._lock:
             counted = [*self._requested(), *self._searched()]
-        return write_text([*counted, *now, *state, *_process()])
+        return [*counted, *now, *state, *_process()]
 
     def _requested(self) -> Iterator[Family]:
         routes, operations = self._routes.items(), self._operations.items()
         yield Family(
             "fanrank_requests_total", "counter", "Requests that ended.", ("method", "route", "status"),
-            {**self._requests},
+            {key: count for key, count in self._requests.items()},
         )  # fmt: skip
         yield Family(
             "fanrank_request_seconds", "histogram", "Time from a request's head to the end of its answer.", ("route",),
