@@ -7,7 +7,7 @@ objects and takes 3 us as plain numbers. A search of 20 queries takes 70 us.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -43,7 +43,7 @@ class Family:
     kind: str
     help: str
     labels: Labels = ()
-    series: dict[Labels, float | Histogram] = field(default_factory=dict)
+    series: Mapping[Labels, float | Histogram] = field(default_factory=dict)
 
     def lines(self) -> Iterable[str]:
         """Its part of the text, without line feeds."""

@@ -20,7 +20,7 @@ from typing import Any
 from ..engine.engine import Engine
 from ..engine.hybrid.strategy import STRATEGIES
 from ..engine.records.hits import Hits
-from .exposition import Family, Histogram, write_text
+from .exposition import Family, Histogram, Labels, write_text
 from .seen import Seen, name_strategy
 
 OTHER = "other"
@@ -98,7 +98,7 @@ class Metrics:
         self.engine, self.titles = engine, frozenset(titles)
         self.dropped_lines: Callable[[], int] = lambda: 0
         self._lock = Lock()
-        self._requests: dict[tuple[str, str, str], int] = {}
+        self._requests: dict[Labels, int] = {}
         self._routes: dict[str, _Route] = {}
         self._strategies: dict[str, _Strategy] = {}
         self._operations: dict[str, _Operation] = {}
@@ -181,7 +181,7 @@ class Metrics:
         routes, operations = self._routes.items(), self._operations.items()
         yield Family(
             "fanrank_requests_total", "counter", "Requests that ended.", ("method", "route", "status"),
-            {key: count for key, count in self._requests.items()},
+            dict(self._requests),
         )  # fmt: skip
         yield Family(
             "fanrank_request_seconds", "histogram", "Time from a request's head to the end of its answer.", ("route",),

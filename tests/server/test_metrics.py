@@ -122,7 +122,7 @@ def test_a_stream_is_one_request_of_all_its_queries(client: TestClient) -> None:
     assert found["fanrank_sent_bytes_total", "/v1/search"] == len(lines.encode())
 
 
-@pytest.mark.parametrize("name", ["rm3", "decay", "recall", "dialogue-words", "auto", "cascade", "graph", "temporal"])
+@pytest.mark.parametrize("name", ["rm3", "decay", "recall", "dialogue-words", "auto", "graph", "temporal"])
 def test_the_phases_of_every_strategy_are_known(client: TestClient, name: str) -> None:
     answer = post(client, "/v1/search", query={"text": "tea", "now": 1_790_000_000.0}, strategy=name)
     assert answer.status_code == 200, answer.text
