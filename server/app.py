@@ -95,7 +95,7 @@ def make_app(
     """
     metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
     state = State(engine, limits or Limits(), metrics)
-    engine.coalescer.told = metrics.count_launch
+    engine.coalescer.on_launch = metrics.count_launch
     if log is not None:
         metrics.dropped_lines = lambda: log.dropped
 

@@ -141,7 +141,7 @@ class Coalescer:
         self.configure(max_wait=max_wait, max_batch=max_batch, max_waiting=max_waiting, threads=threads)
         self._options = LaunchOptions.of({}, None)
         self._closed = False
-        self.told: Callable[[Hits, object], None] | None = None
+        self.on_launch: Callable[[Hits, object], None] | None = None
         """Called after each launch, in its thread: with the hits, which hold the times of its phases then, and with
         what answered queries without a strategy of their own. It must not raise, and costs every launch 2 us."""
         self._reset()
@@ -643,7 +643,7 @@ class Coalescer:
         started = time.perf_counter()
         threads = self._threads(None if options.any_threads else options.search.threads, len(queries))
         hits = self.searcher.answer(
-            queries, k, options.answerer, replace(options.search, threads=threads, timing=self.told is not None)
+            queries, k, options.answerer, replace(options.search, threads=threads, timing=self.on_launch is not None)
         )
         self.searcher.monitor.count(hits, time.perf_counter() - started)
         return hits
@@ -651,7 +651,7 @@ class Coalescer:
     def _search_alone(
         self, queries: Sequence[AnyQuery], k: int, size: int, threads: int | None, keywords: BatchKeywords
     ) -> Hits:
-        timing = self.told is not None
+        timing = self.on_launch is not None
         hits = self.searcher.search(queries, k, {**keywords, "threads": self._threads(threads, size), "timing": timing})
         self._count(1, hits, keywords.get("strategy", BM25))
         return hits
@@ -669,8 +669,8 @@ class Coalescer:
             counts["queries"] += queries
             counts["shared"] += queries - distinct
             counts["largest"] = max(counts["largest"], queries)
-        if self.told is not None:
-            self.told(hits, answerer)
+        if self.on_launch is not None:
+            self.on_launch(hits, answerer)
 
 
 _coalescers: weakref.WeakSet[Coalescer] = weakref.WeakSet()

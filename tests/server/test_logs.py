@@ -20,6 +20,7 @@ pytest.importorskip("uvicorn")
 import httpx
 from starlette.testclient import TestClient
 from support import source
+from support.borders import shrink
 
 import fanrank as fr
 from fanrank.server import logs
@@ -209,8 +210,7 @@ def test_the_loggers_are_as_before_afterwards(watched: Watched) -> None:
 
 def test_a_reader_that_hangs_stops_nobody(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lines are left out and counted."""
-    monkeypatch.setattr(logs, "MOST_LINES", 5)
-    monkeypatch.setattr(logs, "CLOSING", 0.1)
+    shrink(monkeypatch, MOST_LINES=5, CLOSING=0.1)
     wrote, go_on = threading.Event(), threading.Event()
 
     class Pipe(io.StringIO):

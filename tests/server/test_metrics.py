@@ -15,6 +15,7 @@ pytest.importorskip("prometheus_client")
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.testclient import TestClient
 from support import source
+from support.borders import shrink
 from support.live import message, serving
 
 import fanrank as fr
@@ -34,7 +35,7 @@ ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| (.*?) \| (.*) \|$", re.MULTILINE)
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> fr.Engine:
-    monkeypatch.setattr(metrics, "RESTS", 0)
+    shrink(monkeypatch, RESTS=0)
     engine = fr.Engine()
     engine.add([{"id": str(place), "text": f"tea number {place}"} for place in range(5)])
     return engine
@@ -274,7 +275,7 @@ def test_the_sizes_of_the_memory_are_read_a_twentieth_of_the_time(
         monotonic = staticmethod(lambda: now[0])
         process_time = staticmethod(lambda: 0.0)
 
-    monkeypatch.setattr(metrics, "RESTS", 20)
+    shrink(monkeypatch, RESTS=20)
     monkeypatch.setattr(metrics, "time", Clock)
     monkeypatch.setattr(engine, "stats", slow_stats)
     for _ in range(5):
