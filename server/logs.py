@@ -53,13 +53,14 @@ class Stream(Protocol):
 class Log:
     """Writes lines in a thread of its own, from the first line on until it is closed.
 
-    `form` is ``text`` or ``json``. With `texts`, lines hold the texts of queries and the messages of all errors.
+    `form` is ``text``, ``json``, or ``none`` for a log without lines. With `texts`, lines hold the texts of queries and
+    the messages of all errors.
     """
 
     def __init__(self, form: str = "text", *, texts: bool = False, stream: Stream | None = None) -> None:
-        if form not in FORMS[:2]:
-            raise ParameterError(f"a log is {' or '.join(FORMS[:2])}, not {form!r}")
-        self.texts, self.dropped = texts, 0
+        if form not in FORMS:
+            raise ParameterError(f"a log is one of {', '.join(FORMS)}, not {form!r}")
+        self.texts, self.silent, self.dropped = texts, form == "none", 0
         self._write = write_json if form == "json" else write_text
         self._stream: Stream = sys.stderr if stream is None else stream
         self._lines: deque[str] = deque()
@@ -69,7 +70,8 @@ class Log:
 
     def put(self, line: Line) -> None:
         """Take a line to be written soon. Never blocks; the line is left out where too many wait."""
-        self._put(self._write(line))
+        if not self.silent:
+            self._put(self._write(line))
 
     def put_request(self, seen: Seen, method: str, status: str, now: float) -> None:
         """Take the line of a request that ended at `now`, a time of `time.perf_counter`."""

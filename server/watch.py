@@ -87,7 +87,7 @@ class Watch:
             seen.key = principal.label or principal.name
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self.metrics.count_request(seen, method, status, received, sent, now)
-        if self.log is not None:
+        if self.log is not None and not self.log.silent:
             self.log.put_request(seen, method, status, now)
 
 

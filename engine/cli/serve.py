@@ -88,8 +88,6 @@ def serve(
     if mcp:
         make_part = import_mcp().make_part
         extra["parts"] = lambda engine: [make_part(engine)]
-    if log != "none":
-        extra["log"] = logs.Log(log, texts=log_texts)
     run.serve(
         path,
         host=host,
@@ -97,6 +95,8 @@ def serve(
         keys=keys,
         limits=limits,
         announce=partial(print_address, as_json),
+        # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
+        log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
         **extra,
     )

@@ -252,8 +252,16 @@ def test_text_is_one_line_whatever_it_holds() -> None:
     )
 
 
+def test_a_silent_log_takes_what_python_would_print(engine: fr.Engine, capfd: pytest.CaptureFixture[str]) -> None:
+    log = Log("none", stream=io.StringIO())
+    with logging_to(log), TestClient(make_app(engine, log=log)) as client:
+        client.get("/v1/health")
+        logging.getLogger("asyncio").error("Task exception was never retrieved: %s", SECRET)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_a_form_that_is_none_is_refused() -> None:
-    with pytest.raises(fr.errors.ParameterError, match="text or json"):
+    with pytest.raises(fr.errors.ParameterError, match="text, json, none"):
         Log("xml")
 
 
