@@ -14,7 +14,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve profile work instructions report docs long crash fuzz native sanitize mutants oldest gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve profile work instructions report docs long crash fuzz image native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -53,6 +53,10 @@ long: $(VENV)/.dev
 # 10,000 random requests to the server.
 fuzz: $(VENV)/.dev
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/server/test_fuzz.py
+
+# The steps of the CPU's image, without docker, and what they made in use. Linux's superuser alone can.
+image: $(VENV)/.core
+	$(BIN)/python -m tests.support.images docker/Dockerfile.cpu
 
 crash: $(VENV)/.dev
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from functools import wraps
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
 from ..engine import errors
 from ..engine.carry.rows import from_json
-from ..engine.errors import FanrankError, KeyRefusedError, QueryError, RecordError, ServerError
+from ..engine.errors import FanrankError, KeyRefusedError, QueryError, ServerError, UnreachableError
 from ..engine.records.decision import Decision
 from ..engine.records.explanation import Explanation, FusedExplanation, explanation_of
 from ..engine.records.hits import Hits, TravelledIds, join_names
@@ -17,6 +18,7 @@ from ..engine.records.query import Query
 from ..engine.records.record import Record
 from .calls import Asked
 
+T = TypeVar("T")
 Explain = Callable[[int, str], Explanation | FusedExplanation]
 
 
@@ -27,6 +29,21 @@ class Page(NamedTuple):
     after: str | None
 
 
+def reader(read: Callable[..., T]) -> Callable[..., T]:
+    """A function that reads an answer, and raises `UnreachableError` where the answer has another form."""
+
+    @wraps(read)
+    def checked(*arguments: Any) -> T:
+        try:
+            return read(*arguments)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            detail = "the answer has a form that this client does not know: is it a fanrank server of this version?"
+            raise UnreachableError(detail) from error
+
+    return checked
+
+
+@reader
 def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     """The hits of a batch that was answered in one part or in several."""
     rows = [row for answer in answers for row in answer["results"]]
@@ -79,16 +96,31 @@ def _source(answers: Sequence[Any]) -> list[int] | None:
     return numbers
 
 
-def read_records(rows: Sequence[Any]) -> list[Record | None]:
+@reader
+def read_records(answer: Any) -> list[Record | None]:
     """Records, None for those that are not there."""
-    return [None if row is None else from_json(row)[0] for row in rows]
+    return [None if row is None else from_json(row)[0] for row in answer["records"]]
 
 
+@reader
+def read_number(answer: Any, name: str) -> int:
+    """How many records, by the name that the answer gives to their number."""
+    return int(answer[name])
+
+
+@reader
+def read_namespaces(answer: Any) -> tuple[str, ...]:
+    """The names of namespaces."""
+    return tuple([str(row["namespace"]) for row in answer["namespaces"]])
+
+
+@reader
 def read_page(answer: Any) -> Page:
     """A page of records."""
     return Page([from_json(row)[0] for row in answer["records"]], answer["after"])
 
 
+@reader
 def read_explanation(answer: Any, position: int) -> Explanation | FusedExplanation:
     """The explanation of a score, for the query at this position of its batch."""
     return explanation_of(answer).at(position)
@@ -107,12 +139,13 @@ def raise_problem(status: int, document: Any) -> NoReturn:
     code, detail = str(values.get("title", "")), str(values.get("detail", f"the server answered {status}"))
     field = values.get("field")
     kind = getattr(errors, code, None)
-    if isinstance(kind, type) and issubclass(kind, RecordError):
-        raise kind(detail)
     if isinstance(kind, type) and issubclass(kind, FanrankError) and not issubclass(kind, ServerError):
-        # Not by its constructor, which may take other arguments than a message.
-        error = kind.__new__(kind, detail)
-        error.args = (detail,)
+        try:
+            error = kind(detail)
+        except TypeError:
+            # Its constructor takes other arguments than a message.
+            error = kind.__new__(kind, detail)
+            error.args = (detail,)
         raise error
     refused = KeyRefusedError if status in (401, 403) else ServerError
     where = f" ({field})" if field else ""

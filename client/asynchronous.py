@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
-from ..engine.errors import QueryError
+from ..engine.encoders.patch import RecordFields
+from ..engine.errors import QueryError, UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span
 from ..engine.namespace import AnyFilter, AnyRecord
@@ -21,7 +23,7 @@ from ..engine.search.batch import AnyQuery
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SearchOptions
-from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
+from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -29,16 +31,47 @@ else:
     from typing_extensions import Unpack
 
 
+class Pools:
+    """The connections of each event loop. Those of one loop do not work in another."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self.loops: dict[asyncio.AbstractEventLoop, Any] = {}
+        self._closed = False
+
+    def take(self) -> Any:
+        """Those of the loop that runs. Raises `UnreachableError` once they are closed."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._closed:
+                raise UnreachableError("this client is closed")
+            if loop not in self.loops:
+                # A loop that is closed cannot close its connections. They end when nothing holds them.
+                self.loops = {one: pool for one, pool in self.loops.items() if not one.is_closed()}
+                self.loops[loop] = load_httpx().AsyncClient(**self._options)
+            return self.loops[loop]
+
+    async def close(self) -> None:
+        """Close those of the loop that runs, let go of the others, and give out none from now on."""
+        with self._lock:
+            self._closed = True
+            pool = self.loops.pop(asyncio.get_running_loop(), None)
+            self.loops = {}
+        if pool is not None:
+            await pool.aclose()
+
+
 class AsyncClient:
     """As `Client`, but its verbs are awaited, and `records` is an asynchronous iterator.
 
-    ``hits.explain`` cannot be awaited and raises `QueryError`: await ``client.explain`` instead. One event loop uses a
-    client; close it there, or use it in an ``async with`` block.
+    ``hits.explain`` cannot be awaited and raises `QueryError`: await ``client.explain`` instead. Several event loops
+    may use a client. Each has connections of its own. Close the client in the last of them.
     """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._target = Target(url, key, timeout, retries)
-        self._pool = load_httpx().AsyncClient(**self._target.options())
+        self._pools = Pools(self._target.options())
         self._space: str | None = None
 
     def __repr__(self) -> str:
@@ -52,8 +85,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, also those of handles on namespaces."""
-        await self._pool.aclose()
+        """Close the connections, also those of handles on namespaces. The client is of no use from then on."""
+        await self._pools.close()
 
     def namespace(self, name: str) -> AsyncClient:
         """A handle on one namespace, over the same connections: its records and queries belong to this namespace."""
@@ -61,19 +94,23 @@ class AsyncClient:
         handle.__dict__.update(self.__dict__, _space=calls.checked_name(name))
         return handle
 
-    async def _send(self, call: Call, deadline: float | None = None) -> Any:
-        attempt = Attempt(self._target, call, deadline)
+    async def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
+        attempt = Attempt(self._target, call, limit)
+        httpx, pool = load_httpx(), self._pools.take()
         while True:
             try:
-                response = await self._pool.request(**attempt.arguments())
-            except load_httpx().TransportError as error:
+                # httpx limits the time of each read, and not of all of them.
+                response = await asyncio.wait_for(pool.request(**attempt.arguments()), attempt.seconds_left())
+            except asyncio.TimeoutError:
+                raise attempt.late() from None
+            except (httpx.RequestError, httpx.InvalidURL) as error:
                 pause = attempt.pause_after(error)
                 if pause is None:
                     raise attempt.error(error) from error
             else:
                 pause = attempt.pause_after(response) if response.status_code >= 400 else None
                 if pause is None:
-                    return attempt.read(response)
+                    return attempt.read(response, response.content)
             await asyncio.sleep(pause)
 
     async def search(
@@ -87,11 +124,13 @@ class AsyncClient:
     ) -> Hits:
         """As `Engine.search`: `options` are strategy, texts, payload, offset, min_score and distinct."""
         asked = calls.search(queries, k, options, self._space, batch)
+        # One limit for all parts, where the caller asked for one.
+        limit = None if deadline is None else self._target.limit(deadline)
 
         def explain(position: int, document: str) -> Explanation | FusedExplanation:
             raise QueryError("hits of an AsyncClient explain no scores: await client.explain(query, id)")
 
-        return answers.read_hits([await self._send(call, deadline) for call in asked.calls], asked, explain)
+        return answers.read_hits([await self._send(call, limit) for call in asked.calls], asked, explain)
 
     async def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
@@ -121,17 +160,50 @@ class AsyncClient:
 
     async def _write(self, records: Iterable[AnyRecord], mode: str, ttl: Span | None, batch: int | None) -> int:
         parts = calls.write(records, mode, ttl, self._space, batch)
-        return sum([int((await self._send(call))["written"]) for call in parts])
+        return sum([answers.read_number(await self._send(call), "written") for call in parts])
 
-    async def delete(self, ids: Iterable[str], *, namespace: str | None = None, missing_ok: bool = False) -> int:
+    async def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `Engine.delete`."""
-        return int((await self._send(calls.delete(ids, self._named(namespace), missing_ok)))["deleted"])
+        return answers.read_number(await self._send(calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
 
-    async def fetch(self, ids: Sequence[str], *, namespace: str | None = None) -> list[Record | None]:
+    async def delete_where(self, filter: AnyFilter, *, namespace: str = "") -> int:
+        """As `Engine.delete_where`, in one namespace."""
+        return answers.read_number(await self._send(calls.delete_where(filter, self._named(namespace))), "deleted")
+
+    async def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.patch`."""
+        call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
+        return answers.read_number(await self._send(call), "patched")
+
+    async def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.update_where`, in one namespace. A function cannot be sent."""
+        call = calls.update_where(filter, changes, fields, self._named(namespace))
+        return answers.read_number(await self._send(call), "patched")
+
+    async def drop(self, namespace: str = "") -> None:
+        """As `Engine.drop`. On a handle it drops the namespace of the handle."""
+        await self._send(calls.drop(self._named(namespace)))
+
+    async def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """As `Engine.fetch`."""
-        return answers.read_records((await self._send(calls.fetch(ids, self._named(namespace))))["records"])
+        return answers.read_records(await self._send(calls.fetch(ids, self._named(namespace))))
 
-    async def get(self, id: str, *, namespace: str | None = None) -> Record | None:
+    async def get(self, id: str, *, namespace: str = "") -> Record | None:
         """As `Engine.get`."""
         return (await self.fetch(calls.one_id(id), namespace=namespace))[0]
 
@@ -139,7 +211,7 @@ class AsyncClient:
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str | None = None,
+        namespace: str = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
@@ -150,39 +222,40 @@ class AsyncClient:
             await self._send(calls.page(self._named(namespace), filter, order, reverse, after, limit))
         )
 
-    async def records(
+    def records(
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str | None = None,
+        namespace: str = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[Record]:
         """As `Engine.records`, in one namespace: an asynchronous iterator that asks for page after page."""
+        calls.check_order(order, limit)
+        return self._pages(limit, after, filter=filter, namespace=self._named(namespace), order=order, reverse=reverse)
+
+    async def _pages(self, limit: int | None, after: str | None, **listing: Any) -> AsyncIterator[Record]:
         while limit is None or limit > 0:
-            page = await self.page(
-                filter=filter, namespace=namespace, order=order, reverse=reverse, after=after, limit=limit
-            )
+            page = await self.page(**listing, after=after, limit=limit)
             for record in page.records:
                 yield record
             after, limit = page.after, None if limit is None else limit - len(page.records)
             if after is None:
                 return
 
-    async def count(self, filter: AnyFilter | None = None, *, namespace: str | None = None) -> int:
+    async def count(self, filter: AnyFilter | None = None, *, namespace: str = "") -> int:
         """As `Engine.count`, in one namespace."""
-        return int((await self._send(calls.count(filter, self._named(namespace))))["count"])
+        return answers.read_number(await self._send(calls.count(filter, self._named(namespace))), "count")
 
     async def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        return tuple([row["namespace"] for row in (await self._send(calls.namespaces()))["namespaces"]])
+        return answers.read_namespaces(await self._send(calls.namespaces()))
 
     async def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
-        values: dict[str, Any] = await self._send(calls.stats(self._space if namespace is None else namespace))
-        return values
+        return await self._send(calls.stats(self._space if namespace is None else namespace))
 
-    def _named(self, namespace: str | None) -> str:
+    def _named(self, namespace: str) -> str:
         return calls.named(namespace, self._space)

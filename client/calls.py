@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict
+from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
+from ..engine.encoders.patch import join_changes
 from ..engine.errors import ParameterError, QueryError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
-from ..engine.moments import Span, to_span
+from ..engine.listing.orders import ORDERS
+from ..engine.moments import Span, to_seconds, to_span
 from ..engine.namespace import AnyFilter, AnyRecord
+from ..engine.records.entities import Relation
 from ..engine.records.filters import parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids
 from ..engine.records.query import Query, check_k
@@ -24,6 +29,16 @@ from ..engine.search.shaping import set_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
+
+
+STAYS = {
+    "execution": "it changes how fast an engine answers, and the server chooses it",
+    "rerank_depth": "it is for a reranker, which runs in the process of its engine",
+    "reranker": "it is a Python object and runs in the process of its engine; rerank the hits of texts=True",
+    "threads": "it changes how fast an engine answers, and the server chooses it",
+    "timing": "requests share launches, whose times belong to none of them alone",
+}
+"""Keywords of `Engine.search` that no client takes, and why."""
 
 
 class SearchOptions(TypedDict, total=False):
@@ -71,6 +86,8 @@ class Asked:
 def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
     """A search. Raises as `Engine.search` for what can be told without the engine."""
     unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
+    if unknown and unknown[0] in STAYS:
+        raise ParameterError(f"{unknown[0]} cannot be sent to a server: {STAYS[unknown[0]]}")
     if unknown:
         raise TypeError(f"search() got an unexpected keyword argument {unknown[0]!r}")
     asked = own_queries(queries, space)
@@ -80,10 +97,11 @@ def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: s
         body["strategy"] = strategy
     for name in ("texts", "payload", "offset", "min_score", "distinct"):
         value: Any = options.get(name)
+        value = value.item() if hasattr(value, "item") else value
         if value:
-            body[name] = value.item() if hasattr(value, "item") else value
-    if options.get("min_score") is not None:
-        body["min_score"] = float(options["min_score"])  # type: ignore[arg-type]
+            body[name] = True if name in ("texts", "payload") else value
+        elif name == "min_score" and value is not None:
+            body[name] = value
     parts = _parts([_as_sent(query) for query in asked], batch)
     # An answer shows its queries with what the batch set for them.
     if body.keys() & {"offset", "min_score", "distinct"}:
@@ -174,6 +192,69 @@ def delete(ids: Iterable[str], namespace: str, missing_ok: bool) -> Call:
     return Call("DELETE", "/v1/records", body, repeatable=False)
 
 
+def delete_where(filter: AnyFilter, namespace: str) -> Call:
+    """All records that pass a filter are deleted."""
+    body = {"filter": _filter_to_json(filter, "delete_where"), "namespace": namespace}
+    return Call("DELETE", "/v1/records", body, repeatable=False)
+
+
+def patch(
+    ids: str | Sequence[str],
+    changes: Mapping[str, Any] | None,
+    fields: Mapping[str, Any],
+    namespace: str,
+    missing_ok: bool,
+) -> Call:
+    """Some fields of records are changed."""
+    body = {
+        "ids": [ids] if isinstance(ids, str) else checked_ids(ids, "patch"),
+        "changes": _changes(changes, fields),
+        "namespace": namespace,
+        "missing_ok": bool(missing_ok),
+    }
+    return Call("PATCH", "/v1/records", body, repeatable=False)
+
+
+def update_where(
+    filter: AnyFilter, changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str
+) -> Call:
+    """Some fields of all records that pass a filter are changed."""
+    body = {
+        "filter": _filter_to_json(filter, "update_where"),
+        "changes": _changes(changes, fields),
+        "namespace": namespace,
+    }
+    return Call("PATCH", "/v1/records", body, repeatable=False)
+
+
+def _changes(changes: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """New values of fields as JSON values. The server checks them. Raises `ParameterError` and `RecordError`."""
+    try:
+        return {name: _plain(value) for name, value in join_changes(changes, fields).items()}
+    except ValueError as error:
+        raise RecordError(str(error)) from None
+
+
+def _plain(value: Any) -> Any:
+    """A value of a field as JSON values."""
+    if isinstance(value, dt.date):
+        return to_seconds(value)
+    if isinstance(value, Relation):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def drop(namespace: str) -> Call:
+    """A namespace with all its records is deleted."""
+    # Dots too: of an address that ends with ".." another one is made.
+    name = quote(checked_name(namespace), safe="").replace(".", "%2E")
+    return Call("DELETE", f"/v1/namespaces/{name}", repeatable=False)
+
+
 def fetch(ids: Sequence[str], namespace: str) -> Call:
     """Records by their ids."""
     return Call("POST", "/v1/records/fetch", {"ids": checked_ids(ids, "fetch"), "namespace": namespace})
@@ -188,14 +269,28 @@ def page(
     namespace: str, filter: AnyFilter | None, order: str, reverse: bool, after: str | None, limit: int | None
 ) -> Call:
     """A page of records, of at most `limit`."""
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ParameterError(f"limit must be 1 or more, or None, not {limit!r}")
+    check_order(order, limit, least=1)
     params = {"namespace": namespace, "order": order, "limit": str(min(LONGEST_PAGE, limit or LONGEST_PAGE))}
     if reverse:
         params["reverse"] = "true"
     if after is not None:
         params["after"] = after
     return Call("GET", "/v1/records", params={**params, **_filter(filter)})
+
+
+def check_order(order: str, limit: int | None, least: int = 0) -> None:
+    """Raise `ParameterError` for an order or a number of records that no listing has."""
+    if order not in ORDERS:
+        raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < least):
+        raise ParameterError(f"limit must be {least} or more, or None, not {limit!r}")
+
+
+def _filter_to_json(filter: AnyFilter, verb: str) -> dict[str, Any]:
+    parsed = parse_filter(filter)
+    if parsed is None:
+        raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
+    return parsed.to_dict()
 
 
 def _filter(filter: AnyFilter | None) -> dict[str, str]:
@@ -220,9 +315,11 @@ def checked_name(name: object) -> str:
     return name
 
 
-def named(namespace: str | None, space: str | None) -> str:
+def named(namespace: str, space: str | None) -> str:
     """The namespace that a verb means: the one that it names, or that of its handle. Raises `QueryError`."""
     if namespace is None:
+        raise QueryError("a client reads one namespace at a time: name one of client.namespaces()")
+    if namespace == "":
         return space or ""
     if space is not None and checked_name(namespace) != space:
         raise QueryError(f"this handle is on the namespace {space!r}; ask the client for {namespace!r}")

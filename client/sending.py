@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import random
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..engine.errors import DeadlineError, MissingExtraError, ParameterError, UnreachableError
+from ..engine.serve.calls import check_seconds
 from .answers import raise_problem
 from .calls import Call
 
@@ -39,10 +41,15 @@ class Target:
     def __post_init__(self) -> None:
         if not isinstance(self.url, str):
             raise ParameterError(f"the address of a server is text, not {self.url!r}")
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), 0
         if (
             parts.scheme not in ("http", "https")
             or not parts.hostname
+            or port == 0
             or parts.query
             or parts.fragment
             or parts.username
@@ -58,33 +65,55 @@ class Target:
             raise ParameterError(f"retries must be 0 or more, not {self.retries!r}")
 
     def options(self) -> dict[str, Any]:
-        """What httpx makes its pool of connections from."""
+        """What httpx makes its pool of connections from. Raises `ParameterError`."""
         headers = {"Accept": "application/json"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         # A key for this machine must not pass a proxy that the environment names.
-        local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
-        limits = load_httpx().Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE)
-        return {"base_url": self.url, "headers": headers, "trust_env": not local, "limits": limits}
+        local = _is_here(urlsplit(self.url).hostname or "")
+        httpx = load_httpx()
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=IDLE)
+        try:
+            httpx.URL(self.url)
+        except httpx.InvalidURL as error:
+            raise ParameterError(f"the address of the server: {error}") from None
+        # Each event loop has a pool of its own, and to read the certificates takes 20 ms, so all share them.
+        certificates = httpx.create_ssl_context(trust_env=not local)
+        common = {"base_url": self.url, "headers": headers, "limits": limits}
+        return {**common, "trust_env": not local, "verify": certificates}
+
+    def limit(self, deadline: float | None = None) -> Limit:
+        """The time of a call that begins now. Raises `ParameterError`."""
+        seconds = self.timeout if deadline is None else min(check_seconds("deadline", deadline), self.timeout)
+        return Limit(seconds, time.monotonic() + seconds)
+
+
+class Limit(NamedTuple):
+    """Until when (by `time.monotonic`) an answer is waited for, and how many seconds that was from the start."""
+
+    seconds: float
+    until: float
 
 
 class Attempt:
     """The attempts to send one call: what is left of its time, and whether it may be sent again."""
 
-    def __init__(self, target: Target, call: Call, deadline: float | None) -> None:
-        seconds = target.timeout if deadline is None else min(deadline, target.timeout)
-        if not seconds > 0:
-            raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
-        self.target, self.call, self.seconds = target, call, seconds
+    def __init__(self, target: Target, call: Call, limit: Limit | None = None) -> None:
+        self.target, self.call = target, call
+        self.limit = limit or target.limit()
         self.number = 0
         self._content = call.content()
-        self._until = time.monotonic() + seconds
+
+    def seconds_left(self) -> float:
+        """Seconds until the answer must be there. Raises `DeadlineError`."""
+        left = self.limit.until - time.monotonic()
+        if left <= 0:
+            raise self.late()
+        return left
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments of httpx's ``request``. Raises `DeadlineError`."""
-        left = self._until - time.monotonic()
-        if left <= 0:
-            raise self._late()
+        """The arguments of httpx's ``stream``. Raises `DeadlineError`."""
+        left = self.seconds_left()
         headers = {DEADLINE: f"{left:.6f}"}
         if self._content is not None:
             headers["Content-Type"] = "application/json"
@@ -97,16 +126,16 @@ class Attempt:
             "timeout": left,
         }
 
-    def read(self, response: httpx.Response) -> Any:
-        """The answer as JSON values. Raises the error that a problem document stands for."""
+    def read(self, response: httpx.Response, content: bytes) -> dict[str, Any]:
+        """The answer as a JSON object. Raises the error that a problem document stands for."""
         try:
-            answer = json.loads(response.content)
-        except ValueError:
+            answer = json.loads(content)
+        except (ValueError, RecursionError):
             answer = None
         if response.status_code >= 300:
             raise_problem(response.status_code, answer)
-        if answer is None:
-            raise UnreachableError(f"{self.target.url} did not answer with JSON: is it a fanrank server?")
+        if not isinstance(answer, dict):
+            raise UnreachableError(f"{self.target.url} did not answer with a JSON object: is it a fanrank server?")
         return answer
 
     def pause_after(self, failed: httpx.Response | Exception) -> float | None:
@@ -125,17 +154,34 @@ class Attempt:
             # Dates, the other form of this header, are not sent by this server.
             pause = max(pause, float(said)) if said.isdecimal() and len(said) < 9 else pause
         pause = min(pause, LONGEST_PAUSE)
-        return pause if time.monotonic() + pause < self._until else None
+        return pause if time.monotonic() + pause < self.limit.until else None
 
     def error(self, failed: Exception) -> Exception:
         """The error for a request that got no answer."""
-        if isinstance(failed, load_httpx().TimeoutException):
-            return self._late()
-        done = "" if self.call.repeatable else "; whether the write was done is not known"
-        return UnreachableError(f"{self.target.url} does not answer: {failed}{done}")
+        httpx = load_httpx()
+        if isinstance(failed, httpx.TimeoutException):
+            return self.late()
+        if isinstance(failed, httpx.InvalidURL):
+            return ParameterError(f"this does not fit into the address of a request: {failed}")
+        doubt = "" if isinstance(failed, httpx.ConnectError) else self._doubt
+        return UnreachableError(f"{self.target.url} does not answer: {failed}{doubt}")
 
-    def _late(self) -> DeadlineError:
-        return DeadlineError(f"no answer within {self.seconds:g} seconds")
+    @property
+    def _doubt(self) -> str:
+        """What an error adds where a request that may not be repeated got no answer."""
+        return "" if self.call.repeatable else "; whether the write was done is not known"
+
+    def late(self) -> DeadlineError:
+        """The error for an answer that did not come in time."""
+        return DeadlineError(f"no answer within {self.limit.seconds:g} seconds{self._doubt}")
+
+
+def _is_here(host: str) -> bool:
+    """Whether a host of an address is this machine."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def load_httpx() -> Any:

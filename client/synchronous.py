@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ..engine.encoders.patch import RecordFields
+from ..engine.errors import UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span
 from ..engine.namespace import AnyFilter, AnyRecord
@@ -20,7 +22,10 @@ from ..engine.search.batch import AnyQuery
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SearchOptions
-from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
+from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
+
+if TYPE_CHECKING:
+    import httpx
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -31,12 +36,13 @@ else:
 class Client:
     """The memory behind the server at `url`, with the verbs of `Engine`, its answers and its errors.
 
-    `key` is sent with every request. `timeout` is the most seconds of one call, its repetitions included; `deadline` of
-    a search asks for less. The server hears of it and does not begin what nobody waits for.
+    `key` is sent with every request. `timeout` is the most seconds of one request, its repetitions included; `deadline`
+    of a search asks for less, over all of its parts. The server hears of it and does not begin what nobody waits for.
 
     What changes nothing when it is sent twice (searches, reads, `upsert`) is sent again after a lost connection, and
-    after 429 and 503: up to `retries` times, with growing pauses or those that the server asks for. `add`, `update` and
-    `delete` are sent once: after `UnreachableError` it is not known whether they were done.
+    after 429 and 503: up to `retries` times, with growing pauses or those that the server asks for. `add`, `update`,
+    `patch`, `delete`, `drop` are sent once: after `UnreachableError` and `DeadlineError` it is not known whether they
+    were done.
 
     Hits equal those of the engine bit for bit, their document numbers included. ``hits.explain`` asks the server, which
     explains by the records of that moment. With ``payload=True`` alone, the records of the hits hold the payload alone.
@@ -74,20 +80,32 @@ class Client:
         handle.__dict__.update(self.__dict__, _space=calls.checked_name(name))
         return handle
 
-    def _send(self, call: Call, deadline: float | None = None) -> Any:
-        attempt = Attempt(self._target, call, deadline)
+    def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
+        attempt = Attempt(self._target, call, limit)
+        httpx = load_httpx()
         while True:
+            if self._pool.is_closed:
+                raise UnreachableError("this client is closed")
             try:
-                response = self._pool.request(**attempt.arguments())
-            except load_httpx().TransportError as error:
+                response, content = self._ask(attempt)
+            except (httpx.RequestError, httpx.InvalidURL) as error:
                 pause = attempt.pause_after(error)
                 if pause is None:
                     raise attempt.error(error) from error
             else:
                 pause = attempt.pause_after(response) if response.status_code >= 400 else None
                 if pause is None:
-                    return attempt.read(response)
+                    return attempt.read(response, content)
             time.sleep(pause)
+
+    def _ask(self, attempt: Attempt) -> tuple[httpx.Response, bytes]:
+        """The response and its whole body. httpx limits the time of each read, and not of all of them."""
+        parts = []
+        with self._pool.stream(**attempt.arguments()) as response:
+            for part in response.iter_bytes():
+                attempt.seconds_left()
+                parts.append(part)
+        return response, b"".join(parts)
 
     def search(
         self,
@@ -100,13 +118,15 @@ class Client:
     ) -> Hits:
         """As `Engine.search`: `options` are strategy, texts, payload, offset, min_score and distinct."""
         asked = calls.search(queries, k, options, self._space, batch)
+        # One limit for all parts, where the caller asked for one.
+        limit = None if deadline is None else self._target.limit(deadline)
 
         def explain(position: int, document: str) -> Explanation | FusedExplanation:
             number = answers.checked_position(position, asked.queries)
             call = calls.explain(asked.queries[number], document, asked.strategy)
             return answers.read_explanation(self._send(call), number)
 
-        return answers.read_hits([self._send(call, deadline) for call in asked.calls], asked, explain)
+        return answers.read_hits([self._send(call, limit) for call in asked.calls], asked, explain)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
@@ -136,17 +156,50 @@ class Client:
 
     def _write(self, records: Iterable[AnyRecord], mode: str, ttl: Span | None, batch: int | None) -> int:
         parts = calls.write(records, mode, ttl, self._space, batch)
-        return sum([int(self._send(call)["written"]) for call in parts])
+        return sum([answers.read_number(self._send(call), "written") for call in parts])
 
-    def delete(self, ids: Iterable[str], *, namespace: str | None = None, missing_ok: bool = False) -> int:
+    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `Engine.delete`."""
-        return int(self._send(calls.delete(ids, self._named(namespace), missing_ok))["deleted"])
+        return answers.read_number(self._send(calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
 
-    def fetch(self, ids: Sequence[str], *, namespace: str | None = None) -> list[Record | None]:
+    def delete_where(self, filter: AnyFilter, *, namespace: str = "") -> int:
+        """As `Engine.delete_where`, in one namespace."""
+        return answers.read_number(self._send(calls.delete_where(filter, self._named(namespace))), "deleted")
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.patch`."""
+        call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
+        return answers.read_number(self._send(call), "patched")
+
+    def update_where(
+        self,
+        filter: AnyFilter,
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.update_where`, in one namespace. A function cannot be sent."""
+        call = calls.update_where(filter, changes, fields, self._named(namespace))
+        return answers.read_number(self._send(call), "patched")
+
+    def drop(self, namespace: str = "") -> None:
+        """As `Engine.drop`. On a handle it drops the namespace of the handle."""
+        self._send(calls.drop(self._named(namespace)))
+
+    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
         """As `Engine.fetch`."""
-        return answers.read_records(self._send(calls.fetch(ids, self._named(namespace)))["records"])
+        return answers.read_records(self._send(calls.fetch(ids, self._named(namespace))))
 
-    def get(self, id: str, *, namespace: str | None = None) -> Record | None:
+    def get(self, id: str, *, namespace: str = "") -> Record | None:
         """As `Engine.get`."""
         return self.fetch(calls.one_id(id), namespace=namespace)[0]
 
@@ -154,7 +207,7 @@ class Client:
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str | None = None,
+        namespace: str = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
@@ -167,32 +220,35 @@ class Client:
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str | None = None,
+        namespace: str = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Record]:
         """As `Engine.records`, in one namespace: an iterator that asks for page after page."""
+        calls.check_order(order, limit)
+        return self._pages(limit, after, filter=filter, namespace=self._named(namespace), order=order, reverse=reverse)
+
+    def _pages(self, limit: int | None, after: str | None, **listing: Any) -> Iterator[Record]:
         while limit is None or limit > 0:
-            page = self.page(filter=filter, namespace=namespace, order=order, reverse=reverse, after=after, limit=limit)
+            page = self.page(**listing, after=after, limit=limit)
             yield from page.records
             after, limit = page.after, None if limit is None else limit - len(page.records)
             if after is None:
                 return
 
-    def count(self, filter: AnyFilter | None = None, *, namespace: str | None = None) -> int:
+    def count(self, filter: AnyFilter | None = None, *, namespace: str = "") -> int:
         """As `Engine.count`, in one namespace."""
-        return int(self._send(calls.count(filter, self._named(namespace)))["count"])
+        return answers.read_number(self._send(calls.count(filter, self._named(namespace))), "count")
 
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        return tuple([row["namespace"] for row in self._send(calls.namespaces())["namespaces"]])
+        return answers.read_namespaces(self._send(calls.namespaces()))
 
     def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
-        values: dict[str, Any] = self._send(calls.stats(self._space if namespace is None else namespace))
-        return values
+        return self._send(calls.stats(self._space if namespace is None else namespace))
 
-    def _named(self, namespace: str | None) -> str:
+    def _named(self, namespace: str) -> str:
         return calls.named(namespace, self._space)

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from ..engine.errors import FanrankError
-from . import changes, openapi, records, search, status, vector_stores
+from . import changes, openapi, page, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
 from .connections import FULL
@@ -50,7 +50,7 @@ ALIVE = ("/v1/health", "/v1/ready")
 """Addresses of every application, whatever it serves."""
 METRICS = "/metrics"
 """An address of every application too. It answers those who may ask also while the server is full or stops."""
-OPEN = (*ALIVE, "/openapi.json")
+OPEN = (*ALIVE, "/openapi.json", *page.FILES)
 """Addresses that answer without a key, also while the server is full."""
 
 
@@ -106,6 +106,7 @@ def make_app(
                 await stack.enter_async_context(part.running())
             yield
             state.stopping = True
+            state.timed.shutdown(wait=False, cancel_futures=True)
 
     app = Starlette(
         routes=[
@@ -125,9 +126,13 @@ def make_app(
             Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
             Route(METRICS, status.metrics, methods=["GET"]),
+            Route("/v1/monitor", status.monitor, methods=["GET"]),
+            Route("/v1/drift", status.drift, methods=["POST"]),
+            Route("/v1/strategies", status.list_strategies, methods=["GET"]),
             Route("/openapi.json", openapi.serve_document, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),
             Route("/v1/ready", status.ready, methods=["GET"]),
+            *(Route(address, page.serve_page, methods=["GET"]) for address in page.FILES),
         ],
         exception_handlers={
             Problem: answer_problem,

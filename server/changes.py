@@ -12,10 +12,12 @@ from starlette.responses import Response
 
 from ..engine.carry.rows import from_json
 from ..engine.errors import FanrankError, RecordError, UnknownIdError
+from ..engine.records.filters import Filter
 from .access import check_write, principal_of
-from .bodies import read_json, read_parameters, require, take
+from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .limits import Limits
 from .problems import Problem
+from .record_limits import check_payload, check_record, may_be_large
 from .spans import DELETE_STORE, UPDATE, UPSERT
 from .state import state_of
 from .watched import write_engine
@@ -31,11 +33,13 @@ async def patch(request: Request) -> Response:
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
     changes = require(body, "changes", dict)
-    ids, filter, missing_ok = read_selection(body, state.limits)
+    if may_be_large(request, state.limits):
+        check_payload(changes.get("payload"), "changes.payload", state.limits)
+    ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
         change = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
     else:
-        change = partial(state.engine.update_where, filter or {}, changes, namespace=namespace)
+        change = partial(state.engine.update_where, {} if filter is None else filter, changes, namespace=namespace)
     try:
         work = run_in_threadpool(change)
         count = await write_engine(UPDATE, (namespace,), work, records=None if ids is None else len(ids))
@@ -58,6 +62,7 @@ async def put(request: Request) -> Response:
             raise Problem(422, "InvalidField", f"{field} is {value!r} by the address; leave it out", field=field)
     try:
         record, _ = from_json({**body, "id": name, "namespace": namespace})
+        check_record(record, None, state.limits, payload=may_be_large(request, state.limits))
         count = await write_engine(UPSERT, (namespace,), state.engine.aupsert([record]), records=1, id=name)
     except RecordError as error:
         raise Problem.of(error) from None
@@ -82,7 +87,7 @@ async def drop(request: Request) -> Response:
     return _answer({"dropped": name})
 
 
-def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, dict[str, Any] | None, bool]:
+def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, Filter | None, bool]:
     """Which records a body means: their ids or a filter, and whether ids may be missing. Raises `Problem`."""
     ids, filter = take(body, "ids", list), take(body, "filter", dict)
     if (ids is None) == (filter is None):
@@ -91,7 +96,7 @@ def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | No
     if ids is None:
         if "missing_ok" in body:
             raise Problem(422, "InvalidBody", "missing_ok is for ids; leave it out", field="missing_ok")
-        return None, filter, False
+        return None, as_filter(filter or {}, "filter", limits), False
     return read_ids(ids, limits), None, missing_ok
 
 

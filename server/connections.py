@@ -2,18 +2,22 @@
 
 uvicorn ends a connection that is idle between requests. It waits forever for the rest of a request that has begun, and
 for a client that does not read; here such a connection ends.
+
+httptools parses, and not h11: a request and its answer of 10 KB take 60 us, not 152. It sets no bound on the size of a
+head, takes requests that name no host or two, and ends its work at a wish for another protocol. That is all done here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import enum
 import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .limits import Limits
 
@@ -25,19 +29,36 @@ SPARE_FILES = 256
 """Open files that are left to the memory beside the connections."""
 
 
-def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: None) -> type[H11Protocol]:
+class Due(enum.Enum):
+    """The part of a request that a connection waits for."""
+
+    HEAD = enum.auto()
+    BODY = enum.auto()
+    NOTHING = enum.auto()
+    """The last request is whole, and no byte of another has come."""
+
+
+def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: None) -> type[HttpToolsProtocol]:
     """The protocol that keeps a server's connections within its limits.
 
     `refuse` is told the problem of a connection that is turned away.
     """
     most = min(limits.connections, _raise_open_files(limits.connections))
 
-    class Protocol(H11Protocol):
-        """HTTP/1.1 within limits of time."""
+    class Protocol(HttpToolsProtocol):
+        """HTTP/1.1 within limits of time and size."""
 
-        waiting: asyncio.TimerHandle | None = None
+        due = Due.HEAD
+        timed = Due.NOTHING
+        """What `reading` is the time of."""
         reading: asyncio.TimerHandle | None = None
-        for_body = False
+        waiting: asyncio.TimerHandle | None = None
+        head_size = 0
+        """Bytes of the address and headers so far."""
+        held = 0
+        """Bytes that the parser may hold: of those that came, it has passed nothing on since."""
+        wished = False
+        """Whether the request asks for another protocol, which the parser then waits for."""
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -46,37 +67,96 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
                 transport.write(_FULL)
                 transport.close()
             else:
-                self.wait_for_request()
+                self.time_reading()
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
                 return
-            super().data_received(data)
-            self.wait_for_request()
+            if self.due is Due.NOTHING:
+                self.due = Due.HEAD
+            if self.timeout_keep_alive_task is not None:
+                self.timeout_keep_alive_task.cancel()
+                self.timeout_keep_alive_task = None
+            self.held += len(data)
+            try:
+                self.parse(data)
+            except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+                self.send_400_response("Invalid HTTP request received.")
+            if self.held > limits.head_bytes and not self.transport.is_closing():
+                self.send_400_response("Invalid HTTP request received.")
+            self.time_reading()
 
-        def wait_for_request(self) -> None:
+        def parse(self, data: bytes) -> None:
+            """Read what came. Raises `HttpParserError`, and `HttpParserUpgrade` for a second wish in one piece."""
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                # Java's client wishes for HTTP/2 with its first request. A new parser reads the request without that.
+                head = [self.parser.get_method(), b" ", self.url, b" HTTP/1.1\r\n"]
+                for name, value in self.headers:
+                    if name != b"connection":
+                        head += [name, b": ", value, b"\r\n"]
+                    elif b"close" in value.lower():
+                        head.append(b"connection: close\r\n")
+                self.wished = False
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.feed_data(b"".join(head) + b"\r\n" + data[stopped.args[0] :])
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.due = Due.HEAD
+            self.head_size = 0
+
+        def on_url(self, url: bytes) -> None:
+            super().on_url(url)
+            self.count_head(len(url))
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            super().on_header(name, value)
+            self.count_head(len(name) + len(value))
+
+        def count_head(self, size: int) -> None:
+            """Count a part of the head that is whole. What is raised within the parser is answered by 400."""
+            self.held = 0
+            self.head_size += size
+            if self.head_size > limits.head_bytes:
+                raise ValueError("the head is too large")
+
+        def on_headers_complete(self) -> None:
+            version = self.parser.get_http_version()
+            hosts = sum(name == b"host" for name, _ in self.headers)
+            if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
+                raise ValueError("the request names no host, or two")
+            self.wished = self.parser.should_upgrade()
+            if not self.wished:
+                super().on_headers_complete()
+                self.due = Due.BODY
+
+        def on_body(self, body: bytes) -> None:
+            self.held = 0
+            super().on_body(body)
+
+        def on_message_complete(self) -> None:
+            self.held = 0
+            if not self.wished:
+                super().on_message_complete()
+                self.due = Due.NOTHING
+
+        def time_reading(self) -> None:
             """Time the part of a request that is due: its head from the first byte on, then its body."""
-            state = self.conn.their_state
-            if state is h11.IDLE and self.reading is None:
-                self.reading = self.loop.call_later(limits.head_seconds, self.transport.abort)
-                self.for_body = False
-            elif state is h11.SEND_BODY and not self.for_body:
-                self.stop_reading()
-                self.reading = self.loop.call_later(limits.body_seconds + LINGER, self.transport.abort)
-                self.for_body = True
-            elif state not in (h11.IDLE, h11.SEND_BODY):
-                self.stop_reading()
+            if self.due is self.timed:
+                return
+            self.stop_reading()
+            if self.due is not Due.NOTHING:
+                seconds = limits.head_seconds if self.due is Due.HEAD else limits.body_seconds + LINGER
+                self.reading = self.loop.call_later(seconds, self.transport.abort)
+            self.timed = self.due
 
         def stop_reading(self) -> None:
             if self.reading is not None:
                 self.reading.cancel()
                 self.reading = None
-            self.for_body = False
-
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if self.for_body and self.conn.their_state is h11.IDLE:
-                self.stop_reading()
+            self.timed = Due.NOTHING
 
         def timeout_keep_alive_handler(self) -> None:
             super().timeout_keep_alive_handler()

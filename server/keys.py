@@ -152,6 +152,8 @@ def read_keys(file: str | os.PathLike[str]) -> tuple[Key, ...]:
         with open(file, "rb") as handle:
             mode = os.fstat(handle.fileno()).st_mode
             content = handle.read(LARGEST_FILE + 1)
+    except FileNotFoundError:
+        raise StorageError(f"{os.fspath(file)}: is not there; `fanrank keys add` makes it") from None
     except OSError as error:
         raise StorageError(f"{os.fspath(file)}: cannot be read: {error.strerror or error}") from None
     try:

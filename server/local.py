@@ -8,6 +8,7 @@ sites, which Origin and Sec-Fetch-Site show. With keys neither is of use: anothe
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 from starlette.requests import Request
 
@@ -28,6 +29,7 @@ def check_local(request: Request) -> None:
         raise Problem(403, "OriginForbidden", "without keys this server answers no pages of other sites")
 
 
+@lru_cache(maxsize=64)
 def _is_here(host: str) -> bool:
     """Whether a header Host, with or without a port, names this machine."""
     name, _, port = host.rpartition("]") if host.startswith("[") else host.partition(":")

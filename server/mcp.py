@@ -7,10 +7,13 @@ an awaited write. What goes wrong becomes a tool's error with one sentence that 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Annotated, Any
 
 import anyio.to_thread
@@ -24,7 +27,7 @@ from starlette.requests import Request
 
 from ..engine.carry.rows import to_json
 from ..engine.engine import Engine
-from ..engine.errors import RecordError
+from ..engine.errors import DuplicateIdError, RecordError
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
@@ -42,13 +45,14 @@ from .mcp_answers import (
     make_result,
 )
 from .problems import Problem, as_problem
+from .record_limits import check_record
 from .search import read_query, read_search
 from .seen import note_problem
 from .spans import CREATE, DELETE, UPSERT
 from .watched import search_engine, write_engine
 
 NAME = "fanrank"
-LIMITS = Limits(queries=32, k=100, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
+LIMITS = Limits(queries=32, k=100, hits=1_000, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
 """What one call may ask for. An answer is read by a model, so the bounds lie below those of HTTP."""
 TEXT_BUDGET = 20_000
 """Characters of records in one answer, about 5,000 tokens of English."""
@@ -57,7 +61,7 @@ SHOWN_MISTAKES = 5
 Asked = Context[Any, Any]
 Namespace = Annotated[str, Field(description="The namespace of the records. Left out: the server's own.")]
 K = Annotated[int, Field(ge=1, description="Hits of each query.")]
-Moment = Annotated[str | None, Field(description="ISO 8601, such as 2026-03-01, or seconds since 1970 UTC.")]
+Moment = Annotated[str | float | None, Field(description="ISO 8601, such as 2026-03-01, or seconds since 1970 UTC.")]
 FilterJson = Annotated[
     dict[str, Any] | None,
     Field(description='Values that records must have, such as {"role": "tool"} or {"time": {">=": 1700000000}}.'),
@@ -128,15 +132,30 @@ def _instructions(settings: Settings) -> str:
 
 
 def _make_tool(function: Callable[..., Any], title: str, annotations: ToolAnnotations, settings: Settings) -> Tool:
-    tool = Tool.from_function(function, title=title, annotations=annotations, structured_output=True)
+    about = inspect.getdoc(function)
+    tool = Tool.from_function(function, title=title, description=about, annotations=annotations, structured_output=True)
     # An argument that is not known is refused: a misspelt filter that is ignored would answer another question.
     model = tool.fn_metadata.arg_model
     model.model_config["extra"] = "forbid"
     model.model_rebuild(force=True)
     tool.parameters = model.model_json_schema(by_alias=True)
+    for name, bound, most in _bounds(settings.limits):
+        if name in tool.parameters["properties"]:
+            tool.parameters["properties"][name][bound] = most
     if settings.namespace is not None:
         tool.parameters["properties"].pop("namespace", None)
     return tool
+
+
+def _bounds(limits: Limits) -> tuple[tuple[str, str, int], ...]:
+    """Arguments, and what JSON Schema calls the bound of each, so that a model need not learn it by a mistake."""
+    return (
+        ("queries", "maxItems", limits.queries),
+        ("k", "maximum", limits.k),
+        ("n", "maximum", limits.k),
+        ("records", "maxItems", limits.records),
+        ("ids", "maxItems", limits.ids),
+    )
 
 
 class _Server(MCPServer[Any]):
@@ -167,7 +186,7 @@ def describe(error: Exception) -> str:
     if isinstance(error, ValidationError):
         # The first few, without the values: they may be as long as the whole call.
         mistakes = [
-            f"{'.'.join(map(str, mistake['loc']))}: {mistake['msg']}"
+            f"{_place(mistake['loc'])}: {mistake['msg']}"
             for mistake in error.errors(include_url=False, include_context=False, include_input=False)
         ]
         more = f"; and {len(mistakes) - SHOWN_MISTAKES} more" if len(mistakes) > SHOWN_MISTAKES else ""
@@ -175,6 +194,11 @@ def describe(error: Exception) -> str:
     problem = as_problem(error)
     note_problem(problem.code)
     return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
+
+
+def _place(parts: Sequence[int | str]) -> str:
+    """Where a mistake is, as in the problems of HTTP: ``records[3].text``."""
+    return re.sub(r"\.?\[", "[", ".".join(f"[{part}]" if isinstance(part, int) else part for part in parts))
 
 
 class Memory:
@@ -200,6 +224,8 @@ class Memory:
         since and until limit the time of the records. Scores compare hits of one query alone.
         """
         principal, namespace = self._enter(context, namespace)
+        if k > self.settings.limits.k:
+            raise Problem(422, "TooManyHits", f"k may be {self.settings.limits.k:,}, not {k:,}", field="k")
         common = {"since": _number(since), "until": _number(until), "filter": filter}
         asked = [
             {"text": text, **{name: value for name, value in common.items() if value is not None}} for text in queries
@@ -302,6 +328,8 @@ class Memory:
             )
         now = time.time()
         made = [_make_record(record, place, namespace, now) for place, record in enumerate(records)]
+        for place, record in enumerate(made):
+            check_record(record, f"records.{place}", self.settings.limits, payload=True)
         once = _without_repeats(made, records)
         if replace:
             written = await write_engine(
@@ -311,11 +339,28 @@ class Memory:
                 records=len(once),
             )
         else:
-            ids = [record.id for record, _ in once]
-            there = await anyio.to_thread.run_sync(lambda: self.engine.fetch(ids, namespace=namespace))
-            fresh = [record for (record, given), old in zip(once, there, strict=True) if old is None or given.id]
-            written = await write_engine(CREATE, (namespace,), self.engine.aadd(fresh), records=len(fresh))
+            written = await self._add_new(once, namespace)
         return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
+
+    async def _add_new(self, records: list[tuple[Record, NewRecord]], namespace: str) -> int:
+        """Add those that are not there. Of ids that the caller gave, one that is there is an error."""
+        tried = None
+        while True:
+            ids = [record.id for record, _ in records]
+            there = await anyio.to_thread.run_sync(partial(self.engine.fetch, ids, namespace=namespace))
+            for (record, given), old in zip(records, there, strict=True):
+                if old is not None and given.id is not None:
+                    detail = f"there is a record {record.id[:200]!r} already; give another id, or pass replace: true"
+                    raise Problem(409, "DuplicateIdError", detail, field="records")
+            records = [pair for pair, old in zip(records, there, strict=True) if old is None]
+            try:
+                fresh = [record for record, _ in records]
+                return await write_engine(CREATE, (namespace,), self.engine.aadd(fresh), records=len(fresh))
+            except DuplicateIdError:
+                # Another call wrote the same text in between: look again. Otherwise two have one id.
+                if tried == len(records):
+                    raise
+                tried = len(records)
 
     async def forget(
         self,
@@ -390,8 +435,13 @@ def _found(hits: Hits, scores: bool = True) -> list[list[Found]]:
     ]
 
 
-def _number(moment: str | None) -> str | float | None:
-    """Seconds where the text is a number; JSON arguments of some clients are all text."""
+def _number(moment: str | float | None) -> str | float | None:
+    """Seconds where the text is a number; JSON arguments of some clients are all text.
+
+    Four, six and eight digits may be meant as a year, a month or a day, and are no number of seconds.
+    """
+    if isinstance(moment, str) and moment.isdecimal() and len(moment) in (4, 6, 8):
+        return moment
     try:
         return None if moment is None else float(moment)
     except ValueError:
@@ -410,7 +460,7 @@ def _without_repeats(records: list[Record], given: list[NewRecord]) -> list[tupl
 def _make_record(given: NewRecord, place: int, namespace: str, now: float) -> Record:
     clash = sorted(given.metadata.keys() & {field.name for field in fields(Record)})
     if clash:
-        raise Problem(422, "InvalidField", f"metadata may not hold {clash[0]!r}", field=f"records.{place}.metadata")
+        raise Problem(422, "InvalidField", f"metadata may not hold {clash[0]!r}", field=f"records[{place}].metadata")
     values = given.model_dump(exclude={"metadata"}, exclude_none=True)
     if given.id is None:
         digest = hashlib.sha256(given.text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -420,4 +470,4 @@ def _make_record(given: NewRecord, place: int, namespace: str, now: float) -> Re
     try:
         return Record.from_dict({**metadata, **values, "namespace": namespace})
     except RecordError as error:
-        raise Problem(422, "RecordError", str(error), field=f"records.{place}") from None
+        raise Problem(422, "RecordError", str(error), field=f"records[{place}]") from None

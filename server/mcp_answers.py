@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 CUT = "…"
 """What stands at the end of a text that is not whole."""
+LONG_VALUE = 200
+"""Characters of a value of the metadata, beyond which it is left out first."""
 
 
 class NewRecord(BaseModel):
@@ -29,7 +31,7 @@ class NewRecord(BaseModel):
     importance: float | None = Field(None, description="0 to 1.")
     expires: str | float | None = Field(None, description="When it is forgotten, given as time is.")
     payload: dict[str, Any] | None = Field(None, description="A JSON object that is kept and never searched.")
-    metadata: dict[str, str | float | bool | None] = Field(
+    metadata: dict[str, str | bool | int | float | None] = Field(
         default_factory=dict, description="Further values. Those of the memory's columns can be filtered by."
     )
 
@@ -103,9 +105,11 @@ def make_result(answer: BaseModel) -> CallToolResult:
 def cut_texts(records: list[Found], budget: int) -> str | None:
     """Cut the longest texts and leave out payloads so that the records hold at most `budget` characters of them.
 
-    All texts are cut to one length, the greatest that fits, so that a long one takes no room from short ones. Returns
-    what was cut and how to read it, None where all fits.
+    All texts are cut to one length, the greatest that fits, so that a long one takes no room from short ones. Metadata
+    may take as many characters again: beyond that its long values are left out, and then all of it. Returns what was
+    cut and how to read it, None where all fits.
     """
+    whole = budget
     payloads = [json.dumps(record.payload) for record in records if record.payload is not None]
     left_out = len(payloads) if sum(map(len, payloads)) > budget // 2 else 0
     if left_out:
@@ -121,9 +125,34 @@ def cut_texts(records: list[Found], budget: int) -> str | None:
             shortened += 1
     parts = [f"{shortened} texts end after {longest} characters, with {CUT}"] if shortened else []
     parts += [f"{left_out} payloads are left out"] if left_out else []
+    parts += _cut_metadata(records, whole)
     if not parts:
         return None
     return f"{'; '.join(parts)}. Ask for fewer queries or hits, or read the resource memory://NAMESPACE/ID."
+
+
+def _cut_metadata(records: list[Found], budget: int) -> list[str]:
+    """Leave out long values, and all metadata where that is not enough. Returns what was left out."""
+    if _size_of_metadata(records) <= budget:
+        return []
+    shortened = 0
+    for record in records:
+        kept = {name: value for name, value in (record.metadata or {}).items() if _size(name, value) <= LONG_VALUE}
+        shortened += len(record.metadata or {}) - len(kept)
+        record.metadata = kept or None
+    if _size_of_metadata(records) <= budget:
+        return [f"{shortened} long values of metadata are left out"]
+    for record in records:
+        record.metadata = None
+    return ["the metadata is left out"]
+
+
+def _size_of_metadata(records: list[Found]) -> int:
+    return sum(_size(name, value) for record in records for name, value in (record.metadata or {}).items())
+
+
+def _size(name: str, value: Any) -> int:
+    return len(name) + len(json.dumps(value))
 
 
 def _longest(lengths: list[int], budget: int) -> int:

@@ -11,12 +11,19 @@ from typing import Any
 
 import anyio
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..engine.engine import Engine
 from .app import Part
+from .bodies import read_bytes
 from .keys import Keyring
+from .limits import Limits
 from .mcp import Settings, make_mcp
+from .problems import Problem, answer_problem
 from .run import HOST, open_sockets, run_app
+from .state import state_of
 
 ADDRESS = "/mcp"
 
@@ -67,9 +74,14 @@ def serve_http(
             listener.close()
 
 
-def make_part(engine: Engine, settings: Settings | None = None) -> Part:
-    """The tools as a part of `make_app`, whose gate says who asks and from where. It may run once."""
+def make_part(engine: Engine, settings: Settings | None = None, *, limits: Limits | None = None) -> Part:
+    """The tools as a part of `make_app`, whose gate says who asks and from where. It may run once.
+
+    `limits` are those of the server beside it, of which the smaller hold.
+    """
     settings = settings or Settings()
+    if limits is not None:
+        settings = replace(settings, limits=settings.limits.least(limits))
     server = make_mcp(engine, settings)
     # Without sessions: each request carries its own key, and nothing is kept between two of them.
     app = server.streamable_http_app(
@@ -84,7 +96,30 @@ def make_part(engine: Engine, settings: Settings | None = None) -> Part:
         async with server.session_manager.run():
             yield
 
-    return Part(app.routes, running)
+    (route,) = app.routes
+    assert isinstance(route, Route)
+    return Part([Route(ADDRESS, _Bounded(route.app, settings.limits))], running)
+
+
+class _Bounded:
+    """Reads each body within the server's limits before the tools see it: its bytes, its time, and all at once."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self.app, self.limits = app, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            body = await read_bytes(request, self.limits.least(state_of(request).limits))
+        except Problem as problem:
+            await answer_problem(request, problem)(scope, receive, send)
+            return
+        messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive_again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        await self.app(scope, receive_again, send)
 
 
 def _open(path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any]) -> Engine:

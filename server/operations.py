@@ -121,6 +121,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             enum=list(search.FORMS),
             default=search.FORMS[0],
         ),
+        "timing": flag("The times of the phases, of a launch by itself. Timed searches run one after another."),
     }
     first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}
     second = {"id": "m2", "text": "Error 4711: fixed by rotating the key", "role": "tool", "payload": {"run": 7}}
@@ -322,6 +323,52 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             {200: {"type": "object", "description": "Sizes, and work done."}},
             Example(parameters={"namespace": "users/ana"}),
             parameters=(parameter("namespace", text("One namespace; left out, the whole memory.")),),
+        ),
+        Operation(
+            "GET",
+            "/v1/monitor",
+            status.monitor,
+            "monitor",
+            {200: ref("Monitor")},
+            Example(parameters={"namespace": "users/ana"}),
+            parameters=(namespace,),
+        ),
+        Operation(
+            "POST",
+            "/v1/drift",
+            status.drift,
+            "drift",
+            {
+                200: thing(
+                    {
+                        "jaccard": number("The share of terms that both have.", minimum=0, maximum=1),
+                        "drifted": {"type": "boolean", "description": "Whether it is too low."},
+                        "advice": text("What to look at."),
+                    },
+                    "jaccard",
+                    "drifted",
+                    "advice",
+                )
+            },
+            Example(body={"namespace": "users/ana"}),
+            thing({"namespace": NAMESPACE}),
+        ),
+        Operation(
+            "GET",
+            "/v1/strategies",
+            status.list_strategies,
+            "listStrategies",
+            {
+                200: thing(
+                    {
+                        "strategies": several(
+                            thing({"name": text("Its name."), "about": text("What it is made of.")}, "name", "about"),
+                            "As a search may name them.",
+                        )
+                    },
+                    "strategies",
+                )
+            },
         ),
         Operation(
             "DELETE",

@@ -13,10 +13,11 @@ from ..engine.carry.rows import from_json, to_json
 from ..engine.errors import RecordError, UnknownIdError
 from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
-from .bodies import read_filter, read_json, read_parameters, require, take
+from .bodies import in_thread_if_large, read_filter, read_json, read_parameters, require, take
 from .changes import read_ids, read_selection
 from .limits import Limits
 from .problems import Problem
+from .record_limits import check_record, may_be_large
 from .spans import CREATE, DELETE, UPDATE, UPSERT
 from .state import state_of
 from .watched import write_engine
@@ -39,7 +40,7 @@ async def write(request: Request) -> Response:
     mode = take(body, "mode", str, "add")
     if mode not in MODES:
         raise Problem(422, "InvalidField", f"mode must be one of {', '.join(MODES)}", field="mode")
-    records = _read_records(body, principal, state.limits)
+    records = await in_thread_if_large(request, _read_records, request, body, principal, state.limits)
     ttl = take(body, "ttl", (str, int, float))
     try:
         if mode == "add":
@@ -52,12 +53,12 @@ async def write(request: Request) -> Response:
     return _answer({"written": count}, 201 if mode == "add" else 200)
 
 
-def _read_records(body: dict[str, Any], principal: Principal, limits: Limits) -> list[Record]:
+def _read_records(request: Request, body: dict[str, Any], principal: Principal, limits: Limits) -> list[Record]:
     given = require(body, "records", list)
     if len(given) > limits.records:
         raise Problem(422, "TooManyRecords", f"a write may have {limits.records:,} records", field="records")
     namespace = take(body, "namespace", str)
-    records = []
+    measured, records = may_be_large(request, limits), []
     for place, data in enumerate(given):
         field = f"records[{place}]"
         if not isinstance(data, dict):
@@ -69,6 +70,7 @@ def _read_records(body: dict[str, Any], principal: Principal, limits: Limits) ->
         except RecordError as error:
             raise Problem(422, "RecordError", str(error), field=field) from None
         check_write(principal, record.namespace, f"{field}.namespace")
+        check_record(record, field, limits, payload=measured)
         records.append(record)
     if not records:
         check_write(principal, namespace or "", "namespace")
@@ -87,11 +89,11 @@ async def remove(request: Request) -> Response:
     body = await read_json(request, state.limits, DELETE_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
-    ids, filter, missing_ok = read_selection(body, state.limits)
+    ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
         work = state.engine.adelete(ids, namespace=namespace, missing_ok=missing_ok)
     else:
-        work = run_in_threadpool(state.engine.delete_where, filter or {}, namespace=namespace)
+        work = run_in_threadpool(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
     count = await write_engine(DELETE, (namespace,), work, records=None if ids is None else len(ids))
     return _answer({"deleted": count})
 
@@ -141,7 +143,7 @@ async def count(request: Request) -> Response:
     given = read_parameters(request, COUNT_PARAMETERS)
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
-    wanted = read_filter(given["filter"]) if "filter" in given else None
+    wanted = read_filter(given["filter"], state.limits) if "filter" in given else None
     return _answer({"count": await run_in_threadpool(state.engine.count, wanted, namespace=namespace)})
 
 
@@ -157,7 +159,7 @@ async def list_records(request: Request) -> Response:
     reverse = given.get("reverse", "false")
     if reverse not in ("true", "false"):
         raise Problem(422, "InvalidField", "reverse must be true or false", field="reverse")
-    filter = read_filter(given["filter"]) if "filter" in given else None
+    filter = read_filter(given["filter"], state.limits) if "filter" in given else None
 
     def page() -> dict[str, Any]:
         listing = state.engine.records(

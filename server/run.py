@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError, StorageError
@@ -25,8 +26,6 @@ from .logs import Log, logging_to
 from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
-GRACE = 30
-"""Seconds that requests under way have to end once the server is asked to stop."""
 BACKLOG = 2_048
 """Connections that wait to be accepted. The system may have a lower limit of its own."""
 
@@ -89,7 +88,7 @@ def run_app(
     ).run(sockets=listeners)
 
 
-def make_config(app: Starlette, protocol: type[H11Protocol], limits: Limits) -> uvicorn.Config:
+def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limits) -> uvicorn.Config:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
@@ -102,7 +101,6 @@ def make_config(app: Starlette, protocol: type[H11Protocol], limits: Limits) -> 
         timeout_graceful_shutdown=1,
         server_header=False,
         backlog=BACKLOG,
-        h11_max_incomplete_event_size=limits.head_bytes,
         # An address that a client claims is not believed.
         proxy_headers=False,
     )
@@ -121,7 +119,7 @@ class Server(uvicorn.Server):
         if self.state.stopping:
             os._exit(128 + sig)
         self.state.stopping = True
-        self.stop_at = time.monotonic() + GRACE
+        self.stop_at = time.monotonic() + self.state.limits.stop_seconds
 
     async def on_tick(self, counter: int) -> bool:
         """Called ten times a second: whether the sockets close now."""
@@ -144,7 +142,10 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
     addresses = list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
     beyond = [address for _, address in addresses if not is_loopback(address)]
     if loopback_only and beyond:
-        raise ParameterError(f"{host!r} ({beyond[0]}) is reached from other machines: give --keys, or serve on {HOST}")
+        raise ParameterError(
+            f"{host!r} ({beyond[0]}) is reached from other machines: give --keys FILE, which `fanrank keys add` makes, "
+            f"or serve on {HOST}"
+        )
     listeners: list[socket.socket] = []
     try:
         for family, address in addresses:
@@ -158,5 +159,6 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
     except OSError as error:
         for listener in listeners:
             listener.close()
-        raise StorageError(f"{host}:{port}: cannot be listened on: {error.strerror or error}") from None
+        do = "; choose another --port (0: a free one)" if error.errno in (errno.EADDRINUSE, errno.EACCES) else ""
+        raise StorageError(f"{host}:{port}: cannot be listened on: {error.strerror or error}{do}") from None
     return listeners

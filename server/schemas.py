@@ -73,7 +73,7 @@ SPAN: Schema = {
 STRATEGY: Schema = {
     "anyOf": [{"type": "string"}, {"type": "object"}],
     "description": "The name of a strategy (`bm25`, `auto`, `recall`; `fanrank eval --list-strategies` lists them), or "
-    "an object as `Strategy.to_dict` gives it.",
+    "an object as `Strategy.to_dict` gives it. An object names no model and no file, and its numbers are bounded.",
 }
 FILTER: Schema = {
     "type": "object",
@@ -208,7 +208,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
         "AnyQuery": {"anyOf": [text("The text of a query.", maxLength=limits.text), ref("Query")]},
         "Record": {
             "type": "object",
-            "properties": {"id": ID, "namespace": NAMESPACE, **written},
+            "properties": {"id": {**ID, "maxLength": limits.id_length}, "namespace": NAMESPACE, **written},
             "required": ["id", "text"],
             "additionalProperties": True,
             "description": "A record. Other fields than these are kept in `extra`.",
@@ -273,6 +273,8 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             {
                 "results": several(ref("Result"), "One for each query, in their order."),
                 "backend": text("What computed the scores."),
+                "timing": mapping({"type": "number"}, "With timing: milliseconds of each phase, in order."),
+                "postings": optional(whole("With timing: postings that were read. Null: they were not counted.")),
             },
             "results",
             "backend",
@@ -331,6 +333,38 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             "description": "The parts of a score, which add up to it exactly.",
         },
         "Namespace": thing({"namespace": text("Its name."), "records": whole("Live records.")}, "namespace", "records"),
+        "Latency": thing(
+            {
+                **{name: optional(number("Seconds; null before the first.")) for name in ("p50", "p95", "p99")},
+                "buckets": mapping(whole("How many."), "By the bucket's upper end, in seconds."),
+            },
+            "p50",
+            "p95",
+            "p99",
+            "buckets",
+        ),
+        "Monitor": thing(
+            {
+                "query_count": whole("Queries that were answered."),
+                "batch_count": whole("Batches that were answered."),
+                "batch": ref("Latency", "The time of a batch."),
+                "query": ref("Latency", "The time of a batch, divided by its queries."),
+                **{
+                    name: mapping(whole("Queries."), about)
+                    for name, about in {
+                        "results": "Queries by their number of hits.",
+                        "fallback_count": "Queries that another path answered, by the reason.",
+                        "failure_count": "Queries that failed, by the error.",
+                        "backends": "Queries by the backend.",
+                    }.items()
+                },
+                "fallback_rate": number("The share that another path answered."),
+                "bucket_error": number("The largest relative error of a percentile."),
+            },
+            "query_count",
+            "batch_count",
+            description="Counts of a namespace's searches since the server began.",
+        ),
         "VectorStoreFilter": {
             "anyOf": [
                 thing(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,28 +11,33 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.errors import FanrankError, RecordError
+from ..engine.errors import DeadlineError, FanrankError, RecordError
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
+from ..engine.search.batch import queries_in
 from .access import Principal, check_read, principal_of
-from .bodies import read_json, read_parameters, require, take
+from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .columns import to_columns
+from .encoding import encode
 from .limits import Limits
 from .problems import Problem, as_problem
 from .seen import note_problem
 from .state import seconds_left, state_of
-from .watched import search_engine
+from .strategies import read_strategy
+from .watched import search_engine, watch_search
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
-    "form",
+    "form", "timing",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
 PART = 32
 """Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched."""
+ON_LOOP = 1_024
+"""Hits of an answer that is written on the event loop. 65,536 of them take more than a second."""
 FORMS = ("hits", "columns")
 """How an answer is written: an object for each hit, or by columns, from which a client makes an equal `Hits`."""
 
@@ -47,6 +52,7 @@ class Wanted:
     payload: bool
     explain: bool
     form: str
+    timing: bool
     options: Mapping[str, Any]
 
 
@@ -55,11 +61,22 @@ async def search(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     read_parameters(request, ())
     body = await read_json(request, state.limits, SEARCH_FIELDS)
-    wanted = read_search(body, principal, state.limits)
+    wanted = await in_thread_if_large(request, read_search, body, principal, state.limits)
     if NDJSON in request.headers.get("accept", ""):
+        if wanted.form == "columns":
+            detail = "a stream has an object for each hit; leave form out, or ask for application/json"
+            raise Problem(422, "InvalidField", detail, field="form")
+        if wanted.timing:
+            detail = "a stream has no times; ask without application/x-ndjson"
+            raise Problem(422, "InvalidField", detail, field="timing")
         return await _stream(request, wanted)
-    hits = await _answer(request, wanted, wanted.queries)
-    answer = await run_in_threadpool(_as_json, hits, wanted) if wanted.explain else _as_json(hits, wanted)
+    if wanted.timing:
+        alone = _answer_alone(request, wanted)
+        hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
+    else:
+        hits = await _answer(request, wanted, wanted.queries)
+    large = wanted.explain or hits.documents.size > ON_LOOP
+    answer = await run_in_threadpool(_as_json, hits, wanted) if large else _as_json(hits, wanted)
     return Response(answer, media_type="application/json")
 
 
@@ -76,6 +93,25 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
     )
 
 
+async def _answer_alone(request: Request, wanted: Wanted) -> Hits:
+    """As `_answer`, with times: of a launch by itself, as one that others share has no times of its own.
+
+    Such launches run one after another on a thread, so that none is in another's times.
+    """
+    state = state_of(request)
+
+    def answer() -> Hits:
+        options: dict[str, Any] = {"texts": wanted.texts, "payload": wanted.payload, **wanted.options}
+        return state.engine.search(wanted.queries, wanted.k, timing=True, **options)
+
+    waiting = asyncio.get_running_loop().run_in_executor(state.timed, answer)
+    try:
+        # One that has not begun by then never does.
+        return await asyncio.wait_for(waiting, seconds_left(request))
+    except asyncio.TimeoutError:
+        raise DeadlineError("the deadline passed before the search was answered") from None
+
+
 async def _stream(request: Request, wanted: Wanted) -> Response:
     """A line a query, sent as soon as its part of the batch is answered.
 
@@ -84,7 +120,7 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
     parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
     head = await _answer(request, wanted, parts[0] if parts else [])
 
-    async def lines() -> AsyncIterator[str]:
+    async def lines() -> AsyncIterator[bytes]:
         yield await run_in_threadpool(_as_lines, head, wanted, 0)
         for number, part in enumerate(parts[1:], 1):
             try:
@@ -94,7 +130,7 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
             except Exception as error:
                 problem = as_problem(error)
                 note_problem(problem.code)
-                yield json.dumps({"problem": problem.document(request)}) + "\n"
+                yield encode({"problem": problem.document(request)}) + b"\n"
                 return
             yield written
 
@@ -108,11 +144,13 @@ async def explain(request: Request) -> Response:
     body = await read_json(request, state.limits, EXPLAIN_FIELDS)
     if "query" not in body:
         raise Problem(422, "MissingField", "query is missing", field="query")
-    query = read_query(body["query"], "query", take(body, "namespace", str), principal, state.limits)
+    namespace = take(body, "namespace", str)
+    query = await in_thread_if_large(request, read_query, body["query"], "query", namespace, principal, state.limits)
     document = require(body, "id", str)
-    hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **_options(body))
+    options = await in_thread_if_large(request, _options, body, state.limits)
+    hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **options)
     explanation = await run_in_threadpool(hits.explain, 0, document)
-    return Response(json.dumps(explanation.to_dict()), media_type="application/json")
+    return Response(encode(explanation.to_dict()), media_type="application/json")
 
 
 def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> Wanted:
@@ -125,21 +163,30 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
     _check_width("k", k, offset, limits)
     namespace = take(body, "namespace", str)
-    queries, places = [], 0
-    for place, data in enumerate(given):
-        field = "query" if "query" in body else f"queries[{place}]"
-        query = read_query(data, field, namespace, principal, limits)
-        asked = k if query.k is None else query.k
-        _check_width(f"{field}.k", asked, query.offset or offset, limits)
-        places += max(asked, 0)
-        if places > limits.hits:
-            raise Problem(422, "TooManyHits", f"a search may bring {limits.hits:,} hits over all queries", field=field)
-        queries.append(query)
-    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain")}
-    options = _options(body) | {"offset": offset}
+    queries, places = _read_texts(given, k, namespace or "", principal, limits), len(given) * k
+    if queries is None:
+        queries, places = [], 0
+        for place, data in enumerate(given):
+            field = "query" if "query" in body else f"queries[{place}]"
+            query = read_query(data, field, namespace, principal, limits)
+            asked = k if query.k is None else query.k
+            _check_width(f"{field}.k", asked, query.offset or offset, limits)
+            places += max(asked, 0)
+            if places > limits.hits:
+                detail = f"a search may bring {limits.hits:,} hits over all queries"
+                raise Problem(422, "TooManyHits", detail, field=field)
+            queries.append(query)
+    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain", "timing")}
+    if flags["explain"] and places > limits.explained:
+        # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
+        detail = f"a search may explain {limits.explained:,} hits over all queries; ask /v1/explain for one"
+        raise Problem(422, "TooManyHits", detail, field="explain")
+    options = _options(body, limits) | {"offset": offset}
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
+    if form == "columns" and flags["timing"]:
+        raise Problem(422, "InvalidField", "an answer by columns brings no times; ask for hits", field="timing")
     if form == "columns" and flags["explain"]:
         raise Problem(
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
@@ -147,9 +194,22 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     return Wanted(queries, k, **flags, form=form, options=options)
 
 
-def _options(body: dict[str, Any]) -> dict[str, Any]:
+def _read_texts(
+    given: Sequence[Any], k: int, namespace: str, principal: Principal, limits: Limits
+) -> list[Query] | None:
+    """The queries of a batch of texts that may be asked; None where one is no text, or a limit or the key refuses it.
+
+    20 texts take 9 us, and 280 where each is read by itself, which finds the one that is wrong.
+    """
+    if not {*map(type, given)} <= {str} or len(given) * k > limits.hits or not principal.allows(namespace):
+        return None
+    return queries_in(namespace, given) if max(map(len, given), default=0) <= limits.text else None
+
+
+def _options(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
     kinds: dict[str, Any] = {"strategy": (str, dict), "min_score": (float, int), "distinct": str}
     values = {name: take(body, name, kind) for name, kind in kinds.items()}
+    values["strategy"] = read_strategy(values["strategy"], "strategy", limits)
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -164,6 +224,8 @@ def read_query(data: Any, field: str, namespace: str | None, principal: Principa
         data = {"text": data}
     if isinstance(data, dict) and namespace is not None and not data.keys() & {"namespace", "namespaces", "under"}:
         data = {**data, "namespace": namespace}
+    if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
+        data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}
     try:
         query = parse_query(data)
     except RecordError as error:
@@ -188,9 +250,8 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
     if len(query.namespaces or ()) > limits.namespaces:
         detail = f"a query may search {limits.namespaces:,} namespaces"
         raise Problem(422, "TooManyNamespaces", detail, field=f"{field}.namespaces")
-    if isinstance(query.filter, Filter) and query.filter.depth > limits.filter_depth:
-        detail = f"a filter may be nested {limits.filter_depth} deep"
-        raise Problem(422, "FilterTooDeep", detail, field=f"{field}.filter")
+    if isinstance(query.filter, Filter):
+        check_filter(query.filter, f"{field}.filter", limits)
 
 
 def _results(hits: Hits, wanted: Wanted, first: int = 0) -> Iterator[dict[str, Any]]:
@@ -216,12 +277,14 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
         return None
 
 
-def _as_json(hits: Hits, wanted: Wanted) -> str:
+def _as_json(hits: Hits, wanted: Wanted) -> bytes:
     if wanted.form == "columns":
-        return json.dumps(to_columns(hits))
-    answer = {"results": list(_results(hits, wanted)), "backend": hits.backend}
-    return json.dumps(answer)
+        return encode(to_columns(hits))
+    answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend}
+    if wanted.timing:
+        answer |= {"timing": hits.timing or {}, "postings": hits.postings}
+    return encode(answer)
 
 
-def _as_lines(hits: Hits, wanted: Wanted, first: int) -> str:
-    return "".join(f"{json.dumps(row)}\n" for row in _results(hits, wanted, first))
+def _as_lines(hits: Hits, wanted: Wanted, first: int) -> bytes:
+    return b"".join([encode(row) + b"\n" for row in _results(hits, wanted, first)])

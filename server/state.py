@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -30,6 +31,8 @@ class State:
     body_bytes: int = 0
     """Bytes of bodies that are held."""
     stopping: bool = False
+    timed: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "fanrank-timed"))
+    """Runs the searches that are timed, one after another. Its thread begins with the first."""
 
 
 def state_of(request: Request) -> State:

@@ -1,18 +1,23 @@
-"""``/v1/stats``, ``/metrics``, ``/v1/health``, ``/v1/ready``: the state of the server and of what a caller may read."""
+"""The state of the server and of what the caller may read: sizes, counts, drift, strategies."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .access import check_metrics, check_read, principal_of
-from .bodies import read_parameters
+from ..engine.hybrid.strategy import STRATEGIES
+from ..engine.route.policy import POLICIES
+from .access import check_metrics, check_read, check_write, principal_of
+from .bodies import read_json, read_parameters, take
 from .exposition import CONTENT_TYPE
 from .problems import Problem
 from .state import state_of
+
+DRIFT_FIELDS = ("namespace",)
 
 
 async def stats(request: Request) -> Response:
@@ -40,6 +45,38 @@ async def metrics(request: Request) -> Response:
     ready = not state.stopping and not state.engine.opening
     text = await run_in_threadpool(state.metrics.write, state.in_flight, state.body_bytes, ready)
     return Response(text, media_type=CONTENT_TYPE)
+
+
+async def monitor(request: Request) -> Response:
+    """Counts of a namespace's searches since the server began: latencies, hits, fallbacks, failures, backends."""
+    state, principal = state_of(request), principal_of(request)
+    namespace = read_parameters(request, ("namespace",)).get("namespace", "")
+    check_read(principal, namespace, "namespace")
+    return Response(json.dumps(state.engine.health(namespace).to_dict()), media_type="application/json")
+
+
+async def drift(request: Request) -> Response:
+    """How far a namespace's most frequent terms have moved since the last call.
+
+    The terms of this call are what the next compares with, so it takes a key that may write.
+    """
+    state, principal = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    body = await read_json(request, state.limits, DRIFT_FIELDS)
+    namespace = take(body, "namespace", str, "")
+    check_write(principal, namespace, "namespace")
+    report = await run_in_threadpool(state.engine.drift, namespace)
+    return Response(json.dumps(asdict(report)), media_type="application/json")
+
+
+async def list_strategies(request: Request) -> Response:
+    """The strategies and policies that a search may name, each in a few words."""
+    principal_of(request)
+    read_parameters(request, ())
+    listed = [
+        {"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in {**STRATEGIES, **POLICIES}.items()
+    ]
+    return Response(json.dumps({"strategies": listed}), media_type="application/json")
 
 
 async def health(request: Request) -> Response:

@@ -18,7 +18,7 @@ from ..engine.records.hit import Hit
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from .access import check_read, principal_of
-from .bodies import read_json, read_parameters, take
+from .bodies import check_filter, read_json, read_parameters, take
 from .limits import Limits
 from .problems import Problem
 from .spans import RETRIEVAL
@@ -51,8 +51,7 @@ async def search(request: Request) -> Response:
         queries = [Query(text, namespace=namespace, filter=filter, min_score=threshold) for text in texts]
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
-    if filter is not None and filter.depth > state.limits.filter_depth:
-        raise Problem(422, "FilterTooDeep", f"a filter may be nested {state.limits.filter_depth} deep", field="filters")
+    check_filter(filter, "filters", state.limits)
     try:
         hits = await search_engine(
             state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False

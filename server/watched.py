@@ -22,10 +22,18 @@ async def search_engine(
     engine: Engine, queries: Sequence[Query], k: int, *, operation: str = SEARCH, **keywords: Any
 ) -> Hits:
     """As `Engine.asearch`. `operation` is how the conventions of traces call it. Raises as `Engine.asearch`."""
-    strategy = name_strategy(keywords.get("strategy", "bm25"), queries)
+    work = engine.asearch(queries, k, **keywords)
+    return await watch_search(work, queries, k, keywords.get("strategy", "bm25"), operation=operation)
+
+
+async def watch_search(
+    work: Awaitable[Hits], queries: Sequence[Query], k: int, strategy: Any, *, operation: str = SEARCH
+) -> Hits:
+    """Await a search for these queries. `operation` as in `search_engine`. Raises as the search."""
+    strategy = name_strategy(strategy, queries)
     began = time.perf_counter()
     with search_span(operation, queries, k, strategy) if is_traced() else NO_SPAN as span:
-        hits = await engine.asearch(queries, k, **keywords)
+        hits = await work
         if span is not None:
             describe_hits(span, operation, hits)
     seen = SEEN.get()

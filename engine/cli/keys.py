@@ -17,7 +17,7 @@ file_argument = click.argument("file", type=click.Path(dir_okay=False))
 def keys() -> None:
     """Add, list and remove keys of `fanrank serve --keys FILE`.
 
-    A running server reads the file again when it changes.
+    A caller sends its key in the header Authorization: Bearer KEY. A running server reads FILE again when it changes.
     """
 
 
@@ -35,7 +35,7 @@ def keys() -> None:
 @click.option("--name", default="", help="Name of the key in lists. Default: its id.")
 @json_option
 def add(file: str, namespaces: tuple[str, ...], read_only: bool, metrics: bool, name: str, as_json: bool) -> None:
-    """Make a key, and print it. FILE keeps its hash alone, so it is not shown again."""
+    """Make a key, and print it. FILE, which is made if it is not there, keeps its hash alone: it is not shown again."""
     key = _module().add_key(file, namespaces, name=name, write=not read_only, metrics=metrics)
     print_result({"key": key}, as_json, key)
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import click
@@ -49,8 +55,9 @@ def mcp_command(
 ) -> None:
     """Serve the directory PATH to an agent over MCP. It is made if it is not there.
 
-    The agent's program starts this command and talks to it over standard input and output. With --http it listens at
-    the address that it prints, on this machine alone.
+    The agent's program starts this command and talks to it over standard input and output. Most take it in their
+    configuration as {"command": "fanrank", "args": ["mcp", "/whole/path/of/memory"]}. With --http it listens at the
+    address that it prints, on this machine alone.
     """
     if keys is not None and not http:
         raise ParameterError("--keys is for --http; over a pipe the program that starts the command may do everything")
@@ -63,7 +70,33 @@ def mcp_command(
         announce = partial(print_address, as_json)
         mcp_run.serve_http(path, settings, port=port, keys=keys, announce=announce, opening=opening)
     else:
-        mcp_run.serve_stdio(path, settings, opening=opening)
+        if sys.stdin.isatty():
+            click.echo("an agent's program starts this command and talks to it here; Ctrl-C ends it", err=True)
+        with _ended_by_interrupt():
+            mcp_run.serve_stdio(path, settings, opening=opening)
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """End the process at an interrupt. It would else end with its input: nothing wakes the thread that reads there.
+
+    Every write that was acknowledged is on disk by then.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os.write(2, b"fanrank: interrupted\n")
+        os._exit(128 + number)
+
+    before = signal.getsignal(signal.SIGINT)
+    # A shell's background process ignores interrupts, and goes on ignoring them.
+    if before is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def import_mcp() -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import click
@@ -14,7 +14,7 @@ from .mcp import import_mcp
 from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
 from .output import print_address
 
-NEEDS = ("starlette", "uvicorn", "opentelemetry")
+NEEDS = ("starlette", "uvicorn", "httptools", "orjson", "opentelemetry")
 """Packages of the extra."""
 
 limit_options = bundle(
@@ -75,8 +75,11 @@ def serve(
 ) -> None:
     """Serve the directory PATH over HTTP. It is made if it is not there.
 
-    Without keys it listens on this machine alone. What says how texts are analysed and scored is kept when the
-    directory is made, and may be left out later.
+    Prints the address. Without keys it listens on this machine alone, and everyone there may read and write. Ctrl-C or
+    SIGTERM ends it: what is under way is answered first.
+
+    Each --max option is a limit; a request beyond it gets the status that its help names. What says how texts are
+    analysed and scored is kept when the directory is made, and may be left out later.
     """
     try:
         from ...server import logs, run  # an extra
@@ -87,14 +90,24 @@ def serve(
     extra: dict[str, Any] = {}
     if mcp:
         make_part = import_mcp().make_part
-        extra["parts"] = lambda engine: [make_part(engine)]
+        extra["parts"] = lambda engine: [make_part(engine, limits=limits)]
+    new = not os.path.exists(path)
+
+    def announce(url: str) -> None:
+        # The address stands alone in the first line, where programs read it.
+        print_address(as_json, url)
+        if not as_json:
+            memory = f"{path}, a new and empty memory," if new else path
+            admitted = "everyone on this machine" if keys is None else f"the keys of {keys}"
+            click.echo(f"serves {memory} to {admitted}; Ctrl-C ends it", err=True)
+
     run.serve(
         path,
         host=host,
         port=port,
         keys=keys,
         limits=limits,
-        announce=partial(print_address, as_json),
+        announce=announce,
         # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
         log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},

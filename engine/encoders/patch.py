@@ -78,7 +78,7 @@ class Patch:
         Raises `ParameterError` for a name that is no field and no column, `RecordError` for a value that no record may
         have, and as `Models.encode`.
         """
-        given = _join(changes, fields)
+        given = join_changes(changes, fields)
         for name in given:
             if name not in FIELDS and name not in columns:
                 raise ParameterError(f"no field {name!r} to change; there are: {', '.join((*FIELDS, *columns))}")
@@ -125,7 +125,8 @@ class Patch:
         return changed if rows is None else changed.with_rows(rows)
 
 
-def _join(changes: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+def join_changes(changes: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Both as one. Raises `ParameterError`."""
     if changes is not None and not isinstance(changes, Mapping):
         raise ParameterError(f"changes must map names of fields to values, not {type(changes).__name__}")
     twice = fields.keys() & (changes or {}).keys()

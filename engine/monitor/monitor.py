@@ -121,7 +121,8 @@ class Monitor:
 
     def health(self, namespace: str) -> HealthReport:
         """As `Engine.health`."""
-        return self._health_of(checked_namespace(namespace)).snapshot()
+        # A namespace that nobody searched gets no entry.
+        return (self._health.get(checked_namespace(namespace)) or Health(namespace)).snapshot()
 
     def drift(self, memory: Memory, namespace: str) -> DriftReport:
         """As `Engine.drift`, for the records in `memory`."""

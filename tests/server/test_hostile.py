@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,13 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
-from support.live import Live, message, read_all, serving
+from support import serve_flood
+from support.live import Live, message, read_all, serving, wait_until
 
 import fanrank as fr
 from fanrank.engine.errors import ParameterError
+from fanrank.server import bodies
+from fanrank.server.access import Principal
 from fanrank.server.limits import Limits
 from fanrank.server.run import open_sockets
 
@@ -182,15 +185,6 @@ def test_a_client_that_does_not_read_is_ended(engine: fr.Engine) -> None:
         assert live.answers()
 
 
-def wait_until(holds: Any) -> bool:
-    event = threading.Event()
-    for _ in range(600):
-        if holds():
-            return True
-        event.wait(0.05)
-    return False
-
-
 def test_more_connections_than_the_limit_are_turned_away(engine: fr.Engine) -> None:
     with serving(engine, limits=Limits(connections=3, head_seconds=30.0)) as live:
         held = [live.connect() for _ in range(3)]
@@ -216,28 +210,79 @@ def test_many_bodies_at_once_are_bounded(engine: fr.Engine) -> None:
         assert live.answers()
 
 
+def trickle(live: Live, start: bytes, piece: bytes) -> bytes:
+    """Send a start, and then a piece again and again until the server has had enough. Returns what it answered."""
+    with live.connect() as connection:
+        connection.sendall(start)
+        for _ in range(1_000):
+            readable, _, _ = select.select([connection], [], [], 0.02)
+            if readable:
+                break
+            try:
+                connection.sendall(piece)
+            except OSError:
+                break
+        else:
+            raise AssertionError("the server takes one piece after the other")
+        return read_all(connection)
+
+
+def test_a_client_that_sends_byte_by_byte_is_ended(live: Live) -> None:
+    assert trickle(live, b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", b"X: a\r\n") == b""
+
+
+def test_a_body_that_comes_byte_by_byte_is_refused(live: Live) -> None:
+    head = message(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    assert status(trickle(live, head, b"1\r\n \r\n")) == 408
+
+
+def test_many_headers_are_bounded(live: Live) -> None:
+    flood = "".join(f"X-{place}: {'a' * 90}\r\n" for place in range(20_000))
+    answer = live.send(f"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n{flood}Connection: close\r\n\r\n".encode())
+    assert not answer or status(answer) == 400
+
+
+def test_requests_in_one_go_are_answered_in_their_order(live: Live) -> None:
+    bodies = [json.dumps({"query": {"text": "tea", "id": str(place)}, "k": 1}).encode() for place in range(200)]
+    sent = b"".join(message(body, close=False) for body in bodies[:-1]) + message(bodies[-1])
+    answer = live.send(sent)
+    assert re.findall(rb'"results": \[\{"id": "(\d+)"', answer) == [str(place).encode() for place in range(200)]
+
+
+def test_of_a_field_that_is_given_twice_the_last_is_meant_and_checked(engine: fr.Engine) -> None:
+    own = Principal("a", ("acme",))
+    with serving(engine, admit=lambda request: own) as live:
+        for first, last, expected in (("acme", "", 403), ("", "acme", 200)):
+            body = f'{{"query": "tea", "namespace": "{first}", "namespace": "{last}"}}'
+            assert status(live.send(message(body.encode()))) == expected
+
+
+def test_a_large_body_holds_up_no_other_request(engine: fr.Engine) -> None:
+    """A filter of many comparisons takes a second to read. Meanwhile others are answered, so it is read in a thread."""
+    threads: list[str] = []
+    read = bodies._parse
+
+    def parse(*arguments: Any) -> Any:
+        threads.append(threading.current_thread().name)
+        return read(*arguments)
+
+    with pytest.MonkeyPatch.context() as patched, serving(engine) as live:
+        patched.setattr(bodies, "_parse", parse)
+        wide = json.dumps({"query": {"text": "tea", "filter": {"or": [{"project": str(n)} for n in range(20_000)]}}})
+        answer = live.send(message(wide.encode()))
+        assert (status(answer), b"FilterTooLarge" in answer) == (422, True)
+        assert live.answers()
+    large, small = threads
+    assert large != small
+
+
 def test_thousands_of_requests_at_once_are_answered_or_turned_away(engine: fr.Engine) -> None:
     sent = message(b'{"query": "tea"}')
-
-    async def ask(port: int, go: asyncio.Event) -> int:
-        await go.wait()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(sent)
-        answer = await reader.read()
-        writer.close()
-        return status(answer)
-
-    async def ask_all(port: int) -> Counter[int]:
-        go = asyncio.Event()
-        tasks = [asyncio.create_task(ask(port, go)) for _ in range(PARALLEL)]
-        go.set()
-        return Counter(await asyncio.gather(*tasks))
-
     with serving(engine) as live:
-        statuses = asyncio.run(ask_all(live.port))
-        assert statuses[200] > 0
-        assert set(statuses) <= {200, 503}
-        assert statuses.total() == PARALLEL
+        answers = serve_flood.flood(live.port, [sent] * PARALLEL, 60.0).answers
+        assert answers["200"] > 0
+        assert set(answers) <= {"200", "503"}
+        assert answers.total() == PARALLEL
         assert live.answers()
 
 

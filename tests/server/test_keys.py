@@ -169,7 +169,7 @@ def test_the_file_is_read_again_when_it_changes(file: Path, caplog: pytest.LogCa
 
 
 def test_a_missing_or_broken_file_is_an_error_at_the_start(file: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError, match="is not there; `fanrank keys add` makes it"):
         Keyring(file)
     file.touch(0o600)
     whole = {"id": "0" * 16, "name": "a", "namespaces": ["a"], "write": True, "hash": "0" * 64}

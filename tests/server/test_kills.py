@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("starlette")
@@ -32,3 +34,14 @@ def test_a_lost_write_and_half_a_write_are_seen(kept: list[str]) -> None:
         else:
             with pytest.raises(Broken):
                 writer.check(url)
+
+
+def test_a_server_that_hangs_is_told_from_one_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve_kills, "PATIENCE", 0.1)
+    monkeypatch.setattr(serve_kills, "SERVER", "import time; time.sleep(600)")
+    with pytest.raises(Broken, match=r"killed after 0\.1 s"):
+        serve_kills.Server(tmp_path)
+    monkeypatch.setattr(serve_kills, "PATIENCE", 300.0)
+    monkeypatch.setattr(serve_kills, "SERVER", "raise SystemExit(3)")
+    with pytest.raises(Broken, match="ended with 3"):
+        serve_kills.Server(tmp_path)

@@ -1,21 +1,31 @@
-"""A key of one tenant never shows a byte of another: each endpoint, asked within and beyond what the key reaches."""
+"""A key of one tenant never shows a byte of another: each endpoint, asked within and beyond what the key reaches.
+
+Each address of the application and each tool has rows here. One without a row fails.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote, unquote
 
 import httpx
 import pytest
 
 pytest.importorskip("starlette")
 
+pytest.importorskip("mcp")
+
+from starlette.routing import Match
 from starlette.testclient import TestClient
 
 import fanrank as fr
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
+from fanrank.server.mcp_run import make_part
+from fanrank.server.operations import operations
 
 OWN = [
     {"id": "shared-id", "text": "Ana drinks green tea", "namespace": "acme/ana", "session": "s", "time": 86400.0},
@@ -25,22 +35,30 @@ OWN = [
 # "acme" and "acmecorp" begin like what the key reaches, and are others'.
 OTHERS = [
     {"id": f"{place}-secretid", "text": f"tea secretword Zanzibarov drinks tea {place}", "namespace": name,
-     "project": "secretproject", "session": "secretsession", "time": 99.0 + place, "payload": {"secretkey": "x"}}
+     "project": "secretproject", "session": "secretsession", "time": 99.0 + place, "payload": {"secretkey": "x"},
+     "type": "Event", "entities": {"Zanzibarov": "secretentity"}, "importance": 0.9, "nothing": "secretvalue",
+     "embedding": [0.1, 0.2, 0.3], "weights": {"secretterm": 1.0}}
     for place, name in enumerate(
         ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/bob", "globex/secretns"]
     )
 ]  # fmt: skip
 OTHERS += [{"id": "shared-id", "text": "secretword", "namespace": "globex/bob"}]
 BEYOND = ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/secretns", "nobody", "globex"]
-STRATEGIES: list[Any] = ["lexical", "auto", "recall", "decay", "rm3", {"globex/bob": "lexical", "acme/ana": "recall"}]
+STRATEGIES: list[Any] = [
+    *("lexical", "auto", "recall", "decay", "rm3", "dense", "fused", "sparse", "graph", "temporal", "conversation"),
+    {"globex/bob": "lexical", "acme/ana": "recall"},
+    {"": "bm25", "globex/bob": "decay"},
+    {"name": "deep", "channels": [{"kind": "lexical"}], "depth": 1_000},
+]
 SECRETS = ("secret", "Zanzibarov")
 KEY = Principal("a", ("acme/*",))
 
 
 def make_client(records: list[dict[str, Any]], principal: Principal = KEY) -> TestClient:
-    engine = fr.Engine(columns={"project": "category"})
+    engine = fr.Engine(columns={"project": "category"}, encoder=fr.OwnVectors(3))
     engine.add(records)
-    return TestClient(make_app(engine, admit=lambda request: principal), raise_server_exceptions=False)
+    app = make_app(engine, admit=lambda request: principal, parts=[make_part(engine)])
+    return TestClient(app, raise_server_exceptions=False)
 
 
 @pytest.fixture
@@ -49,10 +67,44 @@ def client() -> Iterator[TestClient]:
         yield made
 
 
+@pytest.fixture
+def alone() -> Iterator[TestClient]:
+    """The same memory without what others wrote."""
+    with make_client(OWN) as made:
+        yield made
+
+
+WITHOUT_NAMESPACE = {
+    ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
+}  # fmt: skip
+"""Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
+MCP_HEAD = {"accept": "application/json, text/event-stream"}
+
+
+def tool(name: str, **arguments: Any) -> tuple[str, str, dict[str, Any]]:
+    """A call of a tool."""
+    return _message("tools/call", {"name": name, "arguments": arguments})
+
+
+def resource(namespace: str, name: str) -> tuple[str, str, dict[str, Any]]:
+    """A record as a resource."""
+    return _message("resources/read", {"uri": f"memory://{quote(namespace, safe='')}/{quote(name, safe='')}"})
+
+
+def _message(method: str, parameters: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+    return "POST", "/mcp", {"json": message, "headers": MCP_HEAD}
+
+
 def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
     """Each endpoint, asked for this namespace."""
     record = {"id": "shared-id", "text": "tea"}
     inside = {"namespace": namespace}
+    path = quote(namespace, safe="")
+    named = [
+        ("DELETE", f"/v1/namespaces/{path}", {}),
+        ("POST", f"/v1/vector_stores/{path}/search", {"json": {"query": "tea"}}),
+    ]
     return [
         ("POST", "/v1/search", {"json": {"query": "tea", **inside, "explain": True, "texts": True, "payload": True}}),
         ("POST", "/v1/search", {"json": {"queries": [{"text": "tea", **inside}]}}),
@@ -73,6 +125,15 @@ def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
         ("GET", "/v1/records/shared-id", {"params": inside}),
         ("GET", "/v1/records", {"params": inside}),
         ("GET", "/v1/stats", {"params": inside}),
+        ("POST", "/v1/search", {"json": {"query": "tea", **inside, "form": "columns"}}),
+        ("POST", "/v1/records/fetch", {"json": {"ids": ["shared-id"], **inside}}),
+        ("GET", "/v1/count", {"params": inside}),
+        ("GET", "/v1/count", {"params": {**inside, "filter": '{"project": "secretproject"}'}}),
+        ("PATCH", "/v1/records", {"json": {"ids": ["shared-id"], "changes": {"text": "x"}, **inside}}),
+        ("PATCH", "/v1/records", {"json": {"filter": {"role": "x"}, "changes": {"text": "x"}, **inside}}),
+        ("DELETE", "/v1/records", {"json": {"filter": {"project": "secretproject"}, **inside}}),
+        ("PUT", "/v1/records/shared-id", {"json": {"text": "tea"}, "params": inside}),
+        *named,
     ]
 
 
@@ -109,11 +170,31 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
             {"namespace": "acme/ana", "strategy": {"globex/bob": "lexical"}},
             {"namespace": "acme/ana", "strategy": {"name": "globex/bob", "channels": []}},
             {"namespace": "acme/ana", "distinct": "project"},
+            *(
+                {"namespace": "acme/ana", "strategy": strategy, "vector": vector, "weights": {"secretterm": 1.0}}
+                for strategy in ("dense", "fused", "sparse", "recall", "dialogue", "softcentroid")
+                for vector in ([1.0, 0.0, 0.0], [1.0, 0.0])
+            ),
         )
     ),
     ("POST", "/v1/explain", {"json": {"query": "tea secretword", "id": "own", "namespace": "acme/ana"}}),
     ("POST", "/v1/explain", {"json": {"query": "tea", "id": "4-secretid", "namespace": "acme/ana"}}),
     post("/v1/explain", query="tea secretword", id="own", namespace="acme/ana", strategy="recall"),
+    *(
+        post("/v1/search", queries=["tea secretword", "tea"], form="columns", texts=True, payload=True, **named)
+        for named in ({"namespace": "acme/ana"}, {"namespace": "acme/nobody"})
+    ),
+    post("/v1/search", form="columns", query={"text": "tea", "namespaces": ["acme/ana", "acme/team"]}),
+    post("/v1/records/fetch", ids=["own", "4-secretid", "shared-id"], namespace="acme/ana"),
+    *(
+        ("GET", "/v1/count", {"params": {"namespace": "acme/ana", "filter": filter}})
+        for filter in ("{}", '{"project": "secretproject"}', '{"project": {"!=": "secretproject"}}', '{"nothing": 1}')
+    ),
+    *(
+        post(f"/v1/vector_stores/{store}/search", query=["tea secretword", "Zanzibarov"], **more)
+        for store in ("acme/ana", "acme%2Fana", "acme/nobody")
+        for more in ({}, {"filters": {"type": "ne", "key": "project", "value": "secretproject"}})
+    ),
     ("GET", "/v1/records/4-secretid", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/records", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/records", {"params": {"namespace": "acme/ana", "order": "time", "limit": "1"}}),
@@ -124,6 +205,15 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/v1/stats", {}),
     ("GET", "/v1/health", {}),
     ("GET", "/v1/ready", {}),
+    ("GET", "/openapi.json", {}),
+    ("PUT", "/v1/records/5-secretid", {"json": {"text": "mine"}, "params": {"namespace": "acme/ana"}}),
+    ("PATCH", "/v1/records", {"json": {"ids": ["6-secretid"], "changes": {"text": "x"}, "namespace": "acme/ana"}}),
+    (
+        "PATCH",
+        "/v1/records",
+        {"json": {"filter": {"project": "secretproject"}, "changes": {"importance": 1.0}, "namespace": "acme/ana"}},
+    ),
+    ("DELETE", "/v1/records", {"json": {"filter": {"project": "secretproject"}, "namespace": "acme/ana"}}),
     ("POST", "/v1/records", {"json": {"records": [{"id": "4-secretid", "text": "mine"}], "namespace": "acme/ana"}}),
     ("POST", "/v1/records", {"json": {"records": [{"id": "shared-id", "text": "mine"}], "namespace": "acme/ana"}}),
     post("/v1/records", records=[{"id": "5-secretid", "text": "x"}], namespace="acme/ana", mode="update"),
@@ -131,13 +221,54 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("DELETE", "/v1/records/own", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/stats", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/namespaces", {}),
+    ("DELETE", "/v1/namespaces/acme/nobody", {}),
+    ("DELETE", "/v1/namespaces/acme/team", {}),
+    ("GET", "/v1/namespaces", {}),
+]  # fmt: skip
+
+
+def calls_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Each tool, and a resource, asked for this namespace."""
+    inside = {"namespace": namespace}
+    return [
+        tool("search_memory", queries=["tea", "secretword"], payload=True, **inside),
+        tool("recent", payload=True, **inside),
+        tool("explain", query="tea", id="shared-id", **inside),
+        tool("remember", records=[{"id": "shared-id", "text": "x"}], **inside),
+        tool("remember", records=[{"id": "shared-id", "text": "x"}], replace=True, **inside),
+        tool("forget", ids=["shared-id", "4-secretid"], **inside),
+        resource(namespace, "shared-id"),
+    ]
+
+
+OWN_CALLS: list[tuple[str, str, dict[str, Any]]] = [
+    _message("tools/list", {}),
+    _message("resources/list", {}),
+    _message("resources/templates/list", {}),
+    *(
+        tool("search_memory", queries=["tea secretword", "Zanzibarov"], namespace="acme/ana", **more)
+        for more in ({}, {"payload": True}, {"strategy": "recall"}, {"strategy": "dense"},
+                     {"filter": {"project": "secretproject"}}, {"since": "1970-01-01"})
+    ),
+    tool("recent", namespace="acme/ana", n=50, payload=True),
+    tool("recent", namespace="acme/nobody"),
+    tool("explain", query="tea secretword", id="own", namespace="acme/ana"),
+    tool("explain", query="tea", id="4-secretid", namespace="acme/ana"),
+    resource("acme/ana", "own"),
+    resource("acme/ana", "4-secretid"),
+    tool("remember", records=[{"id": "4-secretid", "text": "mine", "time": "2026-01-01"}], namespace="acme/ana"),
+    tool("forget", ids=["5-secretid", "own"], namespace="acme/ana"),
+    tool("recent", namespace="acme/ana"),
 ]  # fmt: skip
 
 
 def without_times(value: Any) -> Any:
-    """An answer without what differs from one run to the next: the time it took, and the bytes of a sealed cursor."""
+    """An answer without what differs from one run to the next: the time it took, the bytes of a sealed cursor, and the
+    address that was asked for.
+    """
     if isinstance(value, dict):
-        kept = {name: without_times(inner) for name, inner in value.items() if name != "milliseconds"}
+        left_out = ("milliseconds", "instance", "uri")
+        kept = {name: without_times(inner) for name, inner in value.items() if name not in left_out}
         if kept.get("after") is not None:
             kept["after"] = len(kept["after"])
         return kept
@@ -148,7 +279,12 @@ def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
     """All that a caller sees of an answer, without the number that every request has."""
     varies = ("content-length", "x-request-id")
     headers = {name: value for name, value in answer.headers.items() if name not in varies}
-    return answer.status_code, headers, without_times(answer.json())
+    return answer.status_code, headers, without_times(content_of(answer))
+
+
+def content_of(answer: httpx.Response) -> Any:
+    """The JSON of an answer, which a tool sends as an event."""
+    return json.loads(answer.text.partition("data: ")[2] if answer.text.startswith("event:") else answer.text)
 
 
 @pytest.mark.parametrize("namespace", BEYOND)
@@ -159,23 +295,77 @@ def test_what_a_key_does_not_reach_is_refused_alike_whether_it_exists_or_not(
         requests_of(namespace), requests_of("absent/one"), strict=True
     ):
         answer = client.request(method, address, **request)
-        if not namespace and "under" in str(request):
-            # No path is empty.
+        if not namespace and ("under" in str(request) or address.startswith("/v1/namespaces")):
+            # No path is empty, and the namespace without a name is not dropped.
             assert answer.status_code in (403, 422)
             continue
         assert answer.status_code == 403, (method, address, request, answer.text)
         assert seen(answer) == seen(client.request(method, address, **absent))
-        assert not any(secret in answer.text for secret in SECRETS)
+        # Its own address is told back to who asks.
+        assert not any(secret in json.dumps(seen(answer)) for secret in SECRETS)
 
 
-def test_what_others_wrote_changes_no_byte_of_an_answer(client: TestClient) -> None:
-    with make_client(OWN) as alone:
-        statuses = set()
-        for method, address, request in OWN_REQUESTS:
-            answer = client.request(method, address, **request)
-            assert seen(answer) == seen(alone.request(method, address, **request)), (method, address, request)
-            statuses.add(answer.status_code)
+def test_what_others_wrote_changes_no_byte_of_an_answer(client: TestClient, alone: TestClient) -> None:
+    statuses = set()
+    for method, address, request in OWN_REQUESTS:
+        answer = client.request(method, address, **request)
+        assert seen(answer) == seen(alone.request(method, address, **request)), (method, address, request)
+        statuses.add(answer.status_code)
     assert statuses == {200, 201, 403, 404, 409, 422}
+
+
+def test_what_others_wrote_changes_no_byte_of_a_tools_answer(client: TestClient, alone: TestClient) -> None:
+    for method, address, request in OWN_CALLS:
+        answer = client.request(method, address, **request)
+        assert answer.status_code == 200, answer.text
+        assert seen(answer) == seen(alone.request(method, address, **request)), request
+
+
+@pytest.mark.parametrize("namespace", BEYOND)
+def test_a_tool_refuses_what_a_key_does_not_reach_alike_whether_it_exists_or_not(
+    client: TestClient, namespace: str
+) -> None:
+    for (method, address, request), (_, _, absent) in zip(calls_of(namespace), calls_of("absent/one"), strict=True):
+        answer = client.request(method, address, **request)
+        assert "this key reaches acme/* alone" in answer.text, answer.text
+        assert seen(answer) == seen(client.request(method, address, **absent))
+
+
+def route_of(client: TestClient, method: str, address: str) -> tuple[str, str]:
+    """The method and the route's own path that answer a request."""
+    scope = {"type": "http", "method": method, "path": unquote(address), "root_path": ""}
+    for route in client.app.routes:  # type: ignore[attr-defined]
+        if route.matches(scope)[0] is Match.FULL:
+            return method, route.path.replace(":any", "")
+    raise AssertionError(f"{method} {address} is no route")
+
+
+def test_every_endpoint_has_rows(client: TestClient) -> None:
+    routes = {
+        (method, route.path.replace(":any", ""))
+        for route in client.app.routes  # type: ignore[attr-defined]
+        for method in (getattr(route, "methods", None) or {"POST"}) - {"HEAD"}
+    }
+    assert routes >= {(one.method, one.path) for one in operations(Limits())}
+    beyond = {route_of(client, *row[:2]) for row in [*requests_of("globex/bob"), *calls_of("globex/bob")]}
+    within = {route_of(client, *row[:2]) for row in [*OWN_REQUESTS, *OWN_CALLS]}
+    assert routes - beyond - WITHOUT_NAMESPACE == set()
+    assert routes - within == set()
+
+
+def test_every_tool_and_resource_has_rows(client: TestClient) -> None:
+    def names(method: str, kind: str) -> set[str]:
+        answer = client.request("POST", "/mcp", **_message(method, {})[2])
+        return {one["name"] for one in content_of(answer)["result"][kind]}
+
+    for rows in (calls_of("globex/bob"), OWN_CALLS):
+        messages = [row[2]["json"] for row in rows]
+        assert {one["params"]["name"] for one in messages if one["method"] == "tools/call"} == names(
+            "tools/list", "tools"
+        )
+        assert any(one["method"] == "resources/read" for one in messages)
+    assert names("resources/templates/list", "resourceTemplates") == {"record"}
+    assert names("resources/list", "resources") == set()
 
 
 def test_a_key_that_reaches_everything_sees_the_secrets(client: TestClient) -> None:

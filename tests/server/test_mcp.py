@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -22,7 +23,6 @@ import fanrank as fr
 from fanrank.server.access import Principal
 from fanrank.server.app import Admit, make_app
 from fanrank.server.mcp import LIMITS, Settings, make_mcp
-from fanrank.server.mcp_answers import CUT, Found, cut_texts
 from fanrank.server.mcp_run import make_part
 from fanrank.server.problems import Problem
 
@@ -214,26 +214,27 @@ def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: fr.Engi
     [
         ("search_memory", {}, "queries: Field required"),
         ("search_memory", {"queries": "tea"}, "queries: Input should be a valid list"),
-        ("search_memory", {"queries": [1, None, {}]}, "queries.1"),
+        ("search_memory", {"queries": [1, None, {}]}, "queries[1]"),
         ("search_memory", {"queries": ["x"] * 33}, "may have 32 queries"),
         ("search_memory", {"queries": [1] * 10_000}, "more"),
         ("search_memory", {"queries": ["x" * 10_001]}, "queries[0].text"),
         ("search_memory", {"queries": ["x"], "k": 0}, "k: "),
-        ("search_memory", {"queries": ["x"], "k": 101}, "may be 100"),
+        ("search_memory", {"queries": ["x"], "k": 101}, "k may be 100, not 101"),
         ("search_memory", {"queries": ["x"], "k": "many"}, "k: "),
         ("search_memory", {"queries": ["x"], "namespaces": ["users/bo"]}, "namespaces: Extra inputs"),
         ("search_memory", {"queries": ["x"], "filter": {"nope": 1}}, "nope"),
         ("search_memory", {"queries": ["x"], "since": "yesterdayish"}, "since"),
         ("search_memory", {"queries": ["x"], "strategy": "nope"}, "nope"),
         ("recent", {"n": 101}, "n: "),
-        ("remember", {"records": [{"id": "x"}]}, "records.0.text"),
-        ("remember", {"records": [{"text": "x", "namespace": "users/bo"}]}, "records.0.namespace"),
+        ("remember", {"records": [{"id": "x"}]}, "records[0].text"),
+        ("remember", {"records": [{"text": "x", "namespace": "users/bo"}]}, "records[0].namespace"),
         ("remember", {"records": [{"text": "x", "metadata": {"namespace": "users/bo"}}]}, "may not hold 'namespace'"),
-        ("remember", {"records": [{"text": "x", "time": "soon"}]}, "records.0"),
+        ("remember", {"records": [{"text": "x", "time": "soon"}]}, "records[0]"),
         ("remember", {"records": [{"text": "x"}] * 1_001}, "1,000 records"),
         ("remember", {"records": [{"id": "n", "text": "x"}, {"id": "n", "text": "y"}]}, "'n'"),
         ("forget", {"ids": [str(n) for n in range(1_001)]}, "1,000 records"),
-        ("forget", {"ids": [["c"]]}, "ids.0"),
+        ("forget", {"ids": [["c"]]}, "ids[0]"),
+        ("remember", {"records": [{"id": "c", "text": "x"}]}, "pass replace: true"),
         ("nothing", {}, "there is no tool 'nothing'"),
     ],
 )
@@ -263,22 +264,26 @@ def test_a_failure_of_the_server_shows_nothing_of_it(engine: fr.Engine, monkeypa
     run(test())
 
 
-def test_texts_are_cut_to_one_length_and_the_answer_says_so(engine: fr.Engine) -> None:
-    records = [Found(id=str(n), text="x" * size) for n, size in enumerate((10, 500, 900))]
-    word = cut_texts(records, 410)
-    assert [len(record.text.removesuffix(CUT)) for record in records] == [10, 200, 200]
-    assert word is not None
-    assert word.startswith("2 texts end after 200 characters")
-    assert cut_texts([Found(id="a", text="short")], 5) is None
-    large = [Found(id="a", text="short", payload={"x": "y" * 100})]
-    assert "1 payloads are left out" in str(cut_texts(large, 50))
-    assert large[0].payload is None
+def test_the_same_text_of_several_calls_at_once_is_kept_once(
+    engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All calls have looked whether the text is there before the first one writes it."""
+    together, looks, fetch = threading.Barrier(4), itertools.count(), engine.fetch
+
+    def fetch_together(*arguments: Any, **keywords: Any) -> Any:
+        found = fetch(*arguments, **keywords)
+        if next(looks) < 4:
+            together.wait(WAIT)
+        return found
+
+    monkeypatch.setattr(engine, "fetch", fetch_together)
 
     async def test() -> None:
-        async with local(engine, text_budget=8) as client:
-            found = await ask(client, "search_memory", queries=["tea"])
-        assert "memory://" in found["cut"]
-        assert sum(len(hit["text"].removesuffix(CUT)) for hit in found["answers"][0]["hits"]) <= 8
+        async with local(engine) as client:
+            records = [{"text": "the same text"}]
+            answers = await asyncio.gather(*(ask(client, "remember", records=records) for _ in range(4)))
+        assert sorted(answer["written"] for answer in answers) == [0, 0, 0, 1]
+        assert len({answer["ids"][0] for answer in answers}) == 1
 
     run(test())
 

@@ -21,7 +21,7 @@ from support import openapi_docs, source
 
 import fanrank as fr
 from fanrank.engine.records.query_json import QUERY_FIELDS, SCOPE, SCOPES
-from fanrank.server import changes, records, search, vector_stores
+from fanrank.server import changes, page, records, search, status, vector_stores
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
@@ -96,7 +96,7 @@ def test_every_route_is_an_operation(engine: fr.Engine) -> None:
     routes = {
         (method, route.path.replace(":any", ""), route.endpoint)
         for route in make_app(engine).routes
-        if isinstance(route, Route) and route.path not in ("/openapi.json", "/metrics")
+        if isinstance(route, Route) and route.path not in ("/openapi.json", "/metrics", *page.FILES)
         for method in (route.methods or set()) - {"HEAD"}
     }
     assert routes == {(one.method, one.path, one.endpoint) for one in OPERATIONS}
@@ -131,6 +131,7 @@ def test_every_field_is_in_the_document() -> None:
         "fetchRecords": records.FETCH_FIELDS,
         "search": search.SEARCH_FIELDS,
         "explain": search.EXPLAIN_FIELDS,
+        "drift": status.DRIFT_FIELDS,
     }
     assert {name: set(bodies[name]["properties"]) for name in known} == {name: {*known[name]} for name in known}
     schemas = DOCUMENT["components"]["schemas"]

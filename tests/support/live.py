@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import fanrank as fr
-from fanrank.server.app import Admit, make_app
+from fanrank.server.app import Admit, Part, make_app
 from fanrank.server.connections import protocol_of
 from fanrank.server.limits import Limits
 from fanrank.server.run import Server, make_config, open_sockets
@@ -59,10 +59,16 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 @contextmanager
-def serving(engine: fr.Engine, *, admit: Admit | None = None, limits: Limits | None = None) -> Iterator[Live]:
+def serving(
+    engine: fr.Engine,
+    *,
+    admit: Admit | None = None,
+    limits: Limits | None = None,
+    parts: Callable[[fr.Engine], Sequence[Part]] = lambda engine: (),
+) -> Iterator[Live]:
     """Serve an engine meanwhile."""
     limits = limits or Limits()
-    app = make_app(engine, admit=admit, limits=limits, local=admit is None)
+    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts(engine))
     listeners = open_sockets("127.0.0.1", 0, loopback_only=True)
     protocol = protocol_of(limits, app.state.fanrank.metrics.count_rejected)
     server = Server(make_config(app, protocol, limits), app.state.fanrank)
@@ -76,3 +82,13 @@ def serving(engine: fr.Engine, *, admit: Admit | None = None, limits: Limits | N
         server.state.stopping = True
         thread.join(60)
         assert not thread.is_alive()
+
+
+def wait_until(holds: Callable[[], bool]) -> bool:
+    """Whether it holds within 30 seconds."""
+    event = threading.Event()
+    for _ in range(600):
+        if holds():
+            return True
+        event.wait(0.05)
+    return False

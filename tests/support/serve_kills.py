@@ -28,8 +28,10 @@ import fanrank as fr
 
 LIVES = 2
 CLIENTS = 4
-PATIENCE = 60.0
-"""Seconds after which a server that does not come up counts as hung."""
+PATIENCE = 300.0
+"""Seconds after which a server that does not come up counts as hung. On a machine with ten times more work than cores
+60 were too few: a start takes 2 s of a core, and was killed as hung.
+"""
 LIVE_WRITES, LATER = (1, 60), 0.02
 """A life ends once its clients have so many writes acknowledged, and up to so many seconds later."""
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
@@ -61,14 +63,21 @@ class Server:
 
     def __init__(self, path: Path) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", SERVER, str(path)], stdout=subprocess.PIPE, text=True)
-        timer = threading.Timer(PATIENCE, self.process.kill)
+        hung = threading.Event()
+
+        def give_up() -> None:
+            hung.set()
+            self.process.kill()
+
+        timer = threading.Timer(PATIENCE, give_up)
         timer.start()
         assert self.process.stdout is not None
         said = self.process.stdout.readline().split()
         timer.cancel()
         if not said:
             self.end()
-            raise Broken(f"the server did not open {path}: it ended with {self.process.returncode}")
+            how = f"was killed after {PATIENCE:g} s" if hung.is_set() else f"ended with {self.process.returncode}"
+            raise Broken(f"the server did not open {path}: it {how}")
         self.url = f"http://127.0.0.1:{said[0]}"
         self.seconds = float(said[1])
 

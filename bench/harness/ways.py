@@ -1,0 +1,328 @@
+"""The ways to ask a memory that is not in the caller's process: the ways into fanrank's server, and peers' own servers.
+
+A way makes a client's `ask`, which sends a fan-out and waits for its answer. Requests are sent by `Connection`, which
+counts the answer's bytes and does not read it, so that the load takes little of the machine; `client` alone is a real
+client, and reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO, Any
+
+import fanrank as fr
+
+from .adapters import Work
+from .asking import FAN_OUT, Address, Ask, Connection, K, body_of, fire
+from .environments import PeerError, python_of
+from .paths import ROOT
+from .systems import Peer
+
+PATIENCE = 600
+"""Times a tenth of a second in which a peer's server begins to answer."""
+JSON_OR_EVENTS = {"Accept": "application/json, text/event-stream"}
+
+
+class Way:
+    """One way to ask. `over` is what is searched: words, or vectors. `most` is the number of clients it is asked by."""
+
+    name: str
+    over = "words"
+    ours = True
+    package = "fanrank"
+    note = ""
+    most = 1_000
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        self.work, self.folder = work, folder
+
+    def start(self, url: str) -> None:
+        """Begin to answer; `url` is the address of fanrank's server, which others than ours do not use."""
+
+    def stop(self) -> None:
+        """End what was started."""
+
+    @property
+    def version(self) -> str | None:
+        return version(self.package)
+
+    @asynccontextmanager
+    async def clients(self, count: int) -> AsyncIterator[list[Ask]]:
+        """A connection for each client, and what sends fan-outs on it."""
+        address = self.address()
+        async with AsyncExitStack() as stack:
+            asks = []
+            for _ in range(count):
+                connection = await address.connect()
+                stack.callback(connection.close)
+                asks.append(self.asker(connection, address))
+            yield asks
+
+    def address(self) -> Address:
+        raise NotImplementedError
+
+    def asker(self, connection: Connection, address: Address) -> Ask:
+        return lambda asked: connection.ask(address.request(self.body(asked)))
+
+    def body(self, asked: Sequence[int]) -> str:
+        """The body of the request for a fan-out."""
+        raise NotImplementedError
+
+    async def found(self, asked: Sequence[int]) -> list[list[tuple[str, float]]]:
+        """Ids and scores as the way answers them."""
+        address = self.address()
+        connection = await address.connect()
+        try:
+            return self.read(body_of(await connection.ask(address.request(self.body(asked)))))
+        finally:
+            connection.close()
+
+    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
+        raise NotImplementedError
+
+    async def measure(self, clients: int, seconds: float, seed: int) -> list[float]:
+        """As `fire`."""
+        async with self.clients(clients) as asks:
+            return await fire(asks, len(self.work.questions), seconds, seed)
+
+
+class Search(Way):
+    """``POST /v1/search``, an object a hit."""
+
+    name = "hits"
+    form = "hits"
+
+    def start(self, url: str) -> None:
+        self.url = url
+        self.quoted = [json.dumps(text) for text in self.work.questions]
+
+    def address(self) -> Address:
+        return Address(f"{self.url}/v1/search")
+
+    def body(self, asked: Sequence[int]) -> str:
+        queries = ",".join([self.quoted[number] for number in asked])
+        return f'{{"k":{K},"form":"{self.form}","queries":[{queries}]}}'
+
+    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
+        return [[(hit["id"], hit["score"]) for hit in row["hits"]] for row in answer["results"]]
+
+
+class Columns(Search):
+    """``POST /v1/search`` with ``form: columns``, as `fanrank.Client` asks."""
+
+    name = "columns"
+    form = "columns"
+
+    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
+        return [list(zip(row["ids"], row["scores"], strict=True)) for row in answer["results"]]
+
+
+class Vectors(Columns):
+    """The same for queries of vectors, which are searched exactly."""
+
+    name = "vectors"
+    over = "vectors"
+    note = "exact"
+    most = 10
+
+    def start(self, url: str) -> None:
+        super().start(url)
+        self.quoted = [
+            json.dumps({"vector": self.work.vector_of(number)}, separators=(",", ":"))
+            for number in range(len(self.work.questions))
+        ]
+
+    def body(self, asked: Sequence[int]) -> str:
+        return super().body(asked)[:-1] + ',"strategy":"dense"}'
+
+
+class AwaitedClient(Way):
+    """`fanrank.AsyncClient`, one for all clients, hits and all."""
+
+    name = "client"
+    most = 100
+    note = "reads its answers, in one process for all clients"
+
+    def start(self, url: str) -> None:
+        self.url = url
+
+    @asynccontextmanager
+    async def clients(self, count: int) -> AsyncIterator[list[Ask]]:
+        async with fr.AsyncClient(self.url) as client:
+
+            async def ask(asked: Sequence[int]) -> None:
+                hits = await client.search([self.work.questions[number] for number in asked], K)
+                hits.ids  # noqa: B018 what every caller reads
+
+            yield [ask] * count
+
+    async def found(self, asked: Sequence[int]) -> list[list[tuple[str, float]]]:
+        async with fr.AsyncClient(self.url) as client:
+            hits = await client.search([self.work.questions[number] for number in asked], K)
+            return [[(hit.id, hit.score) for hit in row] for row in hits]
+
+
+class Tools(Search):
+    """The tool ``search_memory`` (MCP over HTTP): hits with their texts, as values and as text."""
+
+    name = "mcp"
+    note = "with texts"
+    most = 100
+
+    def address(self) -> Address:
+        return Address(f"{self.url}/mcp", JSON_OR_EVENTS)
+
+    def body(self, asked: Sequence[int]) -> str:
+        queries = ",".join([self.quoted[number] for number in asked])
+        return _call("search_memory", f'{{"k":{K},"queries":[{queries}]}}')
+
+    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
+        rows = answer["result"]["structuredContent"]["answers"]
+        return [[(hit["id"], hit["score"]) for hit in row["hits"]] for row in rows]
+
+
+def _call(tool: str, arguments: str) -> str:
+    return f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}'
+
+
+class PeerServer(Way):
+    """A server of another program, in an environment of its own."""
+
+    ours = False
+    peer: Peer
+
+    def start(self, url: str) -> None:
+        self.port = _free_port()
+        self.log: IO[bytes] = (self.folder / f"{self.name}.log").open("wb")
+        command = self.command(python_of(self.peer))
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, cwd=ROOT)
+        asyncio.run(self._wait())
+
+    def command(self, python: Path) -> list[str]:
+        raise NotImplementedError
+
+    async def _wait(self) -> None:
+        for _ in range(PATIENCE):
+            if self.process.poll() is not None:
+                break
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+                writer.close()
+                return
+            await asyncio.sleep(0.1)
+        told = Path(self.log.name).read_text(errors="replace").strip().splitlines()
+        raise PeerError(f"its server did not start: {told[-1] if told else 'it says nothing'}")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+    @property
+    def version(self) -> str | None:
+        told = subprocess.run(
+            [python_of(self.peer), "-c", f"from importlib.metadata import version; print(version({self.package!r}))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return told.stdout.strip()
+
+
+class Chroma(PeerServer):
+    """``chroma run``: HNSW over the vectors."""
+
+    name = "chroma"
+    over = "vectors"
+    package = "chromadb"
+    note = "HNSW"
+    peer = Peer("chroma", (("chromadb==1.5.9",),))
+
+    def command(self, python: Path) -> list[str]:
+        program, data = python.parent / "chroma", self.folder / "chroma"
+        return [str(program), "run", "--path", str(data), "--host", "127.0.0.1", "--port", str(self.port)]
+
+    def start(self, url: str) -> None:
+        super().start(url)
+        self.vectors = [json.dumps(self.work.vector_of(n)) for n in range(len(self.work.questions))]
+        asyncio.run(self._fill())
+
+    async def _fill(self) -> None:
+        base = f"http://127.0.0.1:{self.port}/api/v2/tenants/default_tenant/databases/default_database/collections"
+
+        async def post(path: str, body: Any) -> bytes:
+            address = Address(base + path)
+            connection = await address.connect()
+            try:
+                return await connection.ask(address.request(json.dumps(body)))
+            finally:
+                connection.close()
+
+        made = await post("", {"name": "turns", "configuration": {"hnsw": {"space": "cosine"}}})
+        self.collection = f"{base}/{body_of(made)['id']}"
+        ids, vectors = self.work.ids, self.work.vectors
+        for start in range(0, len(ids), 2_000):
+            part = slice(start, start + 2_000)
+            await post(f"/{body_of(made)['id']}/add", {"ids": ids[part], "embeddings": vectors[part].tolist()})
+
+    def address(self) -> Address:
+        return Address(f"{self.collection}/query")
+
+    def body(self, asked: Sequence[int]) -> str:
+        vectors = ",".join([self.vectors[number] for number in asked])
+        return f'{{"n_results":{K},"include":["distances"],"query_embeddings":[{vectors}]}}'
+
+    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
+        rows = zip(answer["ids"], answer["distances"], strict=True)
+        return [[(name, 1.0 - far) for name, far in zip(*row, strict=True)] for row in rows]
+
+
+class Bm25sTools(PeerServer):
+    """bm25s's own server of tools (MCP), whose tool takes one query: a fan-out is as many calls, one after another."""
+
+    name = "bm25s"
+    package = "bm25s"
+    note = f"MCP, {FAN_OUT} calls a fan-out, with texts"
+    most = 10
+    peer = Peer("bm25s-server", (("bm25s==0.3.16", "mcp<2"),))
+
+    def command(self, python: Path) -> list[str]:
+        texts, index = self.folder / "texts.json", self.folder / "bm25s"
+        texts.write_text(json.dumps(self.work.texts), encoding="utf-8")
+        return [str(python), "-m", "bench.peers.bm25s_server", str(texts), str(index), str(self.port)]
+
+    def address(self) -> Address:
+        return Address(f"http://127.0.0.1:{self.port}/mcp", JSON_OR_EVENTS)
+
+    def body(self, asked: Sequence[int]) -> str:
+        (number,) = asked
+        return _call("retrieve", json.dumps({"query": self.work.questions[number], "k": K}))
+
+    def asker(self, connection: Connection, address: Address) -> Ask:
+        async def ask(asked: Sequence[int]) -> None:
+            for number in asked:
+                await connection.ask(address.request(self.body([number])))
+
+        return ask
+
+
+WAYS: tuple[type[Way], ...] = (Search, Columns, AwaitedClient, Tools, Vectors, Chroma, Bm25sTools)
+
+
+def _free_port() -> int:
+    with socket.socket() as probing:
+        probing.bind(("127.0.0.1", 0))
+        return int(probing.getsockname()[1])

@@ -1,0 +1,88 @@
+// The view of what is there: namespaces, and the records of one page by page.
+
+import { ask } from "./api.js";
+import { count, find, foreign, json, make, moment, replace } from "./dom.js";
+import { openable, settle } from "./lists.js";
+
+const PAGE = 20;
+const SHOWN = 200; // namespaces that are listed; any other is typed
+
+let pages = [null]; // where each page up to the one that is shown begins
+let following = null;
+let asked = 0;
+
+/** List the namespaces that the caller may read, also as what the field of the namespace offers. */
+export async function loadNamespaces() {
+  const { namespaces } = await ask("GET", "/v1/namespaces");
+  replace(find("namespaces"), ...namespaces.slice(0, SHOWN).map((one) => make("option", { value: one.namespace })));
+  const more = namespaces.length - SHOWN;
+  find("namespaces-note").textContent = namespaces.length === 0 ? "There are no records yet."
+    : more > 0 ? `${count(more, "further namespace")}: type its name above.` : "";
+  replace(find("namespace-list"), ...namespaces.slice(0, SHOWN).map((one) => {
+    const choose = () => {
+      find("namespace").value = one.namespace;
+      find("namespace").dispatchEvent(new Event("change"));
+    };
+    const item = make("button", { type: "button", class: "item", onclick: choose },
+      foreign(one.namespace || "(without a name)"), ` ${count(one.records, "record")}`);
+    item.namespace = one.namespace;
+    return make("li", {}, item);
+  }));
+  settle(find("namespace-list"));
+  markChosen();
+}
+
+/** Show which namespace is chosen. */
+export function markChosen() {
+  const chosen = find("namespace").value;
+  find("records-title").textContent = chosen ? `Records of ${chosen}` : "Records of the namespace without a name";
+  find("namespace-list").querySelectorAll("button").forEach((item) => item.setAttribute("aria-current", String(item.namespace === chosen)));
+}
+
+/** Show the first page of records. */
+export function firstPage() {
+  pages = [null];
+  return showPage();
+}
+
+export function nextPage() {
+  pages.push(following);
+  return showPage();
+}
+
+export function previousPage() {
+  pages.pop();
+  return showPage();
+}
+
+async function showPage() {
+  const parameters = { namespace: find("namespace").value, limit: PAGE, order: find("order").value, reverse: find("reverse").checked };
+  const after = pages[pages.length - 1];
+  if (after !== null) parameters.after = after;
+  const previous = find("previous"), next = find("next"), mine = ++asked;
+  [previous.disabled, next.disabled] = [true, true];
+  let page;
+  try {
+    page = await ask("GET", "/v1/records", { parameters });
+  } catch (error) {
+    find("records-note").textContent = error.message;
+    replace(find("record-list"));
+    return;
+  }
+  if (mine !== asked) return;
+  following = page.after;
+  previous.disabled = pages.length === 1;
+  next.disabled = following === null;
+  find("records-note").textContent = page.records.length === 0 ? "No records here." : `Page ${pages.length}: ${count(page.records.length, "record")}.`;
+  const first = (pages.length - 1) * PAGE;
+  replace(find("record-list"), ...page.records.map((record, place) => openable(
+    [
+      make("span", { class: "rank" }, String(first + place + 1)),
+      foreign(record.id, "id"),
+      make("span", { class: "quiet" }, record.time === undefined ? "" : moment(record.time)),
+      foreign(record.text, "text"),
+    ],
+    (panel) => panel.append(json(record)),
+  )));
+  settle(find("record-list"));
+}

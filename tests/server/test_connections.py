@@ -1,0 +1,113 @@
+"""Connections: how requests are parsed, and what a connection may hold and take."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("uvicorn")
+
+from support.live import Live, message, read_all, serving
+
+import fanrank as fr
+from fanrank.server.limits import Limits
+
+HEAD = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BODY = b'{"query": "tea"}'
+PIECE = b"a" * 4_096
+
+
+@pytest.fixture(scope="module")
+def engine() -> fr.Engine:
+    engine = fr.Engine()
+    engine.add([{"id": str(place), "text": f"tea number {place}"} for place in range(10)])
+    return engine
+
+
+@pytest.fixture
+def live(engine: fr.Engine) -> Iterator[Live]:
+    # Times that no test reaches: what ends a connection here is what it sent.
+    with serving(engine, limits=Limits(head_bytes=8_192, head_seconds=60.0, body_seconds=60.0)) as made:
+        yield made
+        assert made.answers()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+def send_until_ended(connection: socket.socket, piece: bytes, most: int) -> bytes:
+    """Send pieces until the server ends the connection. Returns its answer."""
+    try:
+        for _ in range(most):
+            connection.sendall(piece)
+    except OSError:
+        return read_all(connection)
+    connection.shutdown(socket.SHUT_WR)
+    return read_all(connection)
+
+
+@pytest.mark.parametrize(
+    ("begin", "piece"),
+    [
+        (b"GET /v1/stats?", PIECE),
+        (b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nX: ", PIECE),
+        (b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", b"X: " + PIECE + b"\r\n"),
+        (b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", PIECE),
+        (b"", b"\r\n" * 2_048),
+        # What follows the last part of a body is a head again.
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\nX: ", PIECE),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\n", b"X: " + PIECE + b"\r\n"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n10;", PIECE),
+    ],
+    ids=["address", "value", "headers", "name", "empty lines", "trailer", "trailers", "extension"],
+)
+def test_a_connection_holds_no_more_of_a_head_than_it_may(live: Live, begin: bytes, piece: bytes) -> None:
+    with live.connect() as connection:
+        connection.sendall(begin)
+        answer = send_until_ended(connection, piece, 4_096)
+    assert not answer or status(answer) == 400
+    assert live.server.server_state.total_requests == 0
+
+
+def test_a_head_as_large_as_it_may_be_is_read(live: Live) -> None:
+    lines = b"".join(b"X-%d: %s\r\n" % (place, b"a" * 1_000) for place in range(7))
+    assert status(live.send(message(BODY, head=lines.decode()))) == 200
+    assert status(live.send(message(BODY, head=(lines + lines).decode()))) == 400
+
+
+@pytest.mark.parametrize("end", [b" HTTP/1.1\r\n\r\n", b" HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", b"\r\n\r\n"])
+def test_a_request_names_one_host_and_a_known_version(live: Live, end: bytes) -> None:
+    # Health answers whoever asks, so that nothing else refuses the request.
+    assert status(live.send(b"GET /v1/health" + end)) == 400
+    assert status(live.send(b"GET /v1/health HTTP/1.0\r\n\r\n")) == 200
+
+
+def test_a_request_in_pieces_is_one_request(live: Live) -> None:
+    with live.connect() as connection:
+        for place, byte in enumerate(sent := message(BODY)):
+            connection.sendall(sent[place : place + 1])
+            assert byte == sent[place]
+        assert status(read_all(connection)) == 200
+
+
+def test_requests_in_one_piece_are_answered_in_their_order(live: Live) -> None:
+    bodies = [json.dumps({"query": "tea", "k": k}).encode() for k in (1, 2, 3)]
+    sent = b"".join([message(body, close=False) for body in bodies[:2]]) + message(bodies[2])
+    answer = live.send(sent)
+    assert answer.count(b"HTTP/1.1 200") == 3
+    answers = [part.partition(b"\r\n\r\n")[2] for part in answer.split(b"HTTP/1.1 200")[1:]]
+    assert [len(json.loads(part)["results"][0]["hits"]) for part in answers] == [1, 2, 3]
+
+
+def test_an_upgrade_that_is_not_offered_leaves_the_request_whole(live: Live) -> None:
+    # As Java's client asks first, to find out whether the server knows HTTP/2.
+    upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAA\r\n"
+    answer = live.send(message(BODY, head=upgrade))
+    assert status(answer) == 200
+    assert b'"hits":[{' in answer
+    assert status(live.send(message(BODY, head=upgrade, close=False) * 2)) == 400
+    assert status(live.send(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")) == 400

@@ -1,0 +1,114 @@
+"""Clients of the tools that mean harm: their bodies are counted, timed and bounded as those of any request."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("mcp")
+
+from support.live import Live, message, read_all, serving, wait_until
+
+import fanrank as fr
+from fanrank.server.limits import Limits
+from fanrank.server.mcp import LIMITS
+from fanrank.server.mcp_run import make_part
+
+
+def call(tool: str, **arguments: Any) -> bytes:
+    """The body of a call."""
+    parameters = {"name": tool, "arguments": arguments}
+    return json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters}).encode()
+
+
+def to_tools(body: bytes, *, close: bool = True) -> bytes:
+    """A body as it goes over the wire."""
+    sent = message(body, close=close, head="Accept: application/json, text/event-stream\r\n")
+    return sent.replace(b"/v1/search", b"/mcp", 1)
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.fixture(scope="module")
+def engine() -> fr.Engine:
+    engine = fr.Engine()
+    engine.add([{"id": "a", "text": "green tea"}])
+    return engine
+
+
+@pytest.fixture
+def live(engine: fr.Engine) -> Iterator[Live]:
+    limits = Limits(body_bytes=100_000, bodies_bytes=150_000, body_seconds=0.5, queries=3)
+    with serving(engine, limits=limits, parts=lambda engine: [make_part(engine, limits=limits)]) as made:
+        yield made
+        assert b"green tea" in made.send(to_tools(call("search_memory", queries=["tea"])))
+        assert wait_until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff\xfe", 400),
+        (b"[" * 90_000, 400),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ' + b'{"a":' * 9_000, 400),
+        (b'{"query": "tea"}', 400),
+        (b" " * 100_001, 413),
+    ],
+    ids=range(7),
+)
+def test_a_body_that_means_harm_is_refused(live: Live, body: bytes, expected: int) -> None:
+    assert status(live.send(to_tools(body))) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        call("search_memory", queries=["tea"] * 4),
+        call("search_memory", queries=["a" * 20_000]),
+        call("search_memory", queries=["tea"], k=10**9),
+        call("search_memory", queries=["tea"], filter={"or": [{"a": place} for place in range(2_000)]}),
+        call("recent", n=10**9),
+        call("forget", ids=[str(place) for place in range(1_001)]),
+        call("remember", records=[{"id": "i" * 2_000, "text": "x"}]),
+        call("search_memory", queries=["tea"], strategy={"name": "x", "channels": []}),
+        call("no_such_tool"),
+    ],
+    ids=range(9),
+)
+def test_a_call_that_asks_for_too_much_is_a_tools_error(live: Live, body: bytes) -> None:
+    answer = live.send(to_tools(body))
+    assert status(answer) == 200
+    assert b'"isError":true' in answer
+
+
+def test_bodies_for_the_tools_count_with_all_that_are_held(engine: fr.Engine) -> None:
+    with serving(engine, limits=Limits(bodies_bytes=150_000), parts=lambda engine: [make_part(engine)]) as live:
+        sent = to_tools(call("search_memory", queries=["tea"]) + b" " * 90_000)
+        with live.connect() as first:
+            first.sendall(sent[:-3])
+            assert wait_until(lambda: live.state.body_bytes > 80_000)
+            assert status(live.send(sent)) == 503
+            first.sendall(sent[-3:])
+            assert status(read_all(first)) == 200
+        assert wait_until(lambda: live.state.body_bytes == 0)
+
+
+def test_a_slow_body_is_refused(live: Live) -> None:
+    with live.connect() as connection:
+        connection.sendall(to_tools(call("recent"))[:-3])
+        assert status(read_all(connection)) == 408
+
+
+def test_the_smaller_limits_of_the_tools_and_of_the_server_hold(engine: fr.Engine) -> None:
+    with serving(engine, parts=lambda engine: [make_part(engine)]) as live:
+        told = b"Content-Length: %d" % (LIMITS.body_bytes + 1)
+        assert status(live.send(to_tools(b"").replace(b"Content-Length: 0", told))) == 413
+        assert b'"isError":true' in live.send(to_tools(call("search_memory", queries=["tea"] * (LIMITS.queries + 1))))

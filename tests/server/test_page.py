@@ -1,0 +1,241 @@
+"""The page at ``/`` as files and headers, and the endpoints that it asks beside those of every client."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+
+from starlette.testclient import TestClient
+from support import source
+
+import fanrank as fr
+from fanrank.engine.route.policy import strategy_of
+from fanrank.server import page
+from fanrank.server.access import Principal
+from fanrank.server.app import make_app
+from fanrank.server.keys import Keyring, add_key
+from fanrank.server.problems import Problem
+
+FILES = {path.name: path.read_text(encoding="utf-8") for path in page.FILES.values()}
+ANA = Principal("ana", ("users/ana",))
+
+
+@pytest.fixture
+def engine() -> fr.Engine:
+    engine = fr.Engine()
+    engine.namespace("users/ana").add([fr.Record("a", "Ana drinks tea"), fr.Record("b", "green tea and coffee")])
+    engine.namespace("users/bo").add([fr.Record("c", "Bo drinks tea")])
+    return engine
+
+
+@pytest.fixture
+def client(engine: fr.Engine) -> Iterator[TestClient]:
+    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
+        yield made
+
+
+def refuse(request: Any) -> Principal:
+    raise Problem(401, "KeyRequired", "give a key")
+
+
+def test_the_page_opens_without_a_key_also_while_the_server_is_full(engine: fr.Engine) -> None:
+    app = make_app(engine, admit=refuse)
+    app.state.fanrank.in_flight = 1 << 20
+    with TestClient(app) as client:
+        for address, path in page.FILES.items():
+            answer = client.get(address)
+            assert (answer.status_code, answer.text) == (200, FILES[path.name]), address
+            assert answer.headers["content-type"].startswith(page.KINDS[path.suffix])
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            policy = dict(
+                part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";")
+            )
+            assert {policy.pop(name) for name in ("default-src", "base-uri", "form-action", "frame-ancestors")} == {
+                "'none'"
+            }
+            assert {policy.pop(name) for name in ("script-src", "style-src", "connect-src", "img-src")} == {"'self'"}
+            assert policy == {"require-trusted-types-for": "'script'", "trusted-types": "'none'"}
+        for address in ("/page/", "/page/index.html", "/page/../page.py", "/page/..%2fpage.py", "/page/none.js"):
+            assert client.get(address).status_code == 401, address
+
+
+def test_every_file_is_served_and_packaged() -> None:
+    assert {path.name for path in page.FOLDER.iterdir()} == set(FILES)
+    packaged = re.search(r'"fanrank\.server" = \["(.*?)"\]', (Path(source.ROOT) / "pyproject.toml").read_text())
+    assert packaged is not None
+    assert {path.name for path in page.FOLDER.parent.glob(packaged[1])} == set(FILES)
+    named = set(re.findall(r'(?:src|href)="(/[^"]*)"', FILES["index.html"]))
+    named |= {f"/page/{name}" for text in FILES.values() for name in re.findall(r'from "\./(\S+)"', text)}
+    assert named == page.FILES.keys() - {"/"}
+
+
+def faults_of(name: str, text: str) -> list[str]:
+    """What a file of the page may not hold: addresses elsewhere, scripts and styles in place, writers of HTML."""
+    forbidden = [r"(?<!xmlns=\")https?://", r"""["'(]//""", r"@import", r"url\("]
+    if name.endswith((".html", ".svg")):
+        forbidden += [r"<script(?![^>]*\ssrc=)", r"\son\w+\s*=", r"\sstyle\s*=", r"<style", r"javascript:"]
+    if name.endswith(".js"):
+        forbidden += [
+            r"(?:inner|outer)HTML", r"insertAdjacentHTML", r"\.write(?:ln)?\(", r"\beval\b", r"\bFunction\(", r"srcdoc",
+            r"DOMParser", r"createContextualFragment", r"setHTML", r"import\(", r"localStorage", r"cookie",
+        ]  # fmt: skip
+    return [f"{name}: {found}" for pattern in forbidden for found in re.findall(pattern, text)]
+
+
+def test_the_page_has_no_inline_script_and_no_other_address() -> None:
+    assert [fault for name, text in FILES.items() for fault in faults_of(name, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.html", '<script src="https://cdn.example/x.js"></script>'),
+        ("a.html", "<script>go()</script>"),
+        ("a.html", '<p onclick="go()">'),
+        ("a.html", '<p style="color: red">'),
+        ("a.html", '<link href="//cdn.example/x.css">'),
+        ("a.js", "row.innerHTML = hit.text;"),
+        ("a.js", "localStorage.setItem(key);"),
+        ("a.css", 'p { background: url("/x.png") }'),
+    ],
+)
+def test_a_planted_fault_is_found(name: str, text: str) -> None:
+    assert faults_of(name, text)
+
+
+def test_every_field_has_a_label() -> None:
+    html = FILES["index.html"]
+    fields = re.findall(r'<(?:input|textarea|select) id="([\w-]+)"', html)
+    assert len(fields) == len(re.findall(r"<(?:input|textarea|select)\b", html)) > 5
+    assert {*fields} == {*re.findall(r'<label[^>]* for="([\w-]+)"', html)}
+    ids = re.findall(r'\sid="([\w-]+)"', html)
+    assert len(ids) == len({*ids})
+    for names in re.findall(r'aria-(?:labelledby|describedby|controls)="([^"]*)"', html):
+        assert {*names.split()} <= {*ids}
+
+
+def luminance(color: str) -> float:
+    """The relative luminance of ``#rrggbb``, as WCAG 2 has it."""
+    parts = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: str, second: str) -> float:
+    """From 1 to 21."""
+    light, dark = sorted((luminance(first), luminance(second)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_contrast_of_two_colors() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.005)
+
+
+def test_colors_have_the_contrast_of_wcag_aa_light_and_dark() -> None:
+    light, dark = FILES["page.css"].split("@media (prefers-color-scheme: dark)")
+    for scheme in (light, dark[: dark.index("* {")]):
+        colors = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", scheme))
+        for ground in ("ground", "raised"):
+            for text in ("text", "quiet", "accent", "good", "bad"):
+                assert contrast(colors[text], colors[ground]) >= 4.5, (text, ground, colors)
+            # Edges of what is typed into and pressed, and bars.
+            for edge in ("line", "accent", "bar"):
+                assert contrast(colors[edge], colors[ground]) >= 3, (edge, ground, colors)
+        assert contrast(colors["on-accent"], colors["accent"]) >= 4.5
+    # Colors stand in the two lists of names alone.
+    assert len(re.findall(r"#[0-9a-f]{3,8}\b|rgb|hsl", FILES["page.css"])) == 2 * 11
+
+
+def test_a_timed_search_answers_its_phases_and_its_postings(client: TestClient, engine: fr.Engine) -> None:
+    body = {"queries": ["tea", "coffee"], "namespace": "users/ana"}
+    timed = client.post("/v1/search", json={**body, "timing": True}).json()
+    asked = [fr.Query(text, namespace="users/ana") for text in body["queries"]]
+    alone = engine.search(asked, timing=True)
+    assert list(timed.pop("timing")) == list(alone.timing or {}) != []
+    assert timed.pop("postings") == alone.postings == 3
+    assert timed == client.post("/v1/search", json=body).json()
+
+
+@pytest.mark.parametrize(
+    ("more", "headers"),
+    [({"form": "columns"}, {}), ({}, {"accept": "application/x-ndjson"})],
+    ids=["columns", "stream"],
+)
+def test_times_are_refused_where_the_answer_has_no_place_for_them(
+    client: TestClient, more: dict[str, Any], headers: dict[str, str]
+) -> None:
+    answer = client.post("/v1/search", json={"query": "tea", "timing": True, **more}, headers=headers)
+    assert (answer.status_code, answer.json()["field"]) == (422, "timing")
+
+
+def test_timed_searches_wait_for_one_another_until_their_deadline(client: TestClient, engine: fr.Engine) -> None:
+    state, release = client.app.state.fanrank, threading.Event()  # type: ignore[attr-defined]
+    body = {"query": "tea", "namespace": "users/ana", "timing": True}
+    try:
+        state.timed.submit(release.wait, 60)
+        refused = client.post("/v1/search", json=body, headers={"fanrank-deadline": "0.05"})
+        assert (refused.status_code, refused.json()["title"]) == (504, "DeadlineError")
+        assert client.post("/v1/search", json={**body, "timing": False}).status_code == 200
+    finally:
+        release.set()
+    assert client.post("/v1/search", json=body).status_code == 200
+    # The refused one never began.
+    assert engine.health("users/ana").query_count == 2
+
+
+def test_the_monitor_counts_the_searches_of_one_namespace(client: TestClient, engine: fr.Engine) -> None:
+    for namespace in ("users/ana", "users/ana", "users/bo"):
+        client.post("/v1/search", json={"query": "tea", "namespace": namespace})
+    counted = client.get("/v1/monitor", params={"namespace": "users/ana"}).json()
+    assert (counted["query_count"], counted["results"]) == (2, {"2-3": 2})
+    assert client.get("/v1/monitor", params={"namespace": "none"}).json()["query_count"] == 0
+
+
+def test_drift_is_told_to_who_may_write(engine: fr.Engine) -> None:
+    reader = Principal("reader", ("users/ana",), write=False)
+    with TestClient(make_app(engine, admit=lambda request: reader)) as client:
+        assert client.post("/v1/drift", json={"namespace": "users/ana"}).json()["title"] == "ReadOnlyKey"
+    with TestClient(make_app(engine, admit=lambda request: ANA)) as client:
+        first = client.post("/v1/drift", json={"namespace": "users/ana"}).json()
+        assert first == {"jaccard": 1.0, "drifted": False, "advice": "nothing to do"}
+        engine.namespace("users/ana").add([fr.Record("d", "entirely other words arrive here today")])
+        second = client.post("/v1/drift", json={"namespace": "users/ana"}).json()
+        assert (second["drifted"], second["jaccard"]) == (True, 5 / 9)
+
+
+def test_every_strategy_that_is_listed_is_one(client: TestClient) -> None:
+    listed = client.get("/v1/strategies").json()["strategies"]
+    assert {"bm25", "auto", "recall", "cascade"} <= {one["name"] for one in listed}
+    for one in listed:
+        assert strategy_of(one["name"]) is not None
+
+
+def test_a_key_sees_its_own_namespaces_alone(engine: fr.Engine, tmp_path: Path) -> None:
+    key = add_key(tmp_path / "keys.json", ["users/ana"])
+    headers = {"authorization": f"Bearer {key}"}
+    with TestClient(make_app(engine, admit=Keyring(tmp_path / "keys.json"))) as client:
+        for namespace in ("users/bo", "users/none", ""):
+            refused = [
+                client.get("/v1/monitor", params={"namespace": namespace}, headers=headers),
+                client.post("/v1/drift", json={"namespace": namespace}, headers=headers),
+                client.post(
+                    "/v1/search", json={"query": "tea", "namespace": namespace, "timing": True}, headers=headers
+                ),
+            ]
+            assert {(one.status_code, one.json()["detail"]) for one in refused} == {
+                (403, "this key does not reach this namespace")
+            }
+        assert client.get("/v1/strategies").status_code == 401
+        body = {"query": "tea drinks", "namespace": "users/ana", "timing": True}
+        before = client.post("/v1/search", json=body, headers=headers).json()["postings"]
+        engine.namespace("users/bo").add([fr.Record(f"n{n}", "tea drinks") for n in range(50)])
+        assert client.post("/v1/search", json=body, headers=headers).json()["postings"] == before

@@ -1,0 +1,238 @@
+"""Faults in the server: limits that do not hold, tenants that see each other, stops that lose what was promised."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+LIMITS = "tests/server/test_limits.py"
+HOSTILE = "tests/server/test_hostile.py"
+TOOLS = "tests/server/test_mcp_hostile.py"
+LEAKS = "tests/server/test_leaks.py"
+STOP = "tests/server/test_stop.py"
+
+FAULTS = (
+    Fault(
+        "a body has all the time",
+        "server/bodies.py",
+        "_receive(request, limits), limits.body_seconds)",
+        "_receive(request, limits), None)",
+        f"{HOSTILE}::test_a_slow_body_is_refused",
+    ),
+    Fault(
+        "each piece of a head begins its time anew",
+        "server/connections.py",
+        "if state is h11.IDLE and self.reading is None:\n",
+        "if state is h11.IDLE:\n                self.stop_reading()\n",
+        f"{HOSTILE}::test_a_client_that_sends_byte_by_byte_is_ended",
+    ),
+    Fault(
+        "a client that does not read is waited for",
+        "server/connections.py",
+        "self.waiting = self.loop.call_later(limits.answer_seconds, self.transport.abort)",
+        "self.waiting = None",
+        f"{HOSTILE}::test_a_client_that_does_not_read_is_ended",
+    ),
+    Fault(
+        "connections are not counted",
+        "server/connections.py",
+        "if len(self.connections) > most:",
+        "if not self.connections:",
+        f"{HOSTILE}::test_more_connections_than_the_limit_are_turned_away",
+    ),
+    Fault(
+        "bodies that are held are not counted",
+        "server/bodies.py",
+        "state.body_bytes += len(part)",
+        "state.body_bytes += 0",
+        f"{HOSTILE}::test_many_bodies_at_once_are_bounded",
+    ),
+    Fault(
+        "bytes of a body stay counted after its request",
+        "server/app.py",
+        "state.body_bytes -= scope.get(HELD, 0)",
+        "state.body_bytes -= 0",
+        f"{HOSTILE}::test_many_bodies_at_once_are_bounded",
+    ),
+    Fault(
+        "bodies for the tools are not counted",
+        "server/mcp_run.py",
+        "_Bounded(route.app, settings.limits)",
+        "route.app",
+        f"{TOOLS}::test_bodies_for_the_tools_count_with_all_that_are_held",
+    ),
+    Fault(
+        "a large body is read on the event loop",
+        "server/bodies.py",
+        "LARGE_BODY = 64 << 10",
+        "LARGE_BODY = 64 << 30",
+        f"{HOSTILE}::test_a_large_body_holds_up_no_other_request",
+    ),
+    Fault(
+        "requests of a key are not limited",
+        "server/app.py",
+        ">= state.limits.in_flight_per_key",
+        ">= state.limits.in_flight_per_key * 9",
+        f"{LIMITS}::test_requests_under_way_are_counted_for_each_key",
+    ),
+    Fault(
+        "all keys share the limit of one",
+        "server/app.py",
+        "state.in_flight_of[principal.name] >= state.limits",
+        "state.in_flight >= state.limits",
+        f"{LIMITS}::test_requests_under_way_are_counted_for_each_key",
+    ),
+    Fault(
+        "requests under way are not limited",
+        "server/app.py",
+        "if state.in_flight >= state.limits.in_flight:",
+        "if state.in_flight > state.limits.in_flight:",
+        f"{LIMITS}::test_requests_under_way_are_counted_for_each_key",
+    ),
+    Fault(
+        "who was answered stays counted",
+        "server/app.py",
+        "state.in_flight_of[principal.name] -= 1",
+        "state.in_flight_of[principal.name] -= 0",
+        f"{LIMITS}::test_requests_under_way_are_counted_for_each_key",
+    ),
+    Fault(
+        "a caller asks for more time than the server gives",
+        "server/state.py",
+        "limit = min(limit, seconds)",
+        "limit = seconds",
+        f"{LIMITS}::test_the_servers_own_deadline_holds_for_who_asks_for_more",
+    ),
+    Fault(
+        "a deadline that has passed is searched for",
+        "server/state.py",
+        "    if left <= 0:\n",
+        "    left = max(left, 1.0)\n    if left <= 0:\n",
+        f"{LIMITS}::test_a_passed_deadline_is_a_problem",
+    ),
+    Fault(
+        "filters may be nested beyond the limit",
+        "server/bodies.py",
+        "if filter.depth > limits.filter_depth:",
+        "if filter.depth > 64:",
+        f"{LIMITS}::test_filters_are_bounded_wherever_one_is_taken",
+    ),
+    Fault(
+        "the filter of a change is not bounded",
+        "server/changes.py",
+        'as_filter({} if filter is None else filter, "filter", limits)',
+        'as_filter({} if filter is None else filter, "filter", Limits())',
+        f"{LIMITS}::test_filters_are_bounded_wherever_one_is_taken",
+    ),
+    Fault(
+        "a strategy lists every record",
+        "server/strategies.py",
+        'if name == "depth" and value is None:',
+        "if False:",
+        f"{LIMITS}::test_a_search_beyond_a_limit_is_refused_by_name",
+    ),
+    Fault(
+        "the strategy of a query is not bounded",
+        "server/search.py",
+        'read_strategy(data["strategy"], f"{field}.strategy", limits)',
+        'data["strategy"]',
+        f"{LIMITS}::test_a_search_beyond_a_limit_is_refused_by_name",
+    ),
+    Fault(
+        "rounds within rounds are counted once",
+        "server/strategies.py",
+        "return int(rounds) * (1 if inner is None else _rounds(inner))",
+        "return int(rounds)",
+        f"{LIMITS}::test_feedback_and_channels_are_counted_together",
+    ),
+    Fault(
+        "a caller has a graph of its own built",
+        "server/strategies.py",
+        'if name == "approximate" and value is not None:',
+        "if False:",
+        f"{LIMITS}::test_a_graph_of_the_callers_own_is_not_built",
+    ),
+    Fault(
+        "any number of hits is explained",
+        "server/search.py",
+        'if flags["explain"] and places > limits.explained:',
+        "if False:",
+        f"{LIMITS}::test_a_search_beyond_a_limit_is_refused_by_name",
+    ),
+    Fault(
+        "a payload is not measured",
+        "server/record_limits.py",
+        "    if payload:\n",
+        "    if False:\n",
+        f"{LIMITS}::test_a_write_beyond_a_limit_is_refused_by_name",
+    ),
+    Fault(
+        "a stream leaves out how it was asked for",
+        "server/search.py",
+        'if wanted.form == "columns":\n            detail',
+        "if False:\n            detail",
+        f"{LIMITS}::test_a_stream_has_no_columns",
+    ),
+    Fault(
+        "a key reaches what begins like its path",
+        "server/access.py",
+        "namespace.startswith(pattern[:-1])",
+        "namespace.startswith(pattern[:-2])",
+        f"{LEAKS}::test_what_a_key_does_not_reach_is_refused_alike_whether_it_exists_or_not",
+    ),
+    Fault(
+        "a list of ids is read in any namespace",
+        "server/records.py",
+        '    check_read(principal, namespace, "namespace")\n    ids = read_ids(',
+        "    ids = read_ids(",
+        f"{LEAKS}::test_what_a_key_does_not_reach_is_refused_alike_whether_it_exists_or_not",
+    ),
+    Fault(
+        "a vector store is searched by any key",
+        "server/vector_stores.py",
+        '    check_read(principal, namespace, "namespace")\n',
+        "",
+        f"{LEAKS}::test_what_a_key_does_not_reach_is_refused_alike_whether_it_exists_or_not",
+    ),
+    Fault(
+        "a tool reads any namespace",
+        "server/mcp.py",
+        "        if not principal.allows(namespace):\n",
+        "        if False:\n",
+        f"{LEAKS}::test_a_tool_refuses_what_a_key_does_not_reach_alike_whether_it_exists_or_not",
+    ),
+    Fault(
+        "namespaces of others are listed",
+        "server/records.py",
+        "for name in state.engine.namespaces if principal.allows(name)]",
+        "for name in state.engine.namespaces]",
+        f"{LEAKS}::test_what_others_wrote_changes_no_byte_of_an_answer",
+    ),
+    Fault(
+        "statistics of a namespace are those of the memory",
+        "server/status.py",
+        "state.engine.namespace(namespace).stats)",
+        "state.engine.stats)",
+        f"{LEAKS}::test_what_others_wrote_changes_no_byte_of_an_answer",
+    ),
+    Fault(
+        "a stop refuses nobody",
+        "server/app.py",
+        "        if state.stopping:\n",
+        "        if False:\n",
+        f"{HOSTILE}::test_a_stop_answers_what_is_under_way_and_refuses_the_rest",
+    ),
+    Fault(
+        "a stop does not wait for what is under way",
+        "server/run.py",
+        "self.state.in_flight == 0 or",
+        "True or",
+        f"{HOSTILE}::test_a_stop_answers_what_is_under_way_and_refuses_the_rest",
+    ),
+    Fault(
+        "a stop waits for clients that hang",
+        "server/run.py",
+        "time.monotonic() + self.state.limits.stop_seconds",
+        'float("inf")',
+        f"{STOP}::test_clients_that_hang_do_not_hold_up_the_stop",
+    ),
+)
