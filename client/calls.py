@@ -218,7 +218,9 @@ def patch(
 def update_where(
     filter: AnyFilter, changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str
 ) -> Call:
-    """Some fields of all records that pass a filter are changed."""
+    """Some fields of all records that pass a filter are changed. Raises `ParameterError`."""
+    if callable(changes):
+        raise ParameterError("a function cannot be sent to a server; give changes as a mapping")
     body = {
         "filter": _filter_to_json(filter, "update_where"),
         "changes": _changes(changes, fields),
@@ -229,8 +231,9 @@ def update_where(
 
 def _changes(changes: Mapping[str, Any] | None, fields: Mapping[str, Any]) -> dict[str, Any]:
     """New values of fields as JSON values. The server checks them. Raises `ParameterError` and `RecordError`."""
+    given = join_changes(changes, fields)
     try:
-        return {name: _plain(value) for name, value in join_changes(changes, fields).items()}
+        return {name: _plain(value) for name, value in given.items()}
     except ValueError as error:
         raise RecordError(str(error)) from None
 

@@ -126,8 +126,6 @@ def test_a_keyword_that_cannot_be_sent_is_named(name: str) -> None:
             client.search(["tea"], nope=1)  # type: ignore[call-arg]
         with pytest.raises(fr.errors.ParameterError, match="a function cannot be sent"):
             client.update_where({"role": "x"}, lambda record: record)  # type: ignore[arg-type]
-        with pytest.raises(fr.errors.ParameterError, match="name the namespace"):
-            client.drop("")
 
 
 def test_a_query_of_a_vector_keeps_its_bits() -> None:

@@ -232,9 +232,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
         pytest.skip(lacking)
     pytest.importorskip("mcp")
     folder = tmp_path_factory.mktemp("image")
-    # The user of the container reaches its volumes through these.
-    for path in (folder, *folder.parents[:2]):
-        path.chmod(0o755)
     left_out = (*images.LEFT_OUT, "/opt/fanrank/bin/python -c")
     return build(DOCKER / "Dockerfile.cpu", folder, base=OFFLINE, left_out=left_out)
 
