@@ -76,6 +76,7 @@ def alone() -> Iterator[TestClient]:
 
 WITHOUT_NAMESPACE = {
     ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
+    ("GET", "/metrics"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
 MCP_HEAD = {"accept": "application/json, text/event-stream"}
@@ -203,6 +204,7 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("GET", "/v1/stats", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/stats", {"params": {"namespace": "acme/nobody"}}),
     ("GET", "/v1/stats", {}),
+    ("GET", "/metrics", {}),
     ("GET", "/v1/health", {}),
     ("GET", "/v1/ready", {}),
     ("GET", "/openapi.json", {}),
