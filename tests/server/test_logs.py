@@ -199,8 +199,9 @@ def test_messages_of_other_packages_are_left_out(watched: Watched) -> None:
     assert SECRET not in watched.stream.getvalue()
 
 
-def test_the_loggers_are_as_before_afterwards(watched: Watched) -> None:
+def test_the_loggers_are_as_before_afterwards() -> None:
     logger = logging.getLogger("fanrank")
+    assert logger.propagate
     before = logger.level, logger.propagate, list(logger.handlers)
     with logging_to(Log(stream=io.StringIO())):
         assert not logger.propagate
