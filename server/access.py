@@ -19,6 +19,10 @@ class Principal:
     name: str
     patterns: tuple[str, ...] | None = None
     write: bool = True
+    metrics: bool = False
+    """Whether the counts of the whole server may be read by one whose namespaces are not all of them."""
+    label: str = ""
+    """What the key's owner calls it, for the log."""
 
     def allows(self, namespace: str) -> bool:
         """Whether records of this namespace may be read."""
@@ -55,6 +59,12 @@ def check_read(principal: Principal, namespace: str, field: str | None = None) -
     """Raise `Problem` where the namespace may not be read. Whether it exists is not said."""
     if not principal.allows(namespace):
         raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=field)
+
+
+def check_metrics(principal: Principal) -> None:
+    """Raise `Problem` where the counts of the server, which are of all its tenants, may not be read."""
+    if principal.patterns is not None and not principal.metrics:
+        raise Problem(403, "MetricsForbidden", "this key may not read metrics; `fanrank keys add --metrics` makes one")
 
 
 def check_write(principal: Principal, namespace: str, field: str | None = None) -> None:

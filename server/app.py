@@ -2,9 +2,12 @@
 
 ::
 
-    request ─ admit (who asks, how many are under way) ─ endpoint ─ asearch, awaited writes ─ response
-                 │                                          │
-                 └────────────── errors ────────────────────┴── problem document (RFC 9457)
+    request ─ watch ─ admit ─ endpoint ─ asearch, awaited writes ─ response
+                         │        │
+                         └────────┴─ errors ─ problem document (RFC 9457)
+
+`Watch` gives a request its id, and sees its counts, its trace and its line in the log; `Gate` says who asks, and how
+many are under way.
 
 Starlette and not FastAPI: the engine checks what it is given and names what is wrong, so a second model of every
 request would only repeat that, and cost time for each query.
@@ -30,10 +33,14 @@ from ..engine.errors import FanrankError
 from . import changes, openapi, page, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
+from .connections import FULL
 from .limits import Limits
 from .local import check_local
+from .logs import Log
+from .metrics import Metrics
 from .problems import RETRY_AFTER, Problem, answer_problem
 from .state import State
+from .watch import Watch, routes_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Principal]
@@ -41,6 +48,8 @@ Admit = Callable[[Request], Principal]
 
 ALIVE = ("/v1/health", "/v1/ready")
 """Addresses of every application, whatever it serves."""
+METRICS = "/metrics"
+"""An address of every application too. It answers those who may ask also while the server is full or stops."""
 OPEN = (*ALIVE, "/openapi.json", *page.FILES)
 """Addresses that answer without a key, also while the server is full."""
 
@@ -76,13 +85,19 @@ def make_app(
     local: bool = False,
     parts: Sequence[Part] = (),
     rest: bool = True,
+    log: Log | None = None,
 ) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything.
 
     `local` refuses what pages of other sites ask for in a browser of this machine. It is for a server without keys.
-    `parts` are served as well. Without `rest` they take the place of all but health and readiness.
+    `parts` are served as well. Without `rest` they take the place of all but health, readiness and metrics. `log` takes
+    a line for each request.
     """
-    state = State(engine, limits or Limits())
+    metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
+    state = State(engine, limits or Limits(), metrics)
+    engine.coalescer.on_launch = metrics.count_launch
+    if log is not None:
+        metrics.dropped_lines = lambda: log.dropped
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -110,6 +125,7 @@ def make_app(
             Route("/v1/namespaces/{namespace:any}", changes.drop, methods=["DELETE"]),
             Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
+            Route(METRICS, status.metrics, methods=["GET"]),
             Route("/v1/monitor", status.monitor, methods=["GET"]),
             Route("/v1/drift", status.drift, methods=["POST"]),
             Route("/v1/strategies", status.list_strategies, methods=["GET"]),
@@ -127,12 +143,14 @@ def make_app(
         lifespan=lifespan,
     )
     if not rest:
-        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in ALIVE]
+        kept = (*ALIVE, METRICS)
+        app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in kept]
     app.router.routes += [route for part in parts for route in part.routes]
     # A redirect would send a body twice, and is a status that no client of an interface expects.
     app.router.redirect_slashes = False
     app.state.fanrank = state
     app.add_middleware(Gate, state=state, admit=admit, local=local)
+    app.add_middleware(Watch, metrics=metrics, route_of=routes_of(app), log=log)
     return app
 
 
@@ -171,6 +189,8 @@ class Gate:
         if self.local:
             check_local(request)
         principal = ANYONE if self.admit is None else self.admit(request)
+        if request.scope["path"] == METRICS:
+            return principal
         # Of a full server only callers with a key learn.
         headers = {"Retry-After": RETRY_AFTER}
         if state.stopping:

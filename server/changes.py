@@ -18,7 +18,9 @@ from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, r
 from .limits import Limits
 from .problems import Problem
 from .record_limits import check_payload, check_record, may_be_large
+from .spans import DELETE_STORE, UPDATE, UPSERT
 from .state import state_of
+from .watched import write_engine
 
 PATCH_FIELDS = ("ids", "filter", "changes", "namespace", "missing_ok")
 
@@ -39,7 +41,8 @@ async def patch(request: Request) -> Response:
     else:
         change = partial(state.engine.update_where, {} if filter is None else filter, changes, namespace=namespace)
     try:
-        count = await run_in_threadpool(change)
+        work = run_in_threadpool(change)
+        count = await write_engine(UPDATE, (namespace,), work, records=None if ids is None else len(ids))
     except UnknownIdError:
         raise
     except FanrankError as error:
@@ -60,7 +63,7 @@ async def put(request: Request) -> Response:
     try:
         record, _ = from_json({**body, "id": name, "namespace": namespace})
         check_record(record, None, state.limits, payload=may_be_large(request, state.limits))
-        count = await state.engine.aupsert([record])
+        count = await write_engine(UPSERT, (namespace,), state.engine.aupsert([record]), records=1, id=name)
     except RecordError as error:
         raise Problem.of(error) from None
     return _answer({"written": count})
@@ -75,7 +78,12 @@ async def drop(request: Request) -> Response:
         detail = "name the namespace; records of the namespace without a name are deleted by id or by filter"
         raise Problem(422, "MissingField", detail, field="namespace")
     check_write(principal, name, "namespace")
-    await run_in_threadpool(state.engine.drop, name)
+
+    def drop_it() -> int:
+        state.engine.drop(name)
+        return 0
+
+    await write_engine(DELETE_STORE, (name,), run_in_threadpool(drop_it))
     return _answer({"dropped": name})
 
 

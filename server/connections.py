@@ -13,6 +13,7 @@ import asyncio
 import enum
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -20,6 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from .limits import Limits
 
+FULL = "TooManyConnections"
+"""The problem of a connection beyond the limit."""
 LINGER = 2.0
 """Seconds after the time for a body in which the refusal still reaches the client."""
 SPARE_FILES = 256
@@ -35,8 +38,11 @@ class Due(enum.Enum):
     """The last request is whole, and no byte of another has come."""
 
 
-def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
-    """The protocol that keeps a server's connections within its limits."""
+def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: None) -> type[HttpToolsProtocol]:
+    """The protocol that keeps a server's connections within its limits.
+
+    `refuse` is told the problem of a connection that is turned away.
+    """
     most = min(limits.connections, _raise_open_files(limits.connections))
 
     class Protocol(HttpToolsProtocol):
@@ -57,6 +63,7 @@ def protocol_of(limits: Limits) -> type[HttpToolsProtocol]:
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             if len(self.connections) > most:
+                refuse(FULL)
                 transport.write(_FULL)
                 transport.close()
             else:
@@ -196,8 +203,8 @@ def _raise_open_files(wanted: int) -> int:
 
 def _full() -> bytes:
     document: dict[str, Any] = {
-        "type": "urn:fanrank:TooManyConnections",
-        "title": "TooManyConnections",
+        "type": f"urn:fanrank:{FULL}",
+        "title": FULL,
         "status": 503,
         "detail": "the server has as many connections as it may; come back",
     }

@@ -47,25 +47,30 @@ _NOBODY = "0" * 64
 
 @dataclass(frozen=True)
 class Key:
-    """One key as the file holds it. `hash` is the SHA-256 of its secret, as 64 hexadecimal digits."""
+    """One key as the file holds it. `hash` is the SHA-256 of its secret, as 64 hexadecimal digits.
+
+    `metrics`: it may read the counts of the whole server. Such a key may reach no namespace.
+    """
 
     id: str
     name: str
     namespaces: tuple[str, ...]
     write: bool
     hash: str
+    metrics: bool = False
 
     @property
     def principal(self) -> Principal:
         """What the key allows. Its name in the server is its id, which no other key ever had."""
-        return Principal(self.id, None if EVERYTHING in self.namespaces else self.namespaces, self.write)
+        reached = None if EVERYTHING in self.namespaces else self.namespaces
+        return Principal(self.id, reached, self.write, self.metrics, self.name)
 
     @classmethod
     def of(cls, value: Any) -> Key:
         """From the object of the file. Raises `ParameterError`."""
         fields = {"id", "name", "namespaces", "write", "hash"}
-        if not isinstance(value, dict) or set(value) != fields:
-            raise ParameterError(f"a key is an object with {', '.join(sorted(fields))}")
+        if not isinstance(value, dict) or set(value) - {"metrics"} != fields:
+            raise ParameterError(f"a key is an object with {', '.join(sorted(fields))}, and metrics if it reads them")
         if not isinstance(value["id"], str) or not _ID.fullmatch(value["id"]):
             raise ParameterError("a key's id is 16 hexadecimal digits")
         if not isinstance(value["hash"], str) or not _HASH.fullmatch(value["hash"]):
@@ -74,18 +79,28 @@ class Key:
             raise ParameterError("a key's name is text")
         if not isinstance(value["write"], bool):
             raise ParameterError("write is true or false")
+        metrics = value.get("metrics", False)
+        if not isinstance(metrics, bool):
+            raise ParameterError("metrics is true or false")
         if not isinstance(value["namespaces"], list):
             raise ParameterError("namespaces is a list")
-        return cls(value["id"], value["name"], check_patterns(value["namespaces"]), value["write"], value["hash"])
+        patterns = check_patterns(value["namespaces"], none=metrics)
+        return cls(value["id"], value["name"], patterns, value["write"], value["hash"], metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """The object of the file."""
-        return {**vars(self), "namespaces": list(self.namespaces)}
+        fields = {**vars(self), "namespaces": list(self.namespaces)}
+        if not self.metrics:
+            del fields["metrics"]
+        return fields
 
 
-def check_patterns(patterns: Sequence[Any]) -> tuple[str, ...]:
-    """The patterns of a key: namespaces, paths with ``/*``, or ``*``. Raises `ParameterError`."""
-    if not patterns or len(patterns) > PATTERNS:
+def check_patterns(patterns: Sequence[Any], *, none: bool = False) -> tuple[str, ...]:
+    """The patterns of a key: namespaces, paths with ``/*``, or ``*``; `none`: there may be none.
+
+    Raises `ParameterError`.
+    """
+    if not (patterns or none) or len(patterns) > PATTERNS:
         raise ParameterError(f"a key reaches 1 to {PATTERNS:,} namespaces or paths; name one with --namespace")
     for pattern in patterns:
         if not isinstance(pattern, str):
@@ -96,14 +111,23 @@ def check_patterns(patterns: Sequence[Any]) -> tuple[str, ...]:
     return tuple(patterns)
 
 
-def add_key(file: str | os.PathLike[str], namespaces: Sequence[str], *, name: str = "", write: bool = True) -> str:
+def add_key(
+    file: str | os.PathLike[str],
+    namespaces: Sequence[str],
+    *,
+    name: str = "",
+    write: bool = True,
+    metrics: bool = False,
+) -> str:
     """Make a key, and write its hash to the file, which is made with mode 0600 if it is not there.
+
+    With `metrics` it may read the counts of the server, and needs no namespace.
 
     Returns the key, which nothing can tell again. Raises `ParameterError` for a name that another key has, and
     `StorageError`.
     """
     id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-    key = Key(id, name or id, check_patterns(namespaces), write, _hash(secret))
+    key = Key(id, name or id, check_patterns(namespaces, none=metrics), write, _hash(secret), metrics)
     with _changing(file):
         keys = read_keys(file) if os.path.lexists(file) else ()
         if any(key.name in (other.name, other.id) for other in keys):

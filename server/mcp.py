@@ -47,6 +47,9 @@ from .mcp_answers import (
 from .problems import Problem, as_problem
 from .record_limits import check_record
 from .search import read_query, read_search
+from .seen import note_problem
+from .spans import CREATE, DELETE, UPSERT
+from .watched import search_engine, write_engine
 
 NAME = "fanrank"
 LIMITS = Limits(queries=32, k=100, hits=1_000, records=1_000, ids=1_000, body_bytes=4 << 20, in_flight=64)
@@ -189,6 +192,7 @@ def describe(error: Exception) -> str:
         more = f"; and {len(mistakes) - SHOWN_MISTAKES} more" if len(mistakes) > SHOWN_MISTAKES else ""
         return f"{'; '.join(mistakes[:SHOWN_MISTAKES])}{more}"
     problem = as_problem(error)
+    note_problem(problem.code)
     return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
 
 
@@ -229,7 +233,8 @@ class Memory:
         body: dict[str, Any] = {"queries": asked, "k": k, "namespace": namespace, "texts": True, "payload": payload}
         wanted = read_search(body | {"strategy": strategy}, principal, self.settings.limits)
         await self._refresh()
-        hits = await self.engine.asearch(
+        hits = await search_engine(
+            self.engine,
             wanted.queries,
             wanted.k,
             texts=True,
@@ -265,7 +270,9 @@ class Memory:
         query = {"newest": True} if filter is None else {"newest": True, "filter": filter}
         asked = read_query(query, "filter", namespace, principal, limits)
         await self._refresh()
-        hits = await self.engine.asearch([asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False)
+        hits = await search_engine(
+            self.engine, [asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False
+        )
 
         def make() -> CallToolResult:
             (records,) = _found(hits, scores=False)
@@ -288,7 +295,9 @@ class Memory:
         asked = read_query(query, "query", namespace, principal, self.settings.limits)
         options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
         await self._refresh()
-        hits = await self.engine.asearch([asked], 1, deadline=self.settings.limits.seconds, wait=False, **options)
+        hits = await search_engine(
+            self.engine, [asked], 1, deadline=self.settings.limits.seconds, wait=False, **options
+        )
 
         def make() -> CallToolResult:
             parts = hits.explain(0, id)
@@ -323,7 +332,12 @@ class Memory:
             check_record(record, f"records.{place}", self.settings.limits, payload=True)
         once = _without_repeats(made, records)
         if replace:
-            written = await self.engine.aupdate([record for record, _ in once], insert=True)
+            written = await write_engine(
+                UPSERT,
+                (namespace,),
+                self.engine.aupdate([record for record, _ in once], insert=True),
+                records=len(once),
+            )
         else:
             written = await self._add_new(once, namespace)
         return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
@@ -340,7 +354,8 @@ class Memory:
                     raise Problem(409, "DuplicateIdError", detail, field="records")
             records = [pair for pair, old in zip(records, there, strict=True) if old is None]
             try:
-                return await self.engine.aadd([record for record, _ in records])
+                fresh = [record for record, _ in records]
+                return await write_engine(CREATE, (namespace,), self.engine.aadd(fresh), records=len(fresh))
             except DuplicateIdError:
                 # Another call wrote the same text in between: look again. Otherwise two have one id.
                 if tried == len(records):
@@ -359,7 +374,8 @@ class Memory:
         most = self.settings.limits.ids
         if len(names) > most:
             raise Problem(422, "TooManyIds", f"a call may delete {most:,} records", field="ids")
-        deleted = await self.engine.adelete(names, namespace=namespace, missing_ok=True)
+        work = self.engine.adelete(names, namespace=namespace, missing_ok=True)
+        deleted = await write_engine(DELETE, (namespace,), work, records=len(names))
         return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
 
     async def read_record(self, context: Asked, namespace: str, id: str) -> str:

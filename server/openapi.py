@@ -32,6 +32,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "KeyRequired": ((401,), "The request has no key."),
     "KeyUnknown": ((401,), "The server does not know the key."),
     "NamespaceForbidden": ((403,), "The key does not reach the namespace, whether or not it exists."),
+    "MetricsForbidden": ((403,), "The key may not read the counts of the server."),
     "ReadOnlyKey": ((403,), "The key may read and not write."),
     "HostForbidden": ((403,), "Without keys: the header Host does not name this machine."),
     "OriginForbidden": ((403,), "Without keys: a page of another site asks."),

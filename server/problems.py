@@ -20,6 +20,7 @@ from ..engine.errors import (
     StorageError,
     UnknownIdError,
 )
+from .seen import note_problem
 
 logger = logging.getLogger("fanrank.server")
 
@@ -105,6 +106,7 @@ def as_problem(error: Exception) -> Problem:
 def answer_problem(request: Request, error: Exception) -> Response:
     """The response to a request that ended with an error."""
     problem = as_problem(error)
+    note_problem(problem.code)
     return Response(
         json.dumps(problem.document(request)),
         problem.status,

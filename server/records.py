@@ -19,12 +19,15 @@ from .changes import read_ids, read_selection
 from .limits import Limits
 from .problems import Problem
 from .record_limits import check_record, may_be_large
+from .spans import CREATE, DELETE, UPDATE, UPSERT
 from .state import state_of
+from .watched import write_engine
 
 WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
 FETCH_FIELDS = ("ids", "namespace")
 DELETE_FIELDS = ("ids", "filter", "namespace", "missing_ok")
-MODES = ("add", "update", "upsert")
+MODES = {"add": CREATE, "update": UPDATE, "upsert": UPSERT}
+"""Ways to write, and how traces call them."""
 COUNT_PARAMETERS = ("namespace", "filter")
 LIST_PARAMETERS = ("namespace", "filter", "order", "reverse", "after", "limit")
 PAGE, LONGEST_PAGE = 100, 1_000
@@ -42,9 +45,10 @@ async def write(request: Request) -> Response:
     ttl = take(body, "ttl", (str, int, float))
     try:
         if mode == "add":
-            count = await state.engine.aadd(records, ttl=ttl)
+            work = state.engine.aadd(records, ttl=ttl)
         else:
-            count = await state.engine.aupdate(records, insert=mode == "upsert", ttl=ttl)
+            work = state.engine.aupdate(records, insert=mode == "upsert", ttl=ttl)
+        count = await write_engine(MODES[mode], (record.namespace for record in records), work, records=len(records))
     except RecordError as error:
         raise _at_record(error) from None
     return _answer({"written": count}, 201 if mode == "add" else 200)
@@ -88,11 +92,10 @@ async def remove(request: Request) -> Response:
     check_write(principal, namespace, "namespace")
     ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
-        count = await state.engine.adelete(ids, namespace=namespace, missing_ok=missing_ok)
+        work = state.engine.adelete(ids, namespace=namespace, missing_ok=missing_ok)
     else:
-        count = await run_in_threadpool(
-            state.engine.delete_where, {} if filter is None else filter, namespace=namespace
-        )
+        work = run_in_threadpool(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
+    count = await write_engine(DELETE, (namespace,), work, records=None if ids is None else len(ids))
     return _answer({"deleted": count})
 
 
@@ -101,7 +104,10 @@ async def remove_one(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_write(principal, namespace, "namespace")
-    count = await state.engine.adelete([request.path_params["id"]], namespace=namespace)
+    name = request.path_params["id"]
+    count = await write_engine(
+        DELETE, (namespace,), state.engine.adelete([name], namespace=namespace), records=1, id=name
+    )
     return _answer({"deleted": count})
 
 

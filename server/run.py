@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import FrameType, MappingProxyType
 from typing import Any
 
@@ -21,6 +22,7 @@ from .connections import protocol_of
 from .keys import Keyring
 from .limits import Limits
 from .local import is_loopback
+from .logs import Log, logging_to
 from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
@@ -38,12 +40,14 @@ def serve(
     announce: Callable[[str], None] = lambda url: None,
     parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
     opening: Mapping[str, Any] = MappingProxyType({}),
+    log: Log | None = None,
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
     called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
-    engine. `opening` are keywords of `Engine.open`. A second signal ends the process at once.
+    engine. `opening` are keywords of `Engine.open`. `log` takes a line for each request, and is closed at the end. A
+    second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
@@ -52,8 +56,8 @@ def serve(
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
-        with Engine.open(path, wait=False, **opening) as engine:
-            run_app(engine, listeners, keyring, limits, announce, parts(engine))
+        with nullcontext() if log is None else logging_to(log), Engine.open(path, wait=False, **opening) as engine:
+            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log)
     finally:
         for listener in listeners:
             listener.close()
@@ -67,18 +71,21 @@ def run_app(
     announce: Callable[[str], None] = lambda url: None,
     parts: Sequence[Part] = (),
     rest: bool = True,
+    log: Log | None = None,
 ) -> None:
     """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages.
 
-    `parts` and `rest` as in `make_app`.
+    `parts`, `rest` and `log` as in `make_app`.
     """
-    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest)
+    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest, log=log)
     # From here on a connection waits until it is accepted; whoever is told the address may use it.
     for listener in listeners:
         listener.listen(BACKLOG)
     host, port = listeners[0].getsockname()[:2]
     announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Server(make_config(app, protocol_of(limits), limits), app.state.fanrank).run(sockets=listeners)
+    Server(
+        make_config(app, protocol_of(limits, app.state.fanrank.metrics.count_rejected), limits), app.state.fanrank
+    ).run(sockets=listeners)
 
 
 def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limits) -> uvicorn.Config:
@@ -89,6 +96,8 @@ def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limit
         ws="none",
         log_level="error",
         access_log=False,
+        # Its own would print the messages of errors, which may quote texts.
+        log_config=None,
         timeout_graceful_shutdown=1,
         server_header=False,
         backlog=BACKLOG,

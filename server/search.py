@@ -24,8 +24,10 @@ from .columns import to_columns
 from .encoding import encode
 from .limits import Limits
 from .problems import Problem, as_problem
+from .seen import note_problem
 from .state import seconds_left, state_of
 from .strategies import read_strategy
+from .watched import search_engine, watch_search
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
@@ -69,8 +71,11 @@ async def search(request: Request) -> Response:
             detail = "a stream has no times; ask without application/x-ndjson"
             raise Problem(422, "InvalidField", detail, field="timing")
         return await _stream(request, wanted)
-    answered = _answer_alone(request, wanted) if wanted.timing else _answer(request, wanted, wanted.queries)
-    hits = await answered
+    if wanted.timing:
+        alone = _answer_alone(request, wanted)
+        hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
+    else:
+        hits = await _answer(request, wanted, wanted.queries)
     large = wanted.explain or hits.documents.size > ON_LOOP
     answer = await run_in_threadpool(_as_json, hits, wanted) if large else _as_json(hits, wanted)
     return Response(answer, media_type="application/json")
@@ -78,7 +83,8 @@ async def search(request: Request) -> Response:
 
 async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *, wait: bool = False) -> Hits:
     state = state_of(request)
-    hits = await state.engine.asearch(
+    hits = await search_engine(
+        state.engine,
         queries,
         wanted.k,
         texts=wanted.texts,
@@ -87,13 +93,18 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
         wait=wait,
         **wanted.options,
     )
+    await _check_records(hits, state.limits)
+    return hits
+
+
+async def _check_records(hits: Hits, limits: Limits) -> None:
+    """Raise `Problem` where the records of the hits are more than an answer may hold."""
     if hits.records is not None:
         found = hits.records.ravel().tolist()
         if len(found) > ON_LOOP:
-            await run_in_threadpool(check_records, found, state.limits)
+            await run_in_threadpool(check_records, found, limits)
         else:
-            check_records(found, state.limits)
-    return hits
+            check_records(found, limits)
 
 
 async def _answer_alone(request: Request, wanted: Wanted) -> Hits:
@@ -110,9 +121,11 @@ async def _answer_alone(request: Request, wanted: Wanted) -> Hits:
     waiting = asyncio.get_running_loop().run_in_executor(state.timed, answer)
     try:
         # One that has not begun by then never does.
-        return await asyncio.wait_for(waiting, seconds_left(request))
+        hits = await asyncio.wait_for(waiting, seconds_left(request))
     except asyncio.TimeoutError:
         raise DeadlineError("the deadline passed before the search was answered") from None
+    await _check_records(hits, state.limits)
+    return hits
 
 
 async def _stream(request: Request, wanted: Wanted) -> Response:
@@ -131,7 +144,9 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
                 hits = await _answer(request, wanted, part, wait=True)
                 written = await run_in_threadpool(_as_lines, hits, wanted, number * PART)
             except Exception as error:
-                yield encode({"problem": as_problem(error).document(request)}) + b"\n"
+                problem = as_problem(error)
+                note_problem(problem.code)
+                yield encode({"problem": problem.document(request)}) + b"\n"
                 return
             yield written
 
@@ -149,7 +164,7 @@ async def explain(request: Request) -> Response:
     query = await in_thread_if_large(request, read_query, body["query"], "query", namespace, principal, state.limits)
     document = require(body, "id", str)
     options = await in_thread_if_large(request, _options, body, state.limits)
-    hits = await state.engine.asearch([query], 1, deadline=seconds_left(request), wait=False, **options)
+    hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **options)
     explanation = await run_in_threadpool(hits.explain, 0, document)
     return Response(encode(explanation.to_dict()), media_type="application/json")
 

@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from ..engine.engine import Engine
 from .limits import Limits
+from .metrics import Metrics
 from .problems import Problem
 
 DEADLINE = "fanrank-deadline"
@@ -19,10 +20,11 @@ DEADLINE = "fanrank-deadline"
 
 @dataclass
 class State:
-    """The engine behind the server, its limits, and how many requests are under way."""
+    """The engine behind the server, its limits and counts, and how many requests are under way."""
 
     engine: Engine
     limits: Limits
+    metrics: Metrics
     in_flight: int = 0
     in_flight_of: Counter[str] = field(default_factory=Counter)
     """Requests under way with each key. A key without any has no entry."""

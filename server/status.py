@@ -1,4 +1,4 @@
-"""The state of the server and of what the caller may read: sizes, counts of searches, drift, strategies."""
+"""The state of the server and of what the caller may read: sizes, counts, drift, strategies."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from starlette.responses import Response
 
 from ..engine.hybrid.strategy import STRATEGIES
 from ..engine.route.policy import POLICIES
-from .access import check_read, check_write, principal_of
+from .access import check_metrics, check_read, check_write, principal_of
 from .bodies import read_json, read_parameters, take
+from .exposition import CONTENT_TYPE
 from .problems import Problem
 from .state import state_of
 
@@ -31,6 +32,19 @@ async def stats(request: Request) -> Response:
         check_read(principal, namespace, "namespace")
         answer = await run_in_threadpool(state.engine.namespace(namespace).stats)
     return Response(json.dumps(answer, default=str), media_type="application/json")
+
+
+async def metrics(request: Request) -> Response:
+    """Counts and times of the whole server, in Prometheus' text format.
+
+    For a server without keys, a key that reaches everything, and a key that was made for it.
+    """
+    state = state_of(request)
+    check_metrics(principal_of(request))
+    read_parameters(request, ())
+    ready = not state.stopping and not state.engine.opening
+    text = await run_in_threadpool(state.metrics.write, state.in_flight, state.body_bytes, ready)
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def monitor(request: Request) -> Response:

@@ -22,7 +22,9 @@ from .answer_limits import too_large
 from .bodies import check_filter, read_json, read_parameters, take
 from .limits import Limits
 from .problems import Problem
+from .spans import RETRIEVAL
 from .state import seconds_left, state_of
+from .watched import search_engine
 
 FIELDS = ("query", "filters", "max_num_results", "ranking_options", "rewrite_query")
 RANKERS = ("none", "auto", "default-2024-11-15")
@@ -56,7 +58,9 @@ async def search(request: Request) -> Response:
         raise Problem.of(error, field="filters") from None
     check_filter(filter, "filters", state.limits)
     try:
-        hits = await state.engine.asearch(queries, count, texts=True, deadline=seconds_left(request), wait=False)
+        hits = await search_engine(
+            state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False
+        )
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
     best = best_hits(hits, count)

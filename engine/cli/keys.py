@@ -27,16 +27,16 @@ def keys() -> None:
     "--namespace",
     "namespaces",
     multiple=True,
-    required=True,
     metavar="NAME",
     help="Namespace that the key reaches; repeatable. acme/* is all below acme, but not acme itself; * is everything.",
 )
 @click.option("--read-only", is_flag=True, help="The key may search and read, and not write.")
+@click.option("--metrics", is_flag=True, help="The key may read /metrics of the whole server. It needs no --namespace.")
 @click.option("--name", default="", help="Name of the key in lists. Default: its id.")
 @json_option
-def add(file: str, namespaces: tuple[str, ...], read_only: bool, name: str, as_json: bool) -> None:
+def add(file: str, namespaces: tuple[str, ...], read_only: bool, metrics: bool, name: str, as_json: bool) -> None:
     """Make a key, and print it. FILE, which is made if it is not there, keeps its hash alone: it is not shown again."""
-    key = _module().add_key(file, namespaces, name=name, write=not read_only)
+    key = _module().add_key(file, namespaces, name=name, write=not read_only, metrics=metrics)
     print_result({"key": key}, as_json, key)
 
 
@@ -46,11 +46,18 @@ def add(file: str, namespaces: tuple[str, ...], read_only: bool, name: str, as_j
 def list_keys(file: str, as_json: bool) -> None:
     """Print each key's id, name, rights and namespaces."""
     found = [
-        {"id": key.id, "name": key.name, "write": key.write, "namespaces": list(key.namespaces)}
+        {
+            "id": key.id,
+            "name": key.name,
+            "write": key.write,
+            "metrics": key.metrics,
+            "namespaces": list(key.namespaces),
+        }
         for key in _module().read_keys(file)
     ]
     lines = [
-        f"{one['id']}  {one['name']}  {'read and write' if one['write'] else 'read only'}  {one['namespaces']}"
+        f"{one['id']}  {one['name']}  {'read and write' if one['write'] else 'read only'}"
+        f"{', metrics' if one['metrics'] else ''}  {one['namespaces']}"
         for one in found
     ]
     print_result({"keys": found}, as_json, "\n".join(lines) or "no keys")

@@ -17,7 +17,7 @@ from ..errors import MissingExtraError, ParameterError
 from .options import EngineParameters, Models, backend_option, engine_options, json_option, model_options
 from .output import print_address
 
-NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn")
+NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 
 
 @click.command("mcp")

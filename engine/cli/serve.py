@@ -14,6 +14,9 @@ from .mcp import import_mcp
 from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
 from .output import print_address
 
+NEEDS = ("starlette", "uvicorn", "httptools", "orjson", "opentelemetry")
+"""Packages of the extra."""
+
 limit_options = bundle(
     "limits",
     Limits,
@@ -41,6 +44,14 @@ limit_options = bundle(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
+@click.option(
+    "--log",
+    type=click.Choice(("text", "json", "none")),
+    default="text",
+    show_default=True,
+    help="The log on standard error: a line a request, without texts of queries and records.",
+)
+@click.option("--log-texts", is_flag=True, help="Put the texts of queries and the messages of errors into the log.")
 @backend_option
 @model_options
 @engine_options
@@ -54,6 +65,8 @@ def serve(
     port: int,
     keys: str | None,
     mcp: bool,
+    log: str,
+    log_texts: bool,
     backend: str | None,
     models: Models,
     parameters: EngineParameters,
@@ -69,11 +82,11 @@ def serve(
     analysed and scored is kept when the directory is made, and may be left out later.
     """
     try:
-        from ...server import run  # an extra
+        from ...server import logs, run  # an extra
     except ModuleNotFoundError as error:
-        if error.name not in ("starlette", "uvicorn"):
+        if (error.name or "").split(".")[0] not in NEEDS:
             raise
-        raise MissingExtraError(error.name, "server") from None
+        raise MissingExtraError(error.name or "starlette", "server") from None
     extra: dict[str, Any] = {}
     if mcp:
         make_part = import_mcp().make_part
@@ -95,6 +108,8 @@ def serve(
         keys=keys,
         limits=limits,
         announce=announce,
+        # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
+        log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
         **extra,
     )

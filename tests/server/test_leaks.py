@@ -78,6 +78,7 @@ def alone() -> Iterator[TestClient]:
 WITHOUT_NAMESPACE = {
     ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
     ("GET", "/v1/strategies"),
+    ("GET", "/metrics"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
 MCP_HEAD = {"accept": "application/json, text/event-stream"}
@@ -214,6 +215,7 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     post("/v1/drift", namespace="acme/nobody"),
     post("/v1/search", query="tea secretword", namespace="acme/ana", timing=True),
     ("GET", "/v1/stats", {}),
+    ("GET", "/metrics", {}),
     ("GET", "/v1/health", {}),
     ("GET", "/v1/ready", {}),
     ("GET", "/openapi.json", {}),
@@ -287,8 +289,9 @@ def without_times(value: Any) -> Any:
 
 
 def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
-    """All that a caller sees of an answer."""
-    headers = {name: value for name, value in answer.headers.items() if name != "content-length"}
+    """All that a caller sees of an answer, without the number that every request has."""
+    varies = ("content-length", "x-request-id")
+    headers = {name: value for name, value in answer.headers.items() if name not in varies}
     return answer.status_code, headers, without_times(content_of(answer))
 
 

@@ -96,7 +96,7 @@ def test_every_route_is_an_operation(engine: fr.Engine) -> None:
     routes = {
         (method, route.path.replace(":any", ""), route.endpoint)
         for route in make_app(engine).routes
-        if isinstance(route, Route) and route.path not in ("/openapi.json", *page.FILES)
+        if isinstance(route, Route) and route.path not in ("/openapi.json", "/metrics", *page.FILES)
         for method in (route.methods or set()) - {"HEAD"}
     }
     assert routes == {(one.method, one.path, one.endpoint) for one in OPERATIONS}

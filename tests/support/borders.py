@@ -33,6 +33,9 @@ BORDERS: dict[str, Border] = {
     "MASK_BYTES": Border("integrations.candidates", "Bytes of the candidates' masks in one launch."),
     # The server.
     "PART": Border("server.search", "Queries of a stream that are answered at once."),
+    "MOST_LINES": Border("server.logs", "Lines of the log that wait; further ones are left out."),
+    "CLOSING": Border("server.logs", "Seconds in which the lines that wait are written at the end."),
+    "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),

@@ -70,7 +70,8 @@ def serving(
     limits = limits or Limits()
     app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts(engine))
     listeners = open_sockets("127.0.0.1", 0, loopback_only=True)
-    server = Server(make_config(app, protocol_of(limits), limits), app.state.fanrank)
+    protocol = protocol_of(limits, app.state.fanrank.metrics.count_rejected)
+    server = Server(make_config(app, protocol, limits), app.state.fanrank)
     thread = threading.Thread(target=server.run, kwargs={"sockets": listeners})
     thread.start()
     try:
