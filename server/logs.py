@@ -33,7 +33,12 @@ PAUSE = 0.05
 """Seconds for which lines are gathered."""
 CLOSING = 2.0
 """Seconds in which the lines that wait are written when the server ends."""
-LEVELS = {"fanrank": logging.WARNING, "fanrank.server": logging.INFO, "uvicorn": logging.ERROR}
+LEVELS = {
+    "fanrank": logging.WARNING,
+    "fanrank.server": logging.INFO,
+    "uvicorn": logging.ERROR,
+    "uvicorn.error": logging.ERROR,
+}
 """Loggers whose messages hold no text, and from which level on they are logged."""
 FOREIGN = {"asyncio": logging.ERROR, "mcp": logging.ERROR, "starlette": logging.ERROR}
 """Loggers of which the place alone is logged: their messages may quote a text."""

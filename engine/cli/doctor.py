@@ -19,7 +19,7 @@ from .options import json_option
 from .output import print_json
 
 GPU = ["torch", "triton", "nvtx"]
-SERVER = ["starlette", "uvicorn"]
+SERVER = ["starlette", "uvicorn", "httptools", "orjson", "opentelemetry-api"]
 EXTRAS = {
     "dense": ["sentence-transformers"],
     "approximate": ["faiss-cpu"],
@@ -57,6 +57,9 @@ USES = {
     "httpx": "`fr.Client`: an engine in another process",
     "starlette": "`fanrank serve`: requests and answers",
     "uvicorn": "`fanrank serve`: connections",
+    "httptools": "`fanrank serve`: the parser of HTTP",
+    "orjson": "`fanrank serve`: JSON",
+    "opentelemetry-api": "`fanrank serve`: spans, where the OpenTelemetry SDK is set up",
     "mcp": "`fanrank mcp`: tools for agents",
     "haystack-ai": "an adapter: document store and retrievers of Haystack",
     "langchain-core": "an adapter: retriever and vector store of LangChain",

@@ -247,7 +247,7 @@ def test_requests_in_one_go_are_answered_in_their_order(live: Live) -> None:
     bodies = [json.dumps({"query": {"text": "tea", "id": str(place)}, "k": 1}).encode() for place in range(200)]
     sent = b"".join(message(body, close=False) for body in bodies[:-1]) + message(bodies[-1])
     answer = live.send(sent)
-    assert re.findall(rb'"results": \[\{"id": "(\d+)"', answer) == [str(place).encode() for place in range(200)]
+    assert re.findall(rb'"results":\[\{"id":"(\d+)"', answer) == [str(place).encode() for place in range(200)]
 
 
 def test_of_a_field_that_is_given_twice_the_last_is_meant_and_checked(engine: fr.Engine) -> None:
@@ -261,14 +261,14 @@ def test_of_a_field_that_is_given_twice_the_last_is_meant_and_checked(engine: fr
 def test_a_large_body_holds_up_no_other_request(engine: fr.Engine) -> None:
     """A filter of many comparisons takes a second to read. Meanwhile others are answered, so it is read in a thread."""
     threads: list[str] = []
-    read = bodies._parse
+    read = bodies._read
 
     def parse(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
         return read(*arguments)
 
     with pytest.MonkeyPatch.context() as patched, serving(engine) as live:
-        patched.setattr(bodies, "_parse", parse)
+        patched.setattr(bodies, "_read", parse)
         wide = json.dumps({"query": {"text": "tea", "filter": {"or": [{"project": str(n)} for n in range(20_000)]}}})
         answer = live.send(message(wide.encode()))
         assert (status(answer), b"FilterTooLarge" in answer) == (422, True)
