@@ -176,6 +176,14 @@ class Carrying:
         """
         change_columns(self, (), {name: kind})
 
+    def keep_columns(self) -> None:
+        """From now on no filter declares a column, as ``columns="auto"`` has it: `add_column` alone does.
+
+        A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
+        with keys does so, because a column reads all records once and stays, for all tenants.
+        """
+        self.index.memory.declares = False
+
     def drop_column(self, name: str) -> None:
         """Declare a metadata column no longer, in place. The records keep the values, and `add_column` brings it back.
 

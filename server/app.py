@@ -96,6 +96,8 @@ def make_app(
     metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
     state = State(engine, limits or Limits(), metrics)
     engine.coalescer.on_launch = metrics.count_launch
+    if admit is not None:
+        engine.keep_columns()
     if log is not None:
         metrics.dropped_lines = lambda: log.dropped
 

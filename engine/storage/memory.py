@@ -117,6 +117,8 @@ class Memory:
         self._dirty: set[str] = set()
         self._not_before = 0.0
         self._closed = False
+        self.declares = True
+        """Whether filters declare columns where the schema says ``auto``."""
 
     @property
     def keeps(self) -> bool:
@@ -739,11 +741,12 @@ class Memory:
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """Declare the columns that a query names, as `Schema.auto` asks. Those that are there by now stay.
 
-        `error` is what the query failed by: it is raised where the schema does not say `auto`. Raises `QueryError`
-        where a column cannot be declared, as its values cannot be read or the directory cannot be written.
+        `error` is what the query failed by: it is raised where the schema does not say `auto`, or `declares` is false.
+        Raises `QueryError` where a column cannot be declared, as its values cannot be read or the directory cannot be
+        written.
         """
         names = (*error.columns, *names)
-        if not self.schema.auto:
+        if not (self.schema.auto and self.declares):
             raise error
         why = None
         if self.store is None and not self.keep_texts:

@@ -216,3 +216,22 @@ def test_a_key_has_a_share_of_the_server(file: Path) -> None:
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
         assert client.get("/v1/stats", headers=bearer(other)).status_code == 200
         assert dict(counts) == {one.split("_")[1]: 2}
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_a_filter_declares_no_column_where_there_are_keys(file: Path, keyed: bool) -> None:
+    """A column reads all records, and is there for all tenants from then on."""
+    engine = fr.Engine(columns="auto")
+    engine.add([fr.Record("m1", "tea", namespace="acme", extra={"project": "atlas"})])
+    headers = bearer(add_key(file, ["*"]))
+    wanted = {"project": "atlas"}
+    query = {"text": "tea", "namespace": "acme", "filter": wanted}
+    with TestClient(make_app(engine, admit=Keyring(file) if keyed else None)) as client:
+        answers = [
+            client.post("/v1/search", json={"query": query}, headers=headers),
+            client.get("/v1/count", params={"namespace": "acme", "filter": json.dumps(wanted)}, headers=headers),
+            client.request("DELETE", "/v1/records", json={"namespace": "acme", "filter": wanted}, headers=headers),
+        ]
+    assert [answer.status_code for answer in answers] == [422 if keyed else 200] * 3
+    assert set(engine.columns) == ({"*"} if keyed else {"*", "project"})
+    assert engine.count(namespace="acme") == (1 if keyed else 0)
