@@ -10,7 +10,15 @@ import numpy as np
 
 from ..engine import errors
 from ..engine.carry.rows import from_json
-from ..engine.errors import FanrankError, KeyRefusedError, QueryError, ServerError, UnreachableError
+from ..engine.errors import (
+    FanrankError,
+    KeyRefusedError,
+    QueryError,
+    RecordError,
+    ServerError,
+    UnknownColumnError,
+    UnreachableError,
+)
 from ..engine.records.decision import Decision
 from ..engine.records.explanation import Explanation, FusedExplanation, explanation_of
 from ..engine.records.hits import Hits, TravelledIds, join_names
@@ -133,6 +141,10 @@ def checked_position(position: int, queries: Sequence[Query]) -> int:
     return position % len(queries)
 
 
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
 def raise_problem(status: int, document: Any) -> NoReturn:
     """Raise what the engine would have raised, or `ServerError` for what only a server refuses."""
     values = document if isinstance(document, dict) else {}
@@ -146,6 +158,10 @@ def raise_problem(status: int, document: Any) -> NoReturn:
             # Its constructor takes other arguments than a message.
             error = kind.__new__(kind, detail)
             error.args = (detail,)
+        if isinstance(error, RecordError):
+            error.where, error.record_id = _text(values.get("where")), _text(values.get("record"))
+        elif isinstance(error, UnknownColumnError) and isinstance(columns := values.get("columns"), list):
+            error.columns = tuple(map(str, columns))
         raise error
     refused = KeyRefusedError if status in (401, 403) else ServerError
     where = f" ({field})" if field else ""

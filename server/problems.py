@@ -17,7 +17,9 @@ from ..engine.errors import (
     DuplicateIdError,
     FanrankError,
     OverloadedError,
+    RecordError,
     StorageError,
+    UnknownColumnError,
     UnknownIdError,
 )
 from .seen import note_problem
@@ -42,7 +44,7 @@ class Problem(Exception):
     """What is wrong with a request, as the server itself finds it.
 
     `code` is the name of the error, by which a program tells it from others of its status. `field` is where in the
-    body, such as ``queries[3].k``.
+    body, such as ``queries[3].k``. `about` are further members of the document.
     """
 
     def __init__(
@@ -53,10 +55,12 @@ class Problem(Exception):
         *,
         field: str | None = None,
         headers: Mapping[str, str] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status, self.code, self.detail, self.field = status, code, detail, field
         self.headers = dict(headers or {})
+        self.about = dict(about or {})
 
     @classmethod
     def of(cls, error: FanrankError, *, field: str | None = None) -> Problem:
@@ -73,6 +77,7 @@ class Problem(Exception):
             "status": self.status,
             "detail": self.detail,
             "instance": request.url.path,
+            **self.about,
         }
         return document if self.field is None else {**document, "field": self.field}
 
@@ -98,9 +103,20 @@ def as_problem(error: Exception) -> Problem:
             # The message names files of this machine.
             logger.error("storage", exc_info=error)
             detail = "the memory cannot be read or written at present; the server's log says why"
-        return Problem(status, type(error).__name__, detail, headers=headers)
+        return Problem(status, type(error).__name__, detail, headers=headers, about=_about(error))
     logger.error("unexpected", exc_info=error)
     return Problem(500, "InternalError", "the server failed on this request; its log says why")
+
+
+def _about(error: FanrankError) -> dict[str, Any]:
+    """What an error knows beside its message."""
+    if isinstance(error, UnknownColumnError):
+        return {"columns": list(error.columns)}
+    if isinstance(error, RecordError):
+        return {
+            name: value for name, value in (("where", error.where), ("record", error.record_id)) if value is not None
+        }
+    return {}
 
 
 def answer_problem(request: Request, error: Exception) -> Response:

@@ -50,7 +50,7 @@ async def write(request: Request) -> Response:
             work = state.engine.aupdate(records, insert=mode == "upsert", ttl=ttl)
         count = await write_engine(MODES[mode], (record.namespace for record in records), work, records=len(records))
     except RecordError as error:
-        raise _at_record(error) from None
+        raise Problem.of(error, field="records") from None
     return _answer({"written": count}, 201 if mode == "add" else 200)
 
 
@@ -69,18 +69,13 @@ def _read_records(request: Request, body: dict[str, Any], principal: Principal, 
         try:
             record, _ = from_json(data)
         except RecordError as error:
-            raise Problem(422, "RecordError", str(error), field=field) from None
+            raise Problem.of(error, field=field) from None
         check_write(principal, record.namespace, f"{field}.namespace")
         check_record(record, field, limits, payload=measured)
         records.append(record)
     if not records:
         check_write(principal, namespace or "", "namespace")
     return records
-
-
-def _at_record(error: RecordError) -> Problem:
-    status = 409 if type(error).__name__ == "DuplicateIdError" else 422
-    return Problem(status, type(error).__name__, str(error), field="records")
 
 
 async def remove(request: Request) -> Response:

@@ -272,7 +272,8 @@ def test_an_error_is_the_engines_own(engine: fr.Engine, client: fr.Client, act: 
     for memory in (engine, client):
         with pytest.raises(fr.FanrankError) as caught:
             act(memory)
-        found.append((type(caught.value), str(caught.value).replace("of the engine", "of the client")))
+        known = [getattr(caught.value, name, None) for name in ("where", "record_id", "columns")]
+        found.append((type(caught.value), str(caught.value).replace("of the engine", "of the client"), known))
     assert found[0] == found[1]
 
 
