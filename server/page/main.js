@@ -129,7 +129,7 @@ document.addEventListener("keydown", (event) => {
     find("queries").focus();
     event.preventDefault();
   }
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && event.target === find("queries")) {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && current() === "search") {
     find("search-form").requestSubmit();
     event.preventDefault();
   }
