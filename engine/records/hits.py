@@ -103,6 +103,9 @@ class Hits:
     """Whether the hits bring their texts, times and metadata."""
     payload: bool = False
     """Whether the hits bring their payloads."""
+    missing_shards: tuple[int, ...] = ()
+    """The shards whose records are missing, as they did not answer; only of a `ShardedEngine` with
+    ``partial="allow"``."""
 
     @classmethod
     def of(
@@ -215,6 +218,7 @@ class Hits:
             records=None if self.records is None else self.records[rows, :width].copy(),
             texts=self.texts,
             payload=self.payload,
+            missing_shards=self.missing_shards,
         )
 
     def with_records(self, records: npt.NDArray[np.object_], *, texts: bool, payload: bool) -> Hits:
