@@ -51,6 +51,9 @@ LET_GO = 20.0
 CLOSING = 30.0
 
 
+logger = logging.getLogger(__name__)
+
+
 class Actor:
     """What runs in an actor's process: a shard whose errors travel as values, so that they keep their class.
 
@@ -192,6 +195,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
         settings |= {"num_cpus": 0} if not num_cpus else {}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
+        _hush()
         ray.init(address or "local", **settings)
     except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
         with contextlib.suppress(Exception):
@@ -207,6 +211,18 @@ def _connect(address: str | None, num_cpus: float) -> None:
             f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or "
             "leave the address out"
         ) from error
+
+
+def _hush() -> None:
+    """Let Ray's notices of ended processes go to the log. Ray prints them on standard output, among a program's own."""
+
+    def log(data: Mapping[str, Any], ignore_prefix: bool) -> None:
+        for line in data["lines"]:
+            logger.info("Ray: %s", line.partition(". ")[0])
+
+    worker = ray._private.worker
+    if hasattr(worker, "print_to_stdstream"):
+        worker.print_to_stdstream = log
 
 
 class ActorLink:

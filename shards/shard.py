@@ -185,9 +185,10 @@ class Shard:
         state = self.engine.index.ready().state
         for record in batch.added:
             snapshot = state.snapshot(record.namespace)
-            found = list(snapshot.find_all([record.id]).values())
-            if found and orders_of(snapshot, np.asarray(found)).tolist() == [number_of(record)]:
-                return True
+            for place in snapshot.find_all([record.id]).values():
+                document = snapshot.firsts[place.segment] + place.position
+                if orders_of(snapshot, np.asarray([document])).tolist() == [number_of(record)]:
+                    return True
         return not batch.added and not any(self.live(batch.removed).values())
 
     def _forget(self, oldest: int) -> None:

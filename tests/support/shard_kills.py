@@ -20,13 +20,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ray
+
 import fanrank as fr
-from fanrank.shards.cluster import ActorLink
+from fanrank.shards.cluster import ActorLink, Cluster
 from fanrank.shards.engine import ShardedEngine
 
 SHARDS = 3
@@ -92,12 +95,12 @@ class Oracle:
     """One engine that does the writes again."""
 
     def __init__(self, seed: str) -> None:
-        self._seed = seed
+        self.seed = seed
         self.engine = fr.Engine()
         self.model: Model = {name: set() for name in (SPLIT, *TEAMS)}
 
     def write(self, number: int) -> int:
-        write, self.model = next_write(self._seed, number, self.model)
+        write, self.model = next_write(self.seed, number, self.model)
         return write(self.engine)
 
     def differs(self, memory: ShardedEngine) -> str | None:
@@ -246,6 +249,16 @@ def kill_shards(memory: ShardedEngine, seed: str, rounds: int, told: Told) -> No
         told.recovery.append(min(after) - killed_at)
 
 
+@contextmanager
+def running_ray() -> Iterator[str]:
+    """The address of a Ray of this process, whose actors end with their owners."""
+    cluster = Cluster.connect(None)
+    try:
+        yield ray.get_runtime_context().gcs_address
+    finally:
+        cluster.close()
+
+
 class Owner:
     """A process that owns the memory of a folder, at a Ray that others started or (None) its own."""
 
@@ -369,11 +382,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
                         with open_memory(Path(folder) / "memory", None) as memory:
                             kill_shards(memory, seed, some, told)
+                elif begin:
+                    with running_ray() as address:
+                        kill_owners(address, seed, some, told)
                 else:
                     kill_owners(None, seed, some, told)
             except Broken as error:
                 wrong += 1
-                print(f"{what}, rounds from {begin}: {error}", file=sys.stderr)
+                print(f"{what}, rounds from {begin}: {error}", file=sys.stderr, flush=True)
         broken += wrong
         recovery = sorted(told.recovery)
         row = {
