@@ -53,13 +53,14 @@ class Coordinator:
         placement: Placement,
         settings: Mapping[str, Any],
         intents: IntentLog,
-        whole: WholeCopies,
+        wholes: Sequence[WholeCopies],
         fields: int,
         deadline: float,
     ) -> None:
         self.links = links
         self.deadline = deadline
-        self.whole = whole
+        self.wholes = {whole.number: whole for whole in wholes}
+        """The whole copies, by the number of their shard."""
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace."""
         self.settings = settings
@@ -181,7 +182,8 @@ class Coordinator:
                 self._place(placement)
                 self._dropped()
             self.tables.pop(namespace, None)
-            self.whole.forget(namespace)
+            for whole in self.wholes.values():
+                whole.forget(namespace)
             self.view = View(self._number, self.placement, self._number)
 
     def _split_new(self, added: Sequence[Record]) -> None:
@@ -378,7 +380,7 @@ class Coordinator:
         if intent is not None:
             self._dropped()
         self._doubtful.clear()
-        self.whole.clear()
+        self.clear_wholes()
         self._count(self.placement.split)
         self.view = View(self._number, self.placement, self._number)
 
@@ -394,7 +396,8 @@ class Coordinator:
 
     def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         """Let the whole copies do what the shards have done."""
-        self.whole.apply(self._number, removed, added, self._oldest(), self.until)
+        for whole in self.wholes.values():
+            whole.apply(self._number, removed, added, self._oldest(), self.until)
 
     def _publish(self, acknowledged: Any) -> None:
         """Let searches see what all shards have acknowledged."""
@@ -408,10 +411,16 @@ class Coordinator:
                 self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
         self.view = View(self._number, self.placement, self._number)
 
-    def copy_whole(self, sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces, of so many records each."""
+    def clear_wholes(self) -> None:
+        """Let go of all whole copies."""
+        for whole in self.wholes.values():
+            whole.clear()
+
+    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
         with self.paused():
-            self._number = self.whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            whole = self.wholes[number]
+            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
             self.view = View(self._number, self.placement, self.view.content)
 
     def close(self) -> None:
