@@ -132,8 +132,8 @@ class ShardedSearcher(Searcher):
             except Again as again:
                 attempt += 1
                 if again.untold or attempt > 1:
-                    coordinator.recover()
-        with coordinator.paused() as view:
+                    coordinator.recover(until)
+        with coordinator.paused(until) as view:
             try:
                 return read(view, until)
             except Again:

@@ -32,7 +32,7 @@ from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
-from .order import next_order, orders_of, strip
+from .order import next_order, number_of, orders_of, strip
 from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
@@ -175,6 +175,16 @@ class Shard:
         written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
         return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written})
+
+    def has_done(self, batch: Batch) -> bool:
+        """Whether the shard holds a batch, the last that it was sent: one of its records, or none that it removes.
+
+        No two writes have records of the same order.
+        """
+        for record in batch.added:
+            if self.orders(record.namespace, [record.id]).get(record.id) == number_of(record):
+                return True
+        return not batch.added and not any(self.live(batch.removed).values())
 
     def _forget(self, oldest: int) -> None:
         """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
