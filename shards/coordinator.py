@@ -153,7 +153,8 @@ class Coordinator:
     def _find_untold(self) -> None:
         # A shard that does not answer yet is found when it does.
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
-        self._doubtful |= {number for number, epoch in known.items() if epoch is None}
+        # One that is ahead of the view holds what was never published.
+        self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
         for whole in self.wholes.values():
             whole.clear_untold(self.until())
 

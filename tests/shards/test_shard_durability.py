@@ -14,7 +14,9 @@ from support.sharding import assert_same_answers, split_over_all
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.intents import Batch
 from fanrank.shards.links import Done, LocalLink, UnavailableError
+from fanrank.shards.messages import Gone
 from fanrank.shards.placement import TABLE
 
 WORDS = ("ant", "bee", "cat", "dog")
@@ -313,3 +315,73 @@ def test_what_an_engine_refuses_of_a_batch_leaves_no_trace_in_any_shard(tmp_path
     with pytest.raises(fr.errors.RecordError, match="fanrank_order"):
         several.add([fr.Record("x", "ant", extra={"fanrank_order": 1})])
     several.close()
+
+
+def test_a_write_that_comes_too_late_is_not_carried_out(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    shard = several.coordinator.links[0]
+    newest = shard.send("newest").result(None)
+    late = Batch({"big": [record.id for record in turns(0, 8)]})
+    # Its sender has given it up, and has gone on.
+    assert isinstance(shard.send("apply", newest, late, missing_ok=True).result(None), Gone)
+    assert len(several) == 8
+    shard.send("tag", newest + 5).result(None)
+    assert isinstance(shard.send("apply", newest + 3, late, missing_ok=True).result(None), Gone)
+    several.coordinator.recover()
+    assert len(several) == 8
+    several.close()
+
+
+def test_the_order_of_writes_goes_on_after_an_opening(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    for first in (20, 0, 40, 10):
+        one.add(turns(first, 9))
+        several.add(turns(first, 9))
+        several.close()
+        several = opened(tmp_path)
+        assert search(several) == search(one)
+        assert list(several.ids(namespace="big")) == list(one.ids(namespace="big"))
+    several.close()
+
+
+def test_whole_copies_follow_all_writes(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    queries = [fr.Query("ant bee", namespace="big"), fr.Query("elk", namespace="big")]
+    for number in range(6):
+        for engine in (one, several):
+            engine.add(turns(20 * number, 9))
+            engine.upsert(turns(20 * number + 5, 6, "elk"))
+            engine.delete([f"r{20 * number}"], namespace="big")
+        assert_same_answers(one, several, queries, k=7, strategy="rm3", texts=True)
+    several.drop("big")
+    assert several.search(queries, strategy="rm3").counts.tolist() == [0, 0]
+    several.close()
+
+
+def test_a_whole_copy_that_would_be_too_large_is_refused_by_name(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=3, whole_at=10)
+    split_over_all(several, "big")
+    several.add(turns(0, 20))
+    query = fr.Query("ant", namespace="big")
+    assert several.search([query]).counts[0] == 10
+    with pytest.raises(fr.errors.ShardError, match=r"strategy 'rm3' reads .* 'big' .* 20 records.* whole_at"):
+        several.search([query], strategy="rm3")
+    several.close()
+    with opened(tmp_path, whole_at=20) as several:
+        assert several.search([query], strategy="rm3").counts[0] == 10
+
+
+def test_a_namespace_that_begins_large_is_split_at_once(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=4, split_at=10)
+    for engine in (one, several):
+        engine.add([*turns(0, 25), fr.Record("x", "ant", "small")])
+    assert len(several.coordinator.placement.homes("big")) == 3
+    assert len(several.coordinator.placement.homes("small")) == 1
+    assert search(several) == search(one)
+    several.close()
+    with opened(tmp_path) as several:
+        assert search(several) == search(one)
