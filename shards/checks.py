@@ -1,6 +1,7 @@
-"""What is checked of a batch for several shards before any of them sees it, so that none can refuse its part.
+"""What is checked before any shard sees it.
 
-A batch for one shard needs no check: its engine refuses it whole.
+A batch of records for several shards is checked whole, so that none can refuse its part. One for a single shard needs
+no check: its engine refuses it whole.
 """
 
 from __future__ import annotations
@@ -10,8 +11,13 @@ from collections.abc import Collection, Mapping, Sequence
 from ..engine.errors import DuplicateIdError, UnknownIdError
 from ..engine.index.build import entities_of, learned_of, vectors_of
 from ..engine.index.columns import Columns, Ids, Schema
+from ..engine.index.masks import compile_filter
+from ..engine.records.query import Query
 from ..engine.records.record import Record
+from ..engine.search.batch import combine_filters
+from ..engine.search.shaping import check_distinct
 from ..engine.storage.row_codec import encode
+from ..engine.storage.state import MemoryState
 from ..engine.storage.writes import group_by_namespace
 from ..engine.text.vocabulary import Vocabulary
 
@@ -46,6 +52,22 @@ def check_added(
                 raise DuplicateIdError(message, where=where, record_id=record.id)
             seen.add(record.id)
         _check_values(records, schema)
+
+
+def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
+    """Raise `UnknownColumnError` for a filter or a `distinct` that names no column of the caller's.
+
+    Shards have a column more, which is not to be named.
+    """
+    compiled: set[tuple[int, int]] = set()
+    for query in queries:
+        key = id(query.filter), id(query.scope)
+        if key not in compiled and (query.filter is not None or query.scope is not None):
+            compile_filter(combine_filters(query), state.schema, state.values)
+            compiled.add(key)
+    for row, query in enumerate(queries):
+        if query.distinct is not None:
+            check_distinct(state, query.distinct, row, lambda namespace, ids: ())
 
 
 def _check_values(records: Sequence[Record], schema: Schema) -> None:

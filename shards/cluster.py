@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import socket
 import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..engine.errors import (
     DeadlineError,
@@ -49,6 +51,9 @@ LET_GO = 20.0
 
 # Seconds that a shard has to close. Its log is synced, so one that is ended by force loses nothing.
 CLOSING = 30.0
+
+# Seconds in which a machine must take a connection.
+PROBE = 5.0
 
 
 logger = logging.getLogger(__name__)
@@ -102,7 +107,7 @@ class Actor:
         while True:
             try:
                 return Shard(*self._arguments, known=self._known)
-            except StoreLockedError:
+            except StoreLockedError:  # noqa: PERF203
                 if time.monotonic() >= until:
                     raise
                 time.sleep(0.05)
@@ -160,6 +165,8 @@ class Cluster:
             "max_concurrency": THREADS,
             "scheduling_strategy": "SPREAD",
         }
+        if num_gpus and number >= 0 and self.address is None:
+            check_gpus(num_gpus * (number + 1))
         where = None if path is None else str(Path(path).absolute())
         try:
             actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
@@ -176,6 +183,16 @@ class Cluster:
                 ray.shutdown()
 
 
+def check_gpus(wanted: float) -> None:
+    """Raise `ShardError` where this machine has fewer GPUs. Ray itself waits until there are enough."""
+    there = float(ray.cluster_resources().get("GPU", 0))
+    if wanted > there:
+        raise ShardError(
+            f"the shards ask for {wanted:g} GPUs, and Ray sees {there:g} on this machine; lower num_gpus (shards may "
+            "share one: num_gpus=0.5), or give the address of a cluster that has them"
+        )
+
+
 def check_ray() -> None:
     """Raise `ShardVersionError` where the Ray of this process is too old."""
     found = tuple(int(part) for part in ray.__version__.split(".")[:2])
@@ -189,6 +206,7 @@ def check_ray() -> None:
 def _connect(address: str | None, num_cpus: float) -> None:
     """Start Ray here, or connect to the cluster at an address."""
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    _probe(address)
     if address is None:
         # No process of Ray's own waits for work that never comes, and nothing is told to anybody.
         settings |= {"include_dashboard": False, "object_store_memory": STORE}
@@ -207,10 +225,27 @@ def _connect(address: str | None, num_cpus: float) -> None:
             ) from error
         if address is None:
             raise ShardError(f"Ray cannot be started on this machine: {shown(error)}") from error
-        raise ShardError(
-            f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or "
-            "leave the address out"
-        ) from error
+        raise ShardError(unreachable(address, error)) from error
+
+
+def _probe(address: str | None) -> None:
+    """Raise `ShardError` where nobody listens at an address with a port. Ray itself tries for minutes."""
+    given = os.environ.get("RAY_ADDRESS", "") if address == "auto" else address or ""
+    if ":" not in given:
+        return
+    try:
+        parts = urlsplit(given if "://" in given else f"//{given}")
+        if parts.hostname and parts.port:
+            socket.create_connection((parts.hostname, parts.port), timeout=PROBE).close()
+    except (OSError, ValueError) as error:
+        raise ShardError(unreachable(address, error)) from error
+
+
+def unreachable(address: str | None, error: BaseException) -> str:
+    return (
+        f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave the "
+        "address out"
+    )
 
 
 def _hush() -> None:
@@ -252,7 +287,7 @@ class ActorLink:
             with contextlib.suppress(ShardError, DeadlineError):
                 self.send("close").result(time.monotonic() + CLOSING)
         finally:
-            with contextlib.suppress(Exception):
+            if ray.is_initialized():
                 ray.kill(self.actor, no_restart=True)
 
 

@@ -21,10 +21,11 @@ from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
 from .checks import check_added, check_removed
+from .dividing import after_last, divide
 from .intents import Batch, Intent, IntentLog
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
-from .order import number_of, stamp
+from .order import stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
@@ -56,13 +57,14 @@ class Coordinator:
         placement: Placement,
         settings: Mapping[str, Any],
         intents: IntentLog,
-        whole: WholeCopies,
+        wholes: Sequence[WholeCopies],
         fields: int,
         deadline: float,
     ) -> None:
         self.links = links
         self.deadline = deadline
-        self.whole = whole
+        self.wholes = {whole.number: whole for whole in wholes}
+        """The whole copies, by the number of their shard."""
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace."""
         self.settings = settings
@@ -151,8 +153,10 @@ class Coordinator:
     def _find_untold(self) -> None:
         # A shard that does not answer yet is found when it does.
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
-        self._doubtful |= {number for number, epoch in known.items() if epoch is None}
-        self.whole.clear_untold(self.until())
+        # One that is ahead of the view holds what was never published.
+        self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
+        for whole in self.wholes.values():
+            whole.clear_untold(self.until())
 
     def _wait_for(self, work: Callable[[], T]) -> T:
         """Do work that can be done again, until no shard is in the way that is being started anew."""
@@ -178,7 +182,7 @@ class Coordinator:
             records = stamp(added, self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
-            batches = _divide(self.placement, removed, records)
+            batches = divide(self.placement, removed, records)
             if not batches:
                 return 0
             live: dict[str, set[str]] = {}
@@ -195,7 +199,9 @@ class Coordinator:
             if acknowledged is not None:
                 self._follow(removed, records)
                 self._publish(acknowledged.values())
-        return len(records) or sum(len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items())
+        return len(records) or sum(
+            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+        )
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records."""
@@ -221,7 +227,8 @@ class Coordinator:
                 self._place(placement)
                 self._dropped()
             self.tables.pop(namespace, None)
-            self.whole.forget(namespace)
+            for whole in self.wholes.values():
+                whole.forget(namespace)
             self.view = View(self._number, self.placement, self._number)
 
     def _split_new(self, added: Sequence[Record]) -> None:
@@ -377,7 +384,7 @@ class Coordinator:
             while True:
                 try:
                     return self._acknowledged(self._send(batches, missing_ok=missing_ok))
-                except UnavailableError as error:
+                except UnavailableError as error:  # noqa: PERF203
                     pause(until, error)
                     self._wait_for(self._settle)
                     if self._wait_for(lambda: self.links[shard].send("has_done", batch).result(until)):
@@ -424,7 +431,7 @@ class Coordinator:
             self._number += 1
             call_all([self.links[shard] for shard in again], self.until(), "tag", self._number)
             self._acknowledged(self._send(again, missing_ok=True))
-            self._next_order = max([self._next_order, *(_after_last(batch) for batch in intent.batches.values())])
+            self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
             shards = dict.fromkeys((*intent.before, *intent.after))
             self._number += 1
@@ -438,7 +445,7 @@ class Coordinator:
         if intent is not None:
             self._dropped()
         self._doubtful.clear()
-        self.whole.clear()
+        self.clear_wholes()
         self._count(self.placement.split)
         self.view = View(self._number, self.placement, self._number)
 
@@ -454,7 +461,8 @@ class Coordinator:
 
     def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         """Let the whole copies do what the shards have done."""
-        self.whole.apply(self._number, removed, added, self._oldest(), self.until)
+        for whole in self.wholes.values():
+            whole.apply(self._number, removed, added, self._oldest(), self.until)
 
     def _publish(self, acknowledged: Any) -> None:
         """Let searches see what all shards have acknowledged."""
@@ -468,10 +476,16 @@ class Coordinator:
                 self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
         self.view = View(self._number, self.placement, self._number)
 
-    def copy_whole(self, sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces, of so many records each."""
+    def clear_wholes(self) -> None:
+        """Let go of all whole copies."""
+        for whole in self.wholes.values():
+            whole.clear()
+
+    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
         with self.paused():
-            self._number = self.whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            whole = self.wholes[number]
+            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
             self.view = View(self._number, self.placement, self.view.content)
 
     def close(self) -> None:
@@ -479,24 +493,3 @@ class Coordinator:
         with self._writing:
             self._closed = True
             self._intents.close()
-
-
-def _divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Batch]:
-    """The part of a batch that each shard does."""
-    removed_of: dict[int, dict[str, list[str]]] = {}
-    added_of: dict[int, list[Record]] = {}
-    for namespace, ids in removed.items():
-        if namespace in placement.split:
-            for record_id in ids:
-                shard = placement.shard_of(namespace, record_id)
-                removed_of.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
-        elif ids:
-            removed_of.setdefault(placement.home(namespace), {})[namespace] = list(ids)
-    for record in added:
-        added_of.setdefault(placement.shard_of(record.namespace, record.id), []).append(record)
-    shards = sorted({*removed_of, *added_of})
-    return {shard: Batch(removed_of.get(shard, {}), added_of.get(shard, ())) for shard in shards}
-
-
-def _after_last(batch: Batch) -> int:
-    return max((number_of(record) + 1 for record in batch.added), default=0)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from ..engine.encoders.embed import checked_terms
 from ..engine.encoders.encoder import check_rows
 from ..engine.encoders.pins import Models
-from ..engine.hybrid.strategy import Strategy
 from ..engine.records.query import Query
 from ..engine.route.policy import Answerer
 from ..engine.search.shaping import with_fields
@@ -17,16 +16,15 @@ from ..engine.vectors.vectors import unit_rows
 def encode_queries(queries: Sequence[Query], answerer: Answerer | None, models: Models) -> tuple[Query, ...]:
     """The queries with what `answerer` compares and their texts can give. What they bring themselves stays.
 
-    A policy decides later which strategies it needs, so its queries get all that there are models for. Raises
+    A policy decides later which strategies it needs, so its queries get what any of them compares. Raises
     `EncoderError`.
     """
     if answerer is None:
         return tuple(queries)
-    policy = not isinstance(answerer, Strategy)
     made = list(queries)
-    if policy or answerer.dense:
+    if answerer.dense:
         _add_vectors(made, models)
-    if policy or answerer.learned:
+    if answerer.learned:
         _add_weights(made, models)
     return tuple(made)
 

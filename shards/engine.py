@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
-from ..engine.encoders.embed import Given
 from ..engine.encoders.encoder import Encoder
-from ..engine.encoders.patch import Patch, RecordFields
-from ..engine.errors import ParameterError, RecordError, StorageError, UnknownIdError
+from ..engine.errors import ParameterError
 from ..engine.hybrid.strategy import AnyStrategy
-from ..engine.index.columns import ANY
-from ..engine.moments import Moment, Span
-from ..engine.monitor.health import HealthReport
-from ..engine.monitor.monitor import checked_namespace
 from ..engine.records.explanation import Explanation, FusedExplanation
-from ..engine.records.filters import PAYLOAD, Filter, parse_filter
 from ..engine.records.hits import Hits
-from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
 from ..engine.records.query import DEFAULT_K
-from ..engine.records.record import Record
 from ..engine.rerank.reranker import DEPTH, CheckedReranker
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
-from ..engine.writing import AnyRecord
-from .coordinator import Coordinator, View
-from .launches import Launch
-from .links import call_all
-from .opening import Opened, Start, open_memory, start_local
-from .order import strip
+from .namespace import ShardedNamespace
+from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .writing import ShardedWriting
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -50,11 +37,8 @@ LOCAL, RAY = "local", "ray"
 DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
-WRITERS = 8
-"""Threads of awaited writes."""
 
-
-class ShardedEngine:
+class ShardedEngine(ShardedWriting):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -62,14 +46,13 @@ class ShardedEngine:
     One process owns the memory. Others reach it through ``fanrank serve``.
     """
 
-    def __init__(self, opened: Opened, partial: str) -> None:
-        """Use `open`."""
-        self._opened = opened
-        self.coordinator: Coordinator = opened.coordinator
+    def __init__(self, opened: Opened, partial: str = REFUSE, release: Callable[[], None] | None = None) -> None:
+        """An engine over what `opened` holds; `release` lets go of the cluster. Programs call `open`."""
+        self.coordinator = opened.coordinator
+        self.template = opened.template
         self.searcher = ShardedSearcher(opened.template, opened.coordinator, partial)
-        self._template = opened.template
-        self._coalescer: Coalescer | None = None
-        self._writers: ThreadPoolExecutor | None = None
+        self._opened = opened
+        self._release = release
         self._closed = False
 
     @classmethod
@@ -132,18 +115,14 @@ class ShardedEngine:
                 options,
                 backend=backend,
                 storage=None if storage is None else Path(storage),
-                settings={"split_at": split_at, "whole_at": whole_at},
+                settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),
             )
         except BaseException:
             if release is not None:
                 release()
             raise
-        engine = cls(opened, partial)
-        engine._release = release
-        return engine
-
-    _release: Any = None
+        return cls(opened, partial, release)
 
     def __repr__(self) -> str:
         view = self.coordinator.view
@@ -151,7 +130,7 @@ class ShardedEngine:
 
     def __len__(self) -> int:
         """The number of live records."""
-        return sum(self._sizes().values())
+        return sum(self.sizes().values())
 
     def __enter__(self) -> ShardedEngine:
         return self
@@ -162,38 +141,39 @@ class ShardedEngine:
     @property
     def encoder(self) -> Encoder | None:
         """As `Engine.encoder`."""
-        return self._template.encoder
+        return self.template.encoder
 
     @property
     def pin(self) -> dict[str, Any] | None:
         """As `Engine.pin`."""
-        return self._template.pin
+        return self.template.pin
+
+    def namespace(self, name: str) -> ShardedNamespace:
+        """As `Engine.namespace`."""
+        return ShardedNamespace(self, name)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records, sorted."""
-        return tuple(sorted(self._sizes()))
+        return tuple(sorted(self.sizes()))
 
     def close(self) -> None:
         """Close all shards and release the directory. A second call does nothing. Raises `StorageError`."""
         if self._closed:
             return
         self._closed = True
-        if self._coalescer is not None:
-            self._coalescer.close()
-        if self._writers is not None:
-            self._writers.shutdown(wait=False)
+        if (coalescer := self.__dict__.get("_coalescer")) is not None:
+            coalescer.close()
+        self._end_writers()
         self.coordinator.close()
         try:
-            self.coordinator.whole.clear()
+            self.coordinator.clear_wholes()
             for link in self.coordinator.links:
                 link.close()
         finally:
             self._opened.release()
             if self._release is not None:
                 self._release()
-
-    # Searching.
 
     def search(
         self,
@@ -240,11 +220,13 @@ class ShardedEngine:
     @property
     def coalescer(self) -> Coalescer:
         """As `Engine.coalescer`: a launch of many callers is one message a shard."""
-        if self._coalescer is None:
-            self._coalescer = self.__dict__.setdefault("_shared", Coalescer(self))
+        coalescer: Coalescer | None = self.__dict__.get("_coalescer")
+        if coalescer is None:
+            # `setdefault` keeps the first, where two threads make one at the same time.
+            coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
             if self._closed:
-                self._coalescer.close()
-        return self._coalescer
+                coalescer.close()
+        return coalescer
 
     async def asearch(
         self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
@@ -283,224 +265,6 @@ class ShardedEngine:
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
         return self.search([query], strategy=strategy).explain(0, document)
-
-    # Writing.
-
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.add`. A batch is in all its shards or in none."""
-        check_batch(records, "add")
-        models, fields = self.searcher.models, self._template.bm25.fields
-        return self._write(added=list(models.encode(expiring(as_records(records, fields), ttl), vectors)))
-
-    def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.update`."""
-        check_batch(records, "update")
-        models, fields = self.searcher.models, self._template.bm25.fields
-        batch = list(models.encode(expiring(as_records(records, fields), ttl), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self._write(removed=removed, added=batch, missing_ok=insert)
-
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """As `Engine.upsert`."""
-        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
-
-    def patch(
-        self,
-        ids: str | Sequence[str],
-        changes: Mapping[str, Any] | None = None,
-        *,
-        namespace: str = "",
-        missing_ok: bool = False,
-        **fields: Unpack[RecordFields],
-    ) -> int:
-        """As `Engine.patch`."""
-        batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
-        name, schema = checked_namespace(namespace), self._template.index.memory.schema
-        columns = [column for column in schema.declared() if column != ANY and not column.startswith(PAYLOAD)]
-        patch = Patch.of(changes, fields, columns, self._template.bm25.fields, self.searcher.models)
-        with self.coordinator.paused():
-            found = dict(zip(batch, self.fetch(batch, namespace=name), strict=True))
-            missing = next((record_id for record_id in batch if found[record_id] is None), None)
-            if missing is not None and not missing_ok:
-                where = f" in namespace {name!r}" if name else ""
-                raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
-            records = [patch.apply(record) for record in found.values() if record is not None]
-            removed = {name: [record.id for record in records]}
-            return self._write(removed=removed, added=records, missing_ok=True)
-
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """As `Engine.delete`."""
-        batch = checked_ids(ids, "delete")
-        return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
-
-    def drop(self, namespace: str) -> None:
-        """As `Engine.drop`."""
-        self._check_open()
-        self.coordinator.drop(checked_namespace(namespace))
-        self._template.drop(namespace)
-
-    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """As `Engine.aadd`."""
-        return await self._awaited(bind(self.add, records, vectors=vectors, ttl=ttl))
-
-    async def aupdate(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.aupdate`."""
-        return await self._awaited(bind(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
-
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """As `Engine.aupsert`."""
-        return await self._awaited(bind(self.upsert, records, vectors=vectors, ttl=ttl))
-
-    async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """As `Engine.adelete`."""
-        return await self._awaited(bind(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
-
-    async def _awaited(self, write: Any) -> int:
-        self._check_open()
-        if self._writers is None:
-            self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write")
-        return int(await asyncio.wrap_future(self._writers.submit(write)))
-
-    def _write(
-        self,
-        *,
-        removed: Mapping[str, Sequence[str]] | None = None,
-        added: Sequence[Record] = (),
-        missing_ok: bool = False,
-    ) -> int:
-        self._check_open()
-        schema = self._template.index.memory.schema
-        return self.coordinator.write(schema, removed=removed, added=added, missing_ok=missing_ok)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StorageError("the engine is closed")
-
-    # Reading.
-
-    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
-        """As `Engine.fetch`, at one epoch in all shards."""
-        self._check_open()
-        batch, name = checked_ids(ids, "fetch"), checked_namespace(namespace)
-
-        def read(view: View, until: float | None) -> dict[tuple[str, str], Record]:
-            wanted: dict[int, list[str]] = {}
-            for record_id in dict.fromkeys(batch):
-                wanted.setdefault(view.placement.shard_of(name, record_id), []).append(record_id)
-            links = self.coordinator.links
-            launch = Launch(self.coordinator, view, until, None)
-            sent = {shard: links[shard].send("fetch", view.epoch, {name: some}) for shard, some in wanted.items()}
-            found: dict[tuple[str, str], Record] = {}
-            for answer in launch.received(sent).values():
-                found |= answer
-            return found
-
-        found = self.searcher.retry(read)
-        stripped = {key: strip(record) for key, record in found.items()}
-        return [stripped.get((name, record_id)) for record_id in batch]
-
-    def get(self, id: str, *, namespace: str = "") -> Record | None:
-        """As `Engine.get`."""
-        if not isinstance(id, str):
-            raise RecordError(f"an id must be a string, not {id!r}")
-        return self.fetch([id], namespace=namespace)[0]
-
-    def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
-        """As `Engine.count`."""
-        answers = self._read("count", parse_filter(filter), namespace)
-        return sum(answers.values())
-
-    def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
-        """As `Engine.ids`."""
-        name = checked_namespace(namespace)
-        answers = self._read("ids", parse_filter(filter), name)
-        pairs = sorted(pair for answer in answers.values() for pair in answer.get(name, ()))
-        return iter([record_id for _, record_id in pairs])
-
-    def _read(self, verb: str, filter: Filter | None, namespace: str | None) -> dict[int, Any]:
-        """What all shards that may hold such records answer to a verb that reads."""
-        self._check_open()
-
-        def read(view: View, until: float | None) -> dict[int, Any]:
-            shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
-            links = self.coordinator.links
-            launch = Launch(self.coordinator, view, until, None)
-            return launch.received({shard: links[shard].send(verb, view.epoch, filter, namespace) for shard in shards})
-
-        return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
-
-    def _sizes(self) -> dict[str, int]:
-        self._check_open()
-        return self.searcher.retry(lambda view, until: Launch(self.coordinator, view, until, None).sizes())
-
-    def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
-    ) -> None:
-        """As `Engine.observe`."""
-        batch, name = checked_ids(ids, "observe"), checked_namespace(namespace)
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(name)]
-        call_all(links, self.coordinator.until(), "observe", batch, name, now, windows)
-
-    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
-        """As `Engine.resolved`."""
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(checked_namespace(namespace))]
-        call_all(links, self.coordinator.until(), "resolved", name, entity, namespace, times)
-
-    def health(self, namespace: str = "") -> HealthReport:
-        """As `Engine.health`: of the searches that this process has asked since it opened the memory."""
-        return self._template.health(namespace)
-
-    def stats(self) -> dict[str, Any]:
-        """As `Engine.stats`, added up over the shards, and ``shards``: the statistics of each."""
-        self._check_open()
-        own = call_all(self.coordinator.links, self.coordinator.until(), "stats")
-        view = self.coordinator.view
-        total: dict[str, Any] = {}
-        for each in own.values():
-            for name, value in each.items():
-                if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "bytes_per_posting":
-                    total[name] = total.get(name, 0) + value
-        total["namespaces"] = len(self._sizes())
-        total["epoch"] = view.epoch
-        total["split"] = {name: list(parts) for name, parts in view.placement.split.items()}
-        total["shards"] = [own[number] for number in sorted(own)]
-        return total
-
-    def verify(self) -> dict[str, int]:
-        """As `Engine.verify`, added up over the shards."""
-        self._check_open()
-        with self.coordinator.paused():
-            answers = call_all(self.coordinator.links, None, "verify")
-        return {name: sum(each[name] for each in answers.values()) for name in ("records", "missing", "extra")}
-
-    def flush(self) -> None:
-        """As `Engine.flush`."""
-        self._check_open()
-        call_all(self.coordinator.links, None, "flush")
 
 
 def _stream(search: Any, batches: Iterable[Sequence[AnyQuery]], ahead: int) -> Iterator[Hits]:

@@ -21,9 +21,8 @@ from .launches import Launch
 from .merge import Merged, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
 from .messages import Forward, Listed, ListedEvidence, Scope, ScopeCounts, Spread
 from .notes import note_over
-from .routing import FORWARD, SPREAD, Routed, keys_of, shards_of
+from .routing import SPREAD, Routed, keys_of, shards_of
 from .statistics import Counts
-from .whole import WHOLE
 
 Counted = Mapping[Scope, tuple[int | None, Counts]]
 """The statistics of scopes: the epoch since which they hold (None: they are of this moment alone), and the counts."""
@@ -57,7 +56,7 @@ class Job:
     @property
     def shard(self) -> int:
         """The shard that all queries are forwarded to."""
-        return self.routed.route.shard if self.routed.route.way == FORWARD else WHOLE
+        return self.routed.route.shard
 
     @once
     def limits(self) -> list[int]:

@@ -14,7 +14,6 @@ from .coordinator import Coordinator, View
 from .links import Waiting, collect
 from .merge import Merged
 from .messages import Ask, Failure, Gone, Item
-from .whole import WHOLE
 
 
 class Again(Exception):
@@ -66,7 +65,7 @@ class Launch:
         for shard, own in items.items():
             if self.missing and shard in self.missing:
                 continue
-            link = self.coordinator.whole.link if shard == WHOLE else self.coordinator.links[shard]
+            link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
             if link is None:
                 raise Again
             sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -136,6 +137,12 @@ class Gone:
 
     newest: int | None
     """The epoch of its newest state; None: it was started anew and has yet to be told."""
+
+
+def own_version() -> str:
+    """The version of fanrank in this process."""
+    version: str = importlib.import_module(__name__.partition(".")[0]).__version__
+    return version
 
 
 Answered = Hits | Listed | ListedEvidence | tuple[Counts, ...] | Failure | Any

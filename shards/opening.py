@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import fanrank
-
 from ..engine.encoders.pins import PINNED, Models
 from ..engine.engine import Engine
 from ..engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError
@@ -21,11 +19,11 @@ from ..engine.storage.sync import sync
 from .coordinator import Coordinator
 from .intents import INTENTS, IntentLog
 from .links import Link, LocalLink, call_all, deadline_at
-from .messages import Description
+from .messages import Description, own_version
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
 from .shard import Shard
-from .whole import WHOLE, WholeCopies
+from .whole import MODELLED, WHOLE, WholeCopies
 
 OPENING = 600.0
 """Seconds that shards have to start, which may build their indexes anew."""
@@ -33,6 +31,20 @@ OPENING = 600.0
 Start = Callable[[int, "str | None", EngineOptions, "Mapping[str, Any] | None", "Mapping[str, Any] | None", bool], Link]
 """Starts a shard: its number, its directory (None: in memory), the options of its engine, the pins of vectors and
 weights, and whether the directory must be there."""
+
+
+@dataclass(frozen=True)
+class PlacementSettings:
+    """What a caller says of `Placement`; None: as it is kept."""
+
+    split_at: int | None = None
+    whole_at: int | None = None
+
+    def of(self, placement: Placement) -> Placement:
+        """The placement with these settings."""
+        split_at = placement.split_at if self.split_at is None else self.split_at
+        whole_at = placement.whole_at if self.whole_at is None else self.whole_at
+        return replace(placement, split_at=split_at, whole_at=whole_at)
 
 
 @dataclass(eq=False)
@@ -66,32 +78,30 @@ def open_memory(
     *,
     backend: str | None,
     storage: Path | None,
-    settings: Mapping[str, int | None],
+    settings: PlacementSettings,
     deadline: float,
 ) -> Opened:
     """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
 
-    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `settings` are
-    `Placement.split_at` and `whole_at`, None where the table's count. Raises as `ShardedEngine.open`.
+    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. Raises as
+    `ShardedEngine.open`.
     """
     make_folder(folder)
     lock = take_lock(folder / LOCK)
     links: list[Link] = []
     try:
         found = load(folder)
-        given = {name: value for name, value in settings.items() if value is not None}
         if found is None:
             if shards is None:
                 raise ParameterError(f"{folder}: holds nothing yet; say how many shards it is to have, as in shards=4")
-            placement, kept = replace(Placement(shards), **given), dict[str, Any]()
+            placement, kept = settings.of(Placement(shards)), dict[str, Any]()
             # Options that cannot be kept are refused before anything is written.
             Engine(backend=backend, **options)
         else:
             placement, kept = found
             if shards is not None and shards != placement.shards:
                 raise ParameterError(f"{folder}: has {placement.shards} shards, not {shards}; leave shards out")
-            if given:
-                placement = replace(placement, **given)
+            placement = settings.of(placement)
         models = Models(options.get("encoder"), options.get("term_encoder"))
         own = shard_options(options, new=found is None)
         root = folder if storage is None else storage
@@ -108,10 +118,8 @@ def open_memory(
             placement.save(folder, kept)
         intents = IntentLog(folder / INTENTS)
         memory_options = shard_options(template_options(described[0].config, options), new=True)
-        whole = WholeCopies(
-            partial(start, WHOLE, None, memory_options, template.pin, template.term_pin, False), placement.whole_at
-        )
-        coordinator = Coordinator(folder, links, placement, kept, intents, whole, len(template.bm25.fields), deadline)
+        wholes = make_wholes(start, memory_options, template, placement, backend)
+        coordinator = Coordinator(folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline)
         coordinator.start(max(each.next_order for each in described.values()))
     except BaseException:
         for link in links:
@@ -129,20 +137,37 @@ def make_in_memory(
     backend: str | None = None,
     start: Start | None = None,
     deadline: float = 30.0,
-    **settings: int,
+    settings: PlacementSettings | None = None,
 ) -> Opened:
     """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
     begin = partial(start_local, backend=backend) if start is None else start
     template = Engine(backend=backend, **options)
-    placement = replace(Placement(shards), **settings)
+    placement = (settings or PlacementSettings()).of(Placement(shards))
     pin, term_pin = template.pin, template.term_pin
     own = shard_options(options, new=True)
     links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
-    whole = WholeCopies(partial(begin, WHOLE, None, own, pin, term_pin, False), placement.whole_at)
+    wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
-    coordinator = Coordinator(None, links, placement, {}, IntentLog(None), whole, fields, deadline)
+    coordinator = Coordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
     coordinator.start(0)
     return Opened(coordinator, template, lambda: None, (None,) * shards)
+
+
+def make_wholes(
+    start: Start, options: EngineOptions, template: Engine, placement: Placement, backend: str | None
+) -> list[WholeCopies]:
+    """The shards of whole copies; none is started yet."""
+
+    def start_modelled() -> Link:
+        models = template.searcher.models
+        given: EngineOptions = {**options, "encoder": models.encoder, "term_encoder": models.term_encoder}
+        return LocalLink(Shard(MODELLED, None, given, None, None, backend))
+
+    plain = partial(start, WHOLE, None, options, template.pin, template.term_pin, False)
+    return [
+        WholeCopies(WHOLE, plain, placement.whole_at),
+        WholeCopies(MODELLED, start_modelled, placement.whole_at),
+    ]
 
 
 def make_folder(folder: Path) -> None:
@@ -194,7 +219,9 @@ def make_template(
     backend: str | None,
 ) -> Engine:
     """An empty engine with the memory's parameters and models. Raises as `Engine.open`."""
-    config = described[0].config
+    config = dict(described[0].config)
+    # A filter may have declared a column in some shards before a crash.
+    config["columns"] = {name: kind for each in described.values() for name, kind in each.config["columns"].items()}
     made = Engine(backend=backend, **template_options(config, options))
     # The models were made before the shards were opened, which need their pins.
     made.searcher.models.encoder, made.searcher.models.pin = models.encoder, models.pin
@@ -206,10 +233,10 @@ def make_template(
 def check_versions(described: Mapping[int, Description]) -> None:
     """Raise `ShardVersionError` where a shard runs another fanrank."""
     for number, each in described.items():
-        if each.version != fanrank.__version__:
+        if each.version != own_version():
             raise ShardVersionError(
-                f"shard {number} runs fanrank {each.version}, and this process {fanrank.__version__}; install the same "
-                "on all machines"
+                f"shard {number} runs fanrank {each.version}, and this process {own_version()}; install the same on "
+                "all machines"
             )
 
 

@@ -15,9 +15,12 @@ from ..engine.records.query import Query
 from ..engine.route.by_namespace import AnyAnswerer
 from ..engine.route.parts import Part, divide
 from ..engine.route.policy import Answerer
+from ..engine.route.router import Router
 from ..engine.search.options import SearchOptions
 from .messages import Scope
 from .placement import Placement
+from .whole import MODELLED
+from .whole import WHOLE as WHOLE_COPIES
 
 FORWARD, SPREAD, WHOLE = "forward", "spread", "whole"
 
@@ -28,7 +31,7 @@ class Route:
 
     way: str
     shard: int = -1
-    """The shard that it is forwarded to."""
+    """The shard that it is forwarded to, or that of the whole copies."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,19 +45,28 @@ class Routed:
 
 
 def route_batch(
-    queries: Sequence[Query], answerer: AnyAnswerer, options: SearchOptions, placement: Placement, bm25: BM25
+    queries: Sequence[Query],
+    answerer: AnyAnswerer,
+    options: SearchOptions,
+    placement: Placement,
+    bm25: BM25,
+    modelled: bool,
 ) -> list[Routed]:
-    """The batch, divided by strategy and way, in the order of first rows. Raises `QueryError`."""
+    """The batch, divided by strategy and way, in the order of first rows; `modelled` says whether there is a model of
+    vectors. Raises `QueryError`.
+    """
     routed: list[Routed] = []
     for part in divide(queries, answerer):
         groups: dict[Route, tuple[list[int], list[Scope]]] = {}
         if not part.rows:
             groups[Route(FORWARD, 0)] = [], []
+        reads = modelled and part.answerer is not None and reads_sentences(part.answerer)
         for row in part.rows:
             scope = scope_of(queries[row])
-            rows, scopes = groups.setdefault(
-                route_of(queries[row], scope, part.answerer, options, placement, bm25), ([], [])
-            )
+            route = route_of(queries[row], scope, part.answerer, options, placement, bm25)
+            # A shard has no model to encode sentences with.
+            route = Route(WHOLE, MODELLED) if reads else route
+            rows, scopes = groups.setdefault(route, ([], []))
             rows.append(row)
             scopes.append(scope)
         routed += (Routed(Part(part.answerer, rows), route, tuple(scopes)) for route, (rows, scopes) in groups.items())
@@ -86,7 +98,7 @@ def route_of(
     shards = shards_of(scope, placement)
     if len(shards) == 1:
         return Route(FORWARD, shards[0])
-    return Route(SPREAD if _adds_up(query, answerer, options, bm25) else WHOLE)
+    return Route(SPREAD) if _adds_up(query, answerer, options, bm25) else Route(WHOLE, WHOLE_COPIES)
 
 
 def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm25: BM25) -> bool:
@@ -96,6 +108,15 @@ def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm
     # okapi reads the mean idf of the whole vocabulary. Windows, neighbours and equal values are found in all records.
     apart = query.statistics == "filtered" or query.windows is not None or query.neighbours is not None
     return not apart and not query.newest and query.distinct is None and bm25.method != "okapi"
+
+
+def reads_sentences(answerer: Answerer) -> bool:
+    """Whether the strategy, or one that the policy may choose, encodes sentences of records."""
+    if isinstance(answerer, Strategy):
+        return answerer.feedback is not None and answerer.feedback.needs_sentences
+    if isinstance(answerer, Router):
+        return any(map(reads_sentences, answerer.strategies.values()))
+    return reads_sentences(answerer.escalate)
 
 
 def adds_up(strategy: Strategy) -> bool:

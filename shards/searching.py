@@ -30,6 +30,7 @@ from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import set_defaults
 from ..engine.searcher import Searcher
 from ..engine.storage.state import MemoryState, names_under
+from .checks import check_columns
 from .coordinator import Coordinator, View
 from .encoding import encode_queries
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
@@ -110,7 +111,8 @@ class ShardedSearcher(Searcher):
         coordinator = self.coordinator
         with coordinator.paused():
             super().declare(error, names)
-            links = [*coordinator.links, *([coordinator.whole.link] if coordinator.whole.link else [])]
+            copies = [whole.link for whole in coordinator.wholes.values() if whole.link is not None]
+            links = [*coordinator.links, *copies]
             call_all(links, coordinator.until(), "declare", wanted)
 
     def retry(self, read: Callable[[View, float | None], T]) -> T:
@@ -149,7 +151,9 @@ class ShardedSearcher(Searcher):
         """The hits of a batch at one epoch. Raises `Again`."""
         missing: set[int] | None = set() if self.partial == ALLOW else None
         launch = Launch(self.coordinator, view, until, missing)
-        routed = route_batch(queries, answerer, options, view.placement, self.template.bm25)
+        check_columns(queries, self.template.index.memory.state)
+        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
+        routed = route_batch(queries, answerer, options, view.placement, self.template.bm25, modelled)
         self._bring_whole(launch, routed)
         jobs = []
         for each in routed:
@@ -214,16 +218,17 @@ class ShardedSearcher(Searcher):
         needed = {scope: each for each in routed if each.route.way == WHOLE_WAY or explaining for scope in each.scopes}
         if not needed:
             return
-        whole, sizes = self.coordinator.whole, launch.sizes()
+        sizes = launch.sizes()
         for scope, each in needed.items():
             names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
+            whole = self.coordinator.wholes[WHOLE if explaining else each.route.shard]
             if whole.link is not None and whole.holds(names):
                 continue
             chosen = each.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
             wanted = {name: sizes.get(name, 0) for name in (*whole.names, *names)}
             whole.check(wanted, why)
-            self.coordinator.copy_whole(wanted)
+            self.coordinator.copy_whole(whole.number, wanted)
             raise Again
 
     def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:

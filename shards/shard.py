@@ -15,13 +15,12 @@ from typing import Any
 
 import numpy as np
 
-import fanrank
-
 from ..engine.encoders.encoder import OwnVectors
 from ..engine.encoders.sparse import TermEncoder
 from ..engine.engine import Engine
 from ..engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
 from ..engine.index.masks import EVERYTHING
+from ..engine.index.time_order import documents_between
 from ..engine.listing import matching
 from ..engine.moments import Moment
 from ..engine.records.filters import Filter
@@ -32,7 +31,7 @@ from ..engine.signatures import EngineOptions
 from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .intents import Batch
-from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone
+from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
 from .order import next_order, number_of, orders_of, strip
 from .statistics import Counts, changed_counts, whole_counts
 
@@ -105,7 +104,7 @@ class Shard:
             config,
             config.get("store"),
             next_order(memory.state.snapshots.values()),
-            fanrank.__version__,
+            own_version(),
             self.engine.opened,
         )
 
@@ -182,13 +181,9 @@ class Shard:
 
         No two writes have records of the same order.
         """
-        state = self.engine.index.ready().state
         for record in batch.added:
-            snapshot = state.snapshot(record.namespace)
-            for place in snapshot.find_all([record.id]).values():
-                document = snapshot.firsts[place.segment] + place.position
-                if orders_of(snapshot, np.asarray([document])).tolist() == [number_of(record)]:
-                    return True
+            if self.orders(record.namespace, [record.id]).get(record.id) == number_of(record):
+                return True
         return not batch.added and not any(self.live(batch.removed).values())
 
     def _forget(self, oldest: int) -> None:
@@ -238,6 +233,13 @@ class Shard:
         """Which of these ids live records have now, by namespace."""
         state = self.engine.index.ready().state
         return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
+
+    def orders(self, namespace: str, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of the last writes of those of these ids that live records have now."""
+        snapshot = self.engine.index.ready().state.snapshot(namespace)
+        places = snapshot.find_all(ids)
+        documents = np.array([snapshot.firsts[place.segment] + place.position for place in places.values()], np.int64)
+        return dict(zip(places, orders_of(snapshot, documents).tolist(), strict=True))
 
     def fetch(
         self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True
@@ -313,7 +315,7 @@ class Shard:
             lambda state: matching.count(matching.snapshots_of(state, namespace), matching.compiled(state, filter)),
         )
 
-    def distinct(self, epoch: int, column: str, filter: Filter | None, namespace: str | None) -> Any:
+    def distinct(self, epoch: int, filter: Filter | None, namespace: str | None, column: str) -> Any:
         """As `Engine.distinct`, in this shard."""
         return self._read(
             epoch,
@@ -321,6 +323,12 @@ class Shard:
                 state, matching.snapshots_of(state, namespace), column, matching.compiled(state, filter)
             ),
         )
+
+    def events(
+        self, epoch: int, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
+    ) -> Any:
+        """(minus time, minus order, id) of the live records of a type in a time: ascending, they are newest first."""
+        return self._read(epoch, lambda state: _events_of(state, filter, namespace, kind, since, until))
 
     def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
         with self._lock:
@@ -386,3 +394,16 @@ def _ids_of(state: MemoryState, filter: Filter | None, namespace: str | None) ->
         if pairs:
             found[name] = pairs
     return found
+
+
+def _events_of(
+    state: MemoryState, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
+) -> list[tuple[float, int, str]]:
+    code = None if kind is None else state.values["type"].ids.get(kind)
+    if kind is not None and code is None:
+        return []
+    snapshot = matching.searched(state.snapshot(namespace))
+    documents, times = documents_between(snapshot, code, matching.compiled(state, filter), since, until)
+    orders = orders_of(snapshot, documents)
+    ids = snapshot.ids_of(documents).tolist()
+    return [(-time, -order, name) for time, order, name in zip(times.tolist(), orders.tolist(), ids, strict=True)]

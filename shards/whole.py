@@ -18,8 +18,9 @@ from .messages import Gone
 from .order import number_of
 from .placement import Placement
 
-WHOLE = -1
-"""The number of the shard that holds whole copies."""
+WHOLE, MODELLED = -1, -2
+"""The numbers of the shards that hold whole copies: one like the others, and one in the owner's process with its
+models, for feedback that encodes sentences of records."""
 
 # Records that a copy takes in one write.
 COPIED = 16_384
@@ -30,10 +31,11 @@ Until = Callable[[], "float | None"]
 class WholeCopies:
     """The shard in memory that holds whole copies, and the namespaces that it holds. It is started when it is needed.
 
-    `start` makes it. `most` is the most records that a namespace may have here.
+    `start` makes it. `most` is the most records that the namespaces here may have.
     """
 
-    def __init__(self, start: Callable[[], Link], most: int) -> None:
+    def __init__(self, number: int, start: Callable[[], Link], most: int) -> None:
+        self.number = number
         self._start = start
         self.most = most
         self.link: Link | None = None

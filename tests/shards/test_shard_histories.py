@@ -56,10 +56,10 @@ def queries(draw: st.DrawFn) -> list[fr.Query]:
     return made
 
 
-def outcome(write: Callable[[], Any]) -> Any:
-    """What a write returns, or by which class of error it fails."""
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or by which class of error it fails."""
     try:
-        return write()
+        return call(*arguments)
     except fr.FanrankError as error:
         return type(error)
 
@@ -90,7 +90,7 @@ def test_any_history_gives_the_answers_of_one_engine(
                 batch = [fr.Query(q.text, namespace=q.namespace, namespaces=q.namespaces, under=q.under) for q in batch]
             assert_same_answers(one, several, batch, k=data.draw(st.integers(1, 6)))
         else:
-            assert outcome(lambda: write(one, verb, what)) == outcome(lambda: write(several, verb, what))
+            assert outcome(write, one, verb, what) == outcome(write, several, verb, what)
         for space in SPACES:
             names = list(one.ids(namespace=space))
             assert list(several.ids(namespace=space)) == names

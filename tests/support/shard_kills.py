@@ -73,7 +73,9 @@ def next_write(seed: str, number: int, model: Model) -> tuple[Callable[[AnyEngin
         if missing_ok:
             ids.append("nobody")
         return lambda engine: engine.delete(ids, namespace=space, missing_ok=missing_ok), after
-    spaces = [made.choice((SPLIT, SPLIT, *TEAMS)) for _ in range(made.randint(4, 12))] if space == SPLIT else [space] * 3
+    spaces = (
+        [made.choice((SPLIT, SPLIT, *TEAMS)) for _ in range(made.randint(4, 12))] if space == SPLIT else [space] * 3
+    )
     rows: dict[tuple[str, str], fr.Record] = {}
     for place, name in enumerate(spaces):
         old = len(after[name]) >= MOST or (after[name] and made.random() < 0.3)
@@ -144,7 +146,9 @@ class Life:
 
     def __post_init__(self) -> None:
         self.sent = list(self.done)
-        self._threads = [threading.Thread(target=self._try, args=(work,)) for work in (self._write, *[self._search] * 2)]
+        self._threads = [
+            threading.Thread(target=self._try, args=(work,)) for work in (self._write, *[self._search] * 2)
+        ]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -344,7 +348,7 @@ def own() -> None:
                 oracle.write(maybe)
                 done, different = [*done, maybe], oracle.differs(memory) and different
             if different:
-                raise Broken(f"after {len(done)} writes and a kill of the owner: {different}")  # noqa: TRY301
+                raise Broken(f"after {len(done)} writes and a kill of the owner: {different}")
             tell("found", done)
             first = len(done)
             # The number of a write that is not there is not used again.
