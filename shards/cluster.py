@@ -243,8 +243,8 @@ def _probe(address: str | None) -> None:
 
 def unreachable(address: str | None, error: BaseException) -> str:
     return (
-        f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave the "
-        "address out"
+        f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave "
+        "the address out"
     )
 
 

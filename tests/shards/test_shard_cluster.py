@@ -88,7 +88,9 @@ def test_an_address_where_nobody_listens_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "nonsense"):
-        with pytest.raises(fr.errors.ShardError, match=f"no Ray cluster can be reached at '{address}'.*ray start --head"):
+        with pytest.raises(
+            fr.errors.ShardError, match=f"no Ray cluster can be reached at '{address}'.*ray start --head"
+        ):
             Cluster.connect(address)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
-from fanrank.shards.opening import open_memory
+from fanrank.shards.opening import PlacementSettings, open_memory
 from fanrank.shards.shard import Shard
 
 BEFORE, AFTER, LATE, HANGS = "before", "after", "late", "hangs"
@@ -94,10 +94,8 @@ def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float
 
         return DyingLink(make)
 
-    settings = {"split_at": None, "whole_at": None}
-    opened = open_memory(
-        folder, shards, start, {}, backend=None, storage=None, settings=settings, deadline=deadline
-    )
+    settings = PlacementSettings()
+    opened = open_memory(folder, shards, start, {}, backend=None, storage=None, settings=settings, deadline=deadline)
     return ShardedEngine(opened, partial)
 
 

@@ -226,31 +226,35 @@ def kill_shards(memory: ShardedEngine, seed: str, rounds: int, told: Told) -> No
     made, oracle = random.Random(seed), Oracle(seed)
     done: list[int] = []
     for _ in range(rounds):
-        first = len(done)
-        life = Life(memory, seed, done, {name: set(ids) for name, ids in oracle.model.items()})
-        killed = made.sample(range(SHARDS), made.choice((1, 1, 1, 2)))
-        links = [memory.coordinator.links[shard] for shard in killed]
-        pids = [link.process(time.monotonic() + DEADLINE) for link in links if isinstance(link, ActorLink)]
-        writes, later = first + made.randint(*WRITES), made.uniform(0.0, LATER)
-        life.start()
-        try:
-            _wait(lambda: len(done) >= writes or bool(life.failures))
-            time.sleep(later)
-            told.in_flight += len(life.sent) - len(done)
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
-            killed_at = time.monotonic()
-            _wait(lambda: any(one[2] > killed_at for one in life.searches) or bool(life.failures))
-            writes = len(done) + 2
-            _wait(lambda: len(done) >= writes or bool(life.failures))
-        finally:
-            life.stop()
-        told.kills += len(pids)
-        told.writes += len(done) - first
-        told.searches += len(life.searches)
-        after = [one[3] for one in life.searches if one[2] > killed_at]
-        life.check(first, oracle)
-        told.recovery.append(min(after) - killed_at)
+        _kill_some(memory, made, oracle, done, told)
+
+
+def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done: list[int], told: Told) -> None:
+    first = len(done)
+    life = Life(memory, oracle.seed, done, {name: set(ids) for name, ids in oracle.model.items()})
+    killed = made.sample(range(SHARDS), made.choice((1, 1, 1, 2)))
+    links = [memory.coordinator.links[shard] for shard in killed]
+    pids = [link.process(time.monotonic() + DEADLINE) for link in links if isinstance(link, ActorLink)]
+    writes, later = first + made.randint(*WRITES), made.uniform(0.0, LATER)
+    life.start()
+    try:
+        _wait(lambda: len(done) >= writes or bool(life.failures))
+        time.sleep(later)
+        told.in_flight += len(life.sent) - len(done)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        killed_at = time.monotonic()
+        _wait(lambda: any(one[2] > killed_at for one in life.searches) or bool(life.failures))
+        more = len(done) + 2
+        _wait(lambda: len(done) >= more or bool(life.failures))
+    finally:
+        life.stop()
+    told.kills += len(pids)
+    told.writes += len(done) - first
+    told.searches += len(life.searches)
+    after = [one[3] for one in life.searches if one[2] > killed_at]
+    life.check(first, oracle)
+    told.recovery.append(min(after) - killed_at)
 
 
 @contextmanager
@@ -312,23 +316,38 @@ def kill_owners(address: str | None, seed: str, rounds: int, told: Told) -> None
     done: list[int] = []
     maybe: int | None = None
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        for place in range(rounds + 1):
-            began, before = time.monotonic(), len(done)
-            owner = Owner(Path(folder) / "memory", address, seed, done, maybe)
-            try:
-                _wait(lambda: bool(owner.said("found")))
-                told.recovery += [time.monotonic() - began] * bool(place)
-                if place == rounds:
-                    return
-                writes = len(owner.done) + made.randint(*WRITES)
-                _wait(lambda: bool(owner.said("done")) and len(owner.done) >= writes)
-                time.sleep(made.uniform(0.0, LATER))
-            finally:
-                owner.kill()
-            done, maybe = owner.done, owner.sent
+        for _ in range(rounds):
+            writes, later = made.randint(*WRITES), made.uniform(0.0, LATER)
+            owner = _owned(Path(folder) / "memory", address, seed, (done, maybe), told, (writes, later))
+            told.writes += len(owner.done) - len(done)
             told.kills += 1
-            told.writes += len(done) - before
+            done, maybe = owner.done, owner.sent
             told.in_flight += maybe is not None
+        _owned(Path(folder) / "memory", address, seed, (done, maybe), told, None)
+
+
+def _owned(
+    path: Path,
+    address: str | None,
+    seed: str,
+    known: tuple[list[int], int | None],
+    told: Told,
+    kill: tuple[int, float] | None,
+) -> Owner:
+    """An owner that has found all that is known, and was killed after so many writes and seconds more (None: none)."""
+    began = time.monotonic()
+    owner = Owner(path, address, seed, *known)
+    try:
+        _wait(lambda: bool(owner.said("found")))
+        if known[0]:
+            told.recovery.append(time.monotonic() - began)
+        if kill is not None:
+            writes = len(owner.done) + kill[0]
+            _wait(lambda: bool(owner.said("done")) and len(owner.done) >= writes)
+            time.sleep(kill[1])
+    finally:
+        owner.kill()
+    return owner
 
 
 def own() -> None:
@@ -383,9 +402,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed, some = f"{options.seed} {what} {begin}", min(options.each, rounds - begin)
             try:
                 if what == "shards":
-                    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-                        with open_memory(Path(folder) / "memory", None) as memory:
-                            kill_shards(memory, seed, some, told)
+                    with (
+                        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
+                        open_memory(Path(folder) / "memory", None) as memory,
+                    ):
+                        kill_shards(memory, seed, some, told)
                 elif begin:
                     with running_ray() as address:
                         kill_owners(address, seed, some, told)
