@@ -94,6 +94,14 @@ class UnreachableError(FanrankError, ConnectionError):
     """The server does not answer, or the connection broke. Whether a write was done is then not known."""
 
 
+class ShardError(FanrankError, RuntimeError):
+    """A shard does not answer, or a sharded memory cannot do what it was asked; the message names the shard."""
+
+
+class ShardVersionError(ShardError):
+    """The cluster runs another version of Ray or of fanrank than this process."""
+
+
 class EncoderError(FanrankError, ValueError):
     """A model cannot be loaded, cannot encode, or did not return one vector for each text."""
 

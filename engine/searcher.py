@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -84,7 +84,7 @@ class Searcher:
                 hits, reason = self.answer(queries, k, answerer, options), None
         except UnknownColumnError as error:
             try:
-                self.index.ready().declare(error, _columns_in(queries))
+                self.declare(error, _columns_in(queries))
             except FanrankError as failure:
                 self.count_failure(queries, failure)
                 raise
@@ -103,8 +103,12 @@ class Searcher:
         try:
             return read()
         except UnknownColumnError as error:
-            self.index.ready().declare(error, _columns_in(filters))
+            self.declare(error, _columns_in(filters))
             return self.declaring(read, filters)
+
+    def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
+        """As `Memory.declare`."""
+        self.index.ready().declare(error, names)
 
     def answer(
         self,

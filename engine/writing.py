@@ -176,7 +176,7 @@ class Writing:
             if fields:
                 raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
             memory.check_texts()
-            change: Callable[[Record], Record] = partial(_changed_by, changes)
+            change: Callable[[Record], Record] = partial(changed_by, changes)
         else:
             change = self._patch(changes, fields).apply
         return self.searcher.declaring(
@@ -332,7 +332,7 @@ def _patched(pending: Pending, ids: Mapping[str, Sequence[str]], change: Callabl
     return ids, map(change, records)
 
 
-def _changed_by(function: Callable[[Record], Record], record: Record) -> Record:
+def changed_by(function: Callable[[Record], Record], record: Record) -> Record:
     """What the function of a caller makes of a record, checked."""
     changed = function(record)
     if not isinstance(changed, Record):

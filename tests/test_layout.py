@@ -20,6 +20,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("server",),
     ("integrations",),
     ("client",),
+    ("shards",),
     ("engine.tune",),
     ("engine.evaluate", "engine.check"),
     ("engine.engine",),
@@ -47,7 +48,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 # The packages themselves, which hold a docstring.
-PACKAGES = ("engine", "integrations", "server", "client", "fanrank")
+PACKAGES = ("engine", "integrations", "server", "client", "shards", "fanrank")
 LONGEST = 500
 # The extension module, which `native` makes public.
 EXTENSION = "_compiled"

@@ -94,8 +94,11 @@ def distinct(
                 codes = segment.columns.categories.get(column)
                 strings = state.values[column].strings
                 counts.update(_categories(codes, mask, strings) if codes is not None else {None: size})
-    if column in schema.json:
-        counts = _joined(counts)
+    return in_order(_joined(counts) if column in schema.json else counts)
+
+
+def in_order(counts: Mapping[Value, int]) -> dict[Value, int]:
+    """The values with their numbers of records: the most frequent first, equally frequent ones ascending."""
     # None is least frequent among equals. Numbers and strings stand in one column only where it holds JSON.
     ordered = sorted(
         counts.items(),

@@ -87,8 +87,7 @@ class Hits:
     """Number of postings read from posting lists, also with ``timing=True`` only. Look-ups and rows stored by
     document do not count. None where the backend does not count postings."""
     reranked: npt.NDArray[np.float64] | None = None
-    """[B, k] scores of the reranker, where one decided the order; NaN after the hits that it read. `scores` holds the
-    strategy's scores either way."""
+    """[B, k] the reranker's scores where one decided the order, NaN after the hits that it read; `scores` stays."""
     decisions: tuple[Decision, ...] | None = None
     """The decision for each query, if a cascade, a router or ``recall`` made one."""
     source: Sequence[int] | Integers | None = None
@@ -103,6 +102,7 @@ class Hits:
     """Whether the hits bring their texts, times and metadata."""
     payload: bool = False
     """Whether the hits bring their payloads."""
+    missing_shards: tuple[int, ...] = ()  # that did not answer a `ShardedEngine` with ``partial="allow"``
 
     @classmethod
     def of(
@@ -215,6 +215,7 @@ class Hits:
             records=None if self.records is None else self.records[rows, :width].copy(),
             texts=self.texts,
             payload=self.payload,
+            missing_shards=self.missing_shards,
         )
 
     def with_records(self, records: npt.NDArray[np.object_], *, texts: bool, payload: bool) -> Hits:

@@ -109,7 +109,7 @@ class Pages:
             if not is_shaped(query):
                 continue
             if query.distinct is not None:
-                _check_distinct(batch.memory, query.distinct, row, records)
+                check_distinct(batch.memory, query.distinct, row, records)
             last = query.offset + asked.k
             if asked.k:
                 depth = last if query.distinct is None else max(2 * last, FIRST)
@@ -213,7 +213,8 @@ class Pages:
         return list(zip(namespaces.tolist(), asked.snapshot.ids_of(documents).tolist(), strict=True))
 
 
-def _check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
+def check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
+    """Raise `QueryError` for what the query of a row cannot be distinct in; `records` is as for `Pages`."""
     if name != TEXT and memory.schema.undeclared([name]):
         known = ", ".join((TEXT, *memory.schema.categories, *memory.schema.numbers))
         raise UnknownColumnError(f"query {row}: no column {name!r} to be distinct in; there are: {known}", (name,))

@@ -71,6 +71,16 @@ def search_with_records(
     return _with(hits, records, options)
 
 
+def bring_records_of(memory: Memory, state: MemoryState, hits: Hits, options: SearchOptions) -> Hits | None:
+    """The hits of a search of `state` with the records that were scored; None where the store has newer ones by now.
+
+    Raises `StorageError` where there are no texts.
+    """
+    memory.check_texts()
+    records = _kept(state, hits) if memory.store is None else _stored(memory.store, state, hits)
+    return None if records is None else _with(hits, records, options)
+
+
 def _search_as_reader(
     memory: Callable[[], Memory],
     refresh: Callable[[], None],

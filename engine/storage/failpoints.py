@@ -58,6 +58,16 @@ CARRYING: tuple[str, ...] = (
 )
 """Those of an export, an import, a copy and of other columns."""
 
+SHARDING: tuple[str, ...] = (
+    "intent.written",
+    "batch.sent",
+    "batch.acknowledged",
+    "intent.dropped",
+    "move.copied",
+    "move.placed",
+)
+"""Those of a write to several shards, in the order in which they are reached, and of a namespace that moves."""
+
 
 class _Armed:
     def __init__(self, name: str, count: int, action: Callable[[], None] | None) -> None:
@@ -103,7 +113,7 @@ def disarm() -> None:
 
 
 def _check_name(name: str) -> str:
-    if name not in (known := (*POINTS, *CARRYING)):
+    if name not in (known := (*POINTS, *CARRYING, *SHARDING)):
         raise ValueError(f"no failpoint {name!r}; there are: {', '.join(known)}")
     return name
 

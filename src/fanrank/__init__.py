@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from .engine.route.router import Router
     from .engine.serve.coalesce import Coalescer
     from .engine.text.time_expressions.parse import parse_when
+    from .shards.engine import ShardedEngine
 
 __version__ = "0.1.0"
 
@@ -73,6 +74,7 @@ __all__ = [
     "Router",
     "SearchScope",
     "SentenceEncoder",
+    "ShardedEngine",
     "Strategy",
     "col",
     "parse_when",
@@ -97,6 +99,7 @@ _HOMES = {
     "Router": "engine.route.router",
     "SearchScope": "engine.records.query",
     "SentenceEncoder": "engine.encoders.sentence",
+    "ShardedEngine": "shards.engine",
     "Strategy": "engine.hybrid.strategy",
     "col": "engine.records.filters",
     "parse_when": "engine.text.time_expressions.parse",

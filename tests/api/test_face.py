@@ -21,7 +21,7 @@ from fanrank.engine import errors as all_errors
 
 FACE = (
     "AsyncClient BM25 Cascade Client Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record "
-    "Relation Router SearchScope SentenceEncoder Strategy col parse_when read_records"
+    "Relation Router SearchScope SentenceEncoder ShardedEngine Strategy col parse_when read_records"
 )
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",
@@ -29,8 +29,8 @@ THEMES = {
         "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError KeyRefusedError "
         "MissingExtraError ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError "
-        "PolicyFileError QueryError RecencyWarning RecordError ServerError StorageError StoreLockedError "
-        "UnknownColumnError UnknownIdError UnreachableError"
+        "PolicyFileError QueryError RecencyWarning RecordError ServerError ShardError ShardVersionError StorageError "
+        "StoreLockedError UnknownColumnError UnknownIdError UnreachableError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "

@@ -34,7 +34,7 @@ mkdir -p "$folder"
 rm -rf "$folder"/report* "$folder/src"
 cp -R src "$folder/src"
 cp setup.py pyproject.toml README.md LICENSE "$folder/"
-for room in engine integrations kernels cpu_fallback server client; do ln -sfn "$PWD/$room" "$folder/$room"; done
+for room in engine integrations kernels cpu_fallback server client shards; do ln -sfn "$PWD/$room" "$folder/$room"; done
 mkdir -p "$folder/native"
 find "$folder/native" -maxdepth 1 -type f ! -name '*.so' -delete
 cp -p native/*.py native/*.cpp native/*.hpp "$folder/native/"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "native", "server", "client")
+FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "native", "server", "client", "shards")
 PACKAGE = "fanrank"
 
 

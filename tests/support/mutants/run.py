@@ -18,7 +18,10 @@ from .fault import Fault
 
 ROOT = Path(__file__).resolve().parents[3]
 # What is copied: all that a test imports or reads.
-FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "native", "server", "client", "src", "tests", "bench")
+FOLDERS = (
+    *("engine", "integrations", "kernels", "cpu_fallback", "native", "server", "client", "shards"),
+    *("src", "tests", "bench"),
+)
 FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
 IGNORED = ("__pycache__", ".cache", ".peers", "*.svg")
 # Seconds of a build and of a test. The slowest test of the table takes one minute where nothing else runs.

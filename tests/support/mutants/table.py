@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cpu, drivers, filters, kernels, native, page, server, triton
+from . import cpu, drivers, filters, kernels, native, page, server, shards, triton
 from .fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -14,4 +14,5 @@ FAULTS: tuple[Fault, ...] = (
     *drivers.FAULTS,
     *server.FAULTS,
     *page.FAULTS,
+    *shards.FAULTS,
 )

@@ -1,0 +1,495 @@
+"""`Coordinator`: what is written to the shards, in which order, and what readers may see of it.
+
+Every write gets the next number, its epoch. A shard keeps its state after the write under that number. A search reads
+one epoch in all shards: the last one that all have acknowledged. Where a write concerns several shards, its intent is
+durable before the first shard sees it. A crash in between leaves it in all shards or in none, and readers in between
+see the epoch before.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..engine.errors import DeadlineError, ShardError, StorageError
+from ..engine.index.columns import Schema
+from ..engine.records.record import Record
+from ..engine.storage.failpoints import reach
+from .checks import check_added, check_removed
+from .dividing import after_last, divide
+from .intents import Batch, Intent, IntentLog
+from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
+from .messages import Acknowledged, Gone
+from .order import stamp
+from .placement import Placement
+from .statistics import Counts, Table
+from .whole import WholeCopies
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What a search reads: an epoch that all shards have acknowledged, and where records lay then."""
+
+    epoch: int
+    placement: Placement
+    content: int
+    """The epoch of the last write. Moves and copies change no answer."""
+
+
+class Coordinator:
+    """Writes to the shards of one memory. One write is under way at a time; any number of searches are.
+
+    `folder` holds the table of placement; None: a memory without files. `deadline` is how many seconds a shard has for
+    an answer.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        links: Sequence[Link],
+        placement: Placement,
+        settings: Mapping[str, Any],
+        intents: IntentLog,
+        wholes: Sequence[WholeCopies],
+        fields: int,
+        deadline: float,
+    ) -> None:
+        self.links = links
+        self.deadline = deadline
+        self.wholes = {whole.number: whole for whole in wholes}
+        """The whole copies, by the number of their shard."""
+        self.tables: dict[str, Table] = {}
+        """The counts of each split namespace."""
+        self.settings = settings
+        self._folder = folder
+        self._fields = fields
+        self._intents = intents
+        self._pending: Intent | None = None
+        self._doubtful: set[int] = set()
+        self._number = 0
+        self._next_order = 0
+        self.placement = placement
+        """Where records lie by the table. Searches go by that of their view."""
+        self.view = View(0, placement, 0)
+        self._writing = threading.RLock()
+        self._counting = threading.Lock()
+        self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
+        self._limits = threading.local()
+        self._closed = False
+
+    def until(self) -> float | None:
+        """When an answer that is asked for now must be there, by `time.monotonic`."""
+        limit: float | None = getattr(self._limits, "until", None)
+        return deadline_at(self.deadline) if limit is None else limit
+
+    @contextmanager
+    def _bounded(self, until: float | None = None) -> Iterator[None]:
+        """Let all that this thread waits for meanwhile be there by one time: `until`, or a deadline from now on."""
+        before = getattr(self._limits, "until", None)
+        self._limits.until = before or until or deadline_at(self.deadline)
+        try:
+            yield
+        finally:
+            self._limits.until = before
+
+    def start(self, next_order: int) -> None:
+        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces."""
+        with self._writing:
+            self._next_order = next_order
+            self._pending = self._intents.read()
+            self._doubtful = {link.number for link in self.links}
+            self._settle()
+
+    @contextmanager
+    def reading(self) -> Iterator[View]:
+        """The view of a search. Its epoch is kept by the shards until the search ends."""
+        with self._counting:
+            view = self.view
+            self._read[view.epoch] = self._read.get(view.epoch, 0) + 1
+        try:
+            yield view
+        finally:
+            with self._counting:
+                self._read[view.epoch] -= 1
+                if not self._read[view.epoch]:
+                    del self._read[view.epoch]
+
+    @contextmanager
+    def paused(self, until: float | None = None) -> Iterator[View]:
+        """Hold writes off. Meanwhile all shards are at the epoch of the view, and at no later one.
+
+        `until` is when it must be so. Raises `DeadlineError`, and `ShardError` where a shard is lost.
+        """
+        with self._bounded(until) if until is not None else nullcontext(), self._alone():
+            if self._closed:
+                raise StorageError("the engine is closed")
+            self._wait_for(self._settle)
+            yield self.view
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other thread write. Raises `DeadlineError` where one does so for too long."""
+        until = self.until()
+        if not self._writing.acquire(timeout=-1 if until is None else max(until - time.monotonic(), 0.0)):
+            raise DeadlineError("another write or move was under way until the deadline; nothing was changed")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def recover(self, until: float | None = None) -> None:
+        """Bring shards that were started anew, or whose last write is in doubt, to the epoch of the others."""
+        with self._bounded(until), self._alone():
+            self._wait_for(self._find_untold)
+            self._wait_for(self._settle)
+
+    def _find_untold(self) -> None:
+        # A shard that does not answer yet is found when it does.
+        known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
+        # One that is ahead of the view holds what was never published.
+        self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
+        for whole in self.wholes.values():
+            whole.clear_untold(self.until())
+
+    def _wait_for(self, work: Callable[[], T]) -> T:
+        """Do work that can be done again, until no shard is in the way that is being started anew."""
+        until = self.until()
+        while True:
+            try:
+                return work()
+            except UnavailableError as error:  # noqa: PERF203
+                pause(until, error)
+
+    def write(
+        self,
+        schema: Schema,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Sequence[Record] = (),
+        missing_ok: bool = False,
+    ) -> int:
+        """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it."""
+        removed = removed or {}
+        with self._bounded(), self.paused():
+            self._wait_for(lambda: self._split_new(added))
+            records = stamp(added, self._next_order)
+            # A number is used once, whatever becomes of its batch.
+            self._next_order += len(records)
+            batches = divide(self.placement, removed, records)
+            if not batches:
+                return 0
+            live: dict[str, set[str]] = {}
+            if len(batches) > 1 or not records:
+                # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
+                live = self._wait_for(lambda: self._live(removed, added))
+                if not missing_ok:
+                    check_removed(removed, live)
+            if len(batches) > 1:
+                check_added(added, removed, live, schema)
+                acknowledged = self._write_all(batches)
+            else:
+                acknowledged = self._write_one(batches, missing_ok)
+            if acknowledged is not None:
+                self._follow(removed, records)
+                self._publish(acknowledged.values())
+        return len(records) or sum(
+            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+        )
+
+    def drop(self, namespace: str) -> None:
+        """Delete a namespace with all its records."""
+        with self._bounded(), self.paused():
+            # What a shard that ended meanwhile has dropped, it drops again.
+            self._wait_for(lambda: self._drop(namespace))
+
+    def _drop(self, namespace: str) -> None:
+        with self.paused():
+            homes, placement = self.placement.homes(namespace), self.placement
+            if len(homes) > 1:
+                # A crash in between leaves the namespace dropped: the move is carried out again.
+                placement = placement.placed(namespace, homes[:1])
+                self._pending = Intent(moved=namespace, before=homes, after=())
+                self._intents.write(self._pending)
+            self._number += 1
+            send = {
+                home: self.links[home].send("apply", self._number, Batch(), missing_ok=True, drop=namespace)
+                for home in homes
+            }
+            self._acknowledged(send)
+            if len(homes) > 1:
+                self._place(placement)
+                self._dropped()
+            self.tables.pop(namespace, None)
+            for whole in self.wholes.values():
+                whole.forget(namespace)
+            self.view = View(self._number, self.placement, self._number)
+
+    def _split_new(self, added: Sequence[Record]) -> None:
+        """Split a namespace that begins with more records than a shard is to hold of it."""
+        placement = self.placement
+        if len(added) <= placement.split_at or placement.shards == 1:
+            return
+        sizes: dict[str, int] = {}
+        for record in added:
+            sizes[record.namespace] = sizes.get(record.namespace, 0) + 1
+        for namespace, size in sizes.items():
+            homes = placement.homes(namespace)
+            if size <= placement.split_at or len(homes) > 1:
+                continue
+            (count,) = call_all(
+                [self.links[homes[0]]], self.until(), "count", self.view.epoch, None, namespace
+            ).values()
+            if count == 0:
+                parts = min(-(-size // placement.split_at), placement.shards)
+                self.place(namespace, self.parts_of(namespace, parts))
+
+    def parts_of(self, namespace: str, parts: int) -> tuple[int, ...]:
+        """So many shards for a namespace: its own one, and those that follow."""
+        home, shards = self.placement.homes(namespace)[0], self.placement.shards
+        return tuple((home + step) % shards for step in range(parts))
+
+    def place(self, namespace: str, after: tuple[int, ...]) -> None:
+        """Bring the records of a namespace to these shards, in parts if they are several, at one epoch.
+
+        The namespace must lie whole in one shard. Records are copied in the order of their writes, then the table is
+        replaced, then the old home lets go of what it no longer holds. A crash before the table is replaced leaves the
+        old home, one after it the new ones.
+        """
+        with self.paused():
+            before = self.placement.homes(namespace)
+            if before == after:
+                return
+            if len(before) > 1:
+                raise ShardError(
+                    f"namespace {namespace!r} is split over shards {list(before)}, and cannot be split again"
+                )
+            placement = self.placement.placed(namespace, after)
+            self._pending = Intent(moved=namespace, before=before, after=after)
+            self._intents.write(self._pending)
+            self._number += 1
+            self._copy(namespace, before[0], placement)
+            reach("move.copied")
+            self._place(placement)
+            reach("move.placed")
+            self._finish_move(self._pending)
+            self._dropped()
+            self._count([namespace])
+            self.view = View(self._number, placement, self.view.content)
+
+    def _copy(self, namespace: str, home: int, placement: Placement) -> None:
+        """Copy what a namespace's new homes are to hold from its old one."""
+        start = 0
+        while records := self.links[home].send("page", namespace, start).result(self.until()):
+            start += len(records)
+            batches: dict[int, list[Record]] = {}
+            for record in records:
+                target = placement.shard_of(namespace, record.id)
+                if target != home:
+                    batches.setdefault(target, []).append(record)
+            # Each page is a write of its own to a shard, which takes later numbers alone.
+            self._number += 1
+            self._acknowledged(
+                {
+                    target: self.links[target].send(
+                        "apply", self._number, Batch(added=some), missing_ok=True, oldest=self._oldest()
+                    )
+                    for target, some in batches.items()
+                }
+            )
+
+    def _finish_move(self, intent: Intent) -> None:
+        """Delete what the shards hold of a moved namespace and the present table has elsewhere."""
+        namespace, placement = intent.moved, self.placement
+        assert namespace is not None
+        kept = placement.homes(namespace) if intent.after else ()
+        for shard in dict.fromkeys((*intent.before, *intent.after)):
+            link = self.links[shard]
+            self._number += 1
+            if shard not in kept:
+                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
+            elif len(kept) > 1:
+                found = link.send("ids", self._number, None, namespace).result(self.until())
+                gone = [name for _, name in found.get(namespace, ()) if placement.shard_of(namespace, name) != shard]
+                sent = link.send(
+                    "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
+                )
+            else:
+                continue
+            self._acknowledged({shard: sent})
+
+    def _place(self, placement: Placement) -> None:
+        """Replace the table of placement. Readers of the present view do not see it."""
+        if self._folder is not None:
+            placement.save(self._folder, self.settings)
+        self.placement = placement
+
+    def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
+        """Which of the ids of a batch live records have now, by namespace."""
+        asked: dict[int, dict[str, list[str]]] = {}
+        pairs = [(namespace, record_id) for namespace, ids in removed.items() for record_id in ids]
+        for namespace, record_id in dict.fromkeys([*pairs, *((record.namespace, record.id) for record in added)]):
+            shard = self.placement.shard_of(namespace, record_id)
+            asked.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+        answers = collect({shard: self.links[shard].send("live", ids) for shard, ids in asked.items()}, self.until())
+        live: dict[str, set[str]] = {}
+        for answer in answers.values():
+            for namespace, ids in answer.items():
+                live.setdefault(namespace, set()).update(ids)
+        return live
+
+    def _oldest(self) -> int:
+        """The oldest epoch that a search reads or may begin to read."""
+        with self._counting:
+            return min([*self._read, self.view.epoch])
+
+    def _send(self, batches: Mapping[int, Batch], *, missing_ok: bool) -> dict[int, Waiting]:
+        self._number += 1
+        return {
+            shard: self.links[shard].send(
+                "apply",
+                self._number,
+                batch,
+                missing_ok=missing_ok,
+                tracked=tuple(self.tables),
+                oldest=self._oldest(),
+            )
+            for shard, batch in batches.items()
+        }
+
+    def _acknowledged(self, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
+        """What the shards acknowledge. A shard that does not answer is in doubt until `_settle` has seen it."""
+        self._doubtful |= {*sent}
+        answers = collect(sent, self.until())
+        unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
+        if unknown:
+            raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
+        self._doubtful -= {*sent}
+        return answers
+
+    def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged] | None:
+        """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
+
+        Where the shard ends meanwhile, its log says whether it has done the batch. If not, it gets it again.
+        """
+        ((shard, batch),) = batches.items()
+        until = self.until()
+        try:
+            while True:
+                try:
+                    return self._acknowledged(self._send(batches, missing_ok=missing_ok))
+                except UnavailableError as error:  # noqa: PERF203
+                    pause(until, error)
+                    self._wait_for(self._settle)
+                    if self._wait_for(lambda: self.links[shard].send("has_done", batch).result(until)):
+                        return None
+        except DeadlineError as error:
+            raise DeadlineError(f"{error}; whether the write was done is found out before the next one") from error
+        except ShardError:
+            raise
+        except BaseException:
+            # The engine refused the batch, so nothing was changed.
+            self._doubtful -= {*batches}
+            raise
+
+    def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged] | None:
+        """A batch for several shards: all of them, or none. None where searches see it already."""
+        intent = Intent(batches)
+        self._intents.write(intent)
+        self._pending = intent
+        sent = self._send(batches, missing_ok=True)
+        reach("batch.sent")
+        try:
+            try:
+                answers = self._acknowledged(sent)
+            except UnavailableError:
+                self._wait_for(self._settle)
+                return None
+        except DeadlineError as error:
+            raise DeadlineError(f"{error}; the batch is kept, and is carried out before the next one") from error
+        reach("batch.acknowledged")
+        self._dropped()
+        return answers
+
+    def _dropped(self) -> None:
+        self._intents.drop()
+        self._pending = None
+
+    def _settle(self) -> None:
+        """Carry out again what is in doubt, and bring the shards that it concerns to one new epoch."""
+        intent = self._pending
+        if intent is None and not self._doubtful:
+            return
+        if intent is not None and intent.batches:
+            again = {shard: batch.again() for shard, batch in intent.batches.items()}
+            self._number += 1
+            call_all([self.links[shard] for shard in again], self.until(), "tag", self._number)
+            self._acknowledged(self._send(again, missing_ok=True))
+            self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
+        elif intent is not None:
+            shards = dict.fromkeys((*intent.before, *intent.after))
+            self._number += 1
+            call_all([self.links[shard] for shard in shards], self.until(), "tag", self._number)
+            if not intent.after:
+                assert intent.moved is not None
+                self._place(self.placement.placed(intent.moved, intent.before[:1]))
+            self._finish_move(intent)
+        self._number += 1
+        call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
+        if intent is not None:
+            self._dropped()
+        self._doubtful.clear()
+        self.clear_wholes()
+        self._count(self.placement.split)
+        self.view = View(self._number, self.placement, self._number)
+
+    def _count(self, namespaces: Any) -> None:
+        """Read the counts of these namespaces anew, as of the last number."""
+        for namespace in namespaces:
+            homes = self.placement.homes(namespace)
+            if len(homes) == 1:
+                self.tables.pop(namespace, None)
+                continue
+            parts = call_all([self.links[home] for home in homes], self.until(), "counts", namespace)
+            self.tables[namespace] = Table(Counts.sum(parts.values(), self._fields), self._number)
+
+    def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
+        """Let the whole copies do what the shards have done."""
+        for whole in self.wholes.values():
+            whole.apply(self._number, removed, added, self._oldest(), self.until)
+
+    def _publish(self, acknowledged: Any) -> None:
+        """Let searches see what all shards have acknowledged."""
+        answers: list[Acknowledged] = list(acknowledged)
+        for namespace in {name for each in answers for name in each.changes}:
+            changes = [each.changes[namespace] for each in answers if namespace in each.changes]
+            known = [change for change in changes if change is not None]
+            if len(known) < len(changes):
+                self._count([namespace])
+            else:
+                self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
+        self.view = View(self._number, self.placement, self._number)
+
+    def clear_wholes(self) -> None:
+        """Let go of all whole copies."""
+        for whole in self.wholes.values():
+            whole.clear()
+
+    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
+        with self.paused():
+            whole = self.wholes[number]
+            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            self.view = View(self._number, self.placement, self.view.content)
+
+    def close(self) -> None:
+        """Let no write begin, and close the log of intents."""
+        with self._writing:
+            self._closed = True
+            self._intents.close()

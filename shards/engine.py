@@ -1,0 +1,287 @@
+"""`ShardedEngine`: the verbs of `Engine` over several shards."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial as bind
+from pathlib import Path
+from typing import Any
+
+from ..engine.encoders.encoder import Encoder
+from ..engine.errors import ParameterError
+from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.records.explanation import Explanation, FusedExplanation
+from ..engine.records.hits import Hits
+from ..engine.records.query import DEFAULT_K
+from ..engine.rerank.reranker import DEPTH, CheckedReranker
+from ..engine.route.by_namespace import ByNamespace
+from ..engine.route.policy import Policy
+from ..engine.search.batch import AnyQuery
+from ..engine.serve.coalesce import Coalescer
+from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .namespace import ShardedNamespace
+from .opening import Opened, PlacementSettings, Start, open_memory, start_local
+from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .writing import ShardedWriting
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+LOCAL, RAY = "local", "ray"
+
+DEADLINE = 30.0
+"""Seconds that a shard has for an answer."""
+
+
+class ShardedEngine(ShardedWriting):
+    """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
+
+    Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
+    whole in one shard; one that outgrows a shard is split by record id, and scored by the statistics of all its parts.
+    One process owns the memory. Others reach it through ``fanrank serve``.
+    """
+
+    def __init__(self, opened: Opened, partial: str = REFUSE, release: Callable[[], None] | None = None) -> None:
+        """An engine over what `opened` holds; `release` lets go of the cluster. Programs call `open`."""
+        self.coordinator = opened.coordinator
+        self.template = opened.template
+        self.searcher = ShardedSearcher(opened.template, opened.coordinator, partial)
+        self._opened = opened
+        self._release = release
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        shards: int | None = None,
+        address: str | None = None,
+        transport: str = RAY,
+        storage: str | os.PathLike[str] | None = None,
+        split_at: int | None = None,
+        whole_at: int | None = None,
+        deadline: float = DEADLINE,
+        partial: str = REFUSE,
+        num_gpus: float = 0,
+        num_cpus: float = 0,
+        backend: str | None = None,
+        **options: Unpack[EngineOptions],
+    ) -> ShardedEngine:
+        """The memory whose table lies in the directory `path`, which is made if it is not there.
+
+        `shards` is how many it has; it is kept, and may be left out later. Each is an actor of Ray, on the cluster at
+        `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
+        ``transport="local"`` the shards run in this process, without Ray.
+
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace
+        that begins with more than `split_at` records is split over shards. Strategies that read a split namespace as
+        one are served from a whole copy in memory of at most `whole_at` records.
+
+        A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
+        `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`
+        and `num_cpus` are what each actor takes of its machine's GPUs and cores.
+
+        `backend` and `options` are those of `Engine.open`. The owner's process holds the encoders, and shards open
+        none.
+
+        Raises as `Engine.open`, `ShardError`, `ShardVersionError`, `MissingExtraError` without Ray.
+        """
+        check_engine_options(options, "ShardedEngine.open")
+        if partial not in PARTIAL:
+            raise ParameterError(f"partial must be one of {', '.join(map(repr, PARTIAL))}, not {partial!r}")
+        if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not deadline > 0:
+            raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
+        if transport not in (LOCAL, RAY):
+            raise ParameterError(f"transport must be {RAY!r} or {LOCAL!r}, not {transport!r}")
+        start: Start = bind(start_local, backend=backend)
+        release = None
+        if transport == RAY:
+            from .cluster import Cluster  # Ray takes half a second to import, and is an extra
+
+            cluster = Cluster.connect(address, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            release = cluster.close
+        try:
+            opened = open_memory(
+                Path(path),
+                shards,
+                start,
+                options,
+                backend=backend,
+                storage=None if storage is None else Path(storage),
+                settings=PlacementSettings(split_at, whole_at),
+                deadline=float(deadline),
+            )
+        except BaseException:
+            if release is not None:
+                release()
+            raise
+        return cls(opened, partial, release)
+
+    def __repr__(self) -> str:
+        view = self.coordinator.view
+        return f"{type(self).__name__}({view.placement.shards} shards, epoch {view.epoch})"
+
+    def __len__(self) -> int:
+        """The number of live records."""
+        return sum(self.sizes().values())
+
+    def __enter__(self) -> ShardedEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def encoder(self) -> Encoder | None:
+        """As `Engine.encoder`."""
+        return self.template.encoder
+
+    @property
+    def pin(self) -> dict[str, Any] | None:
+        """As `Engine.pin`."""
+        return self.template.pin
+
+    def namespace(self, name: str) -> ShardedNamespace:
+        """As `Engine.namespace`."""
+        return ShardedNamespace(self, name)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that hold live records, sorted."""
+        return tuple(sorted(self.sizes()))
+
+    def close(self) -> None:
+        """Close all shards and release the directory. A second call does nothing. Raises `StorageError`."""
+        if self._closed:
+            return
+        self._closed = True
+        if (coalescer := self.__dict__.get("_coalescer")) is not None:
+            coalescer.close()
+        self._end_writers()
+        self.coordinator.close()
+        try:
+            self.coordinator.clear_wholes()
+            for link in self.coordinator.links:
+                link.close()
+        finally:
+            self._opened.release()
+            if self._release is not None:
+                self._release()
+
+    def search(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int = DEFAULT_K,
+        *,
+        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
+        offset: int = 0,
+        min_score: float | None = None,
+        distinct: str | None = None,
+        reranker: CheckedReranker | None = None,
+        rerank_depth: int = DEPTH,
+        threads: int = 1,
+        execution: str = "auto",
+        timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
+        partial: str | None = None,
+    ) -> Hits:
+        """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
+
+        Raises as `Engine.search`, `DeadlineError` and `ShardError`.
+        """
+        self._check_open()
+        searcher = self.searcher if partial is None else self.searcher.allowing(partial)
+        return searcher.search(
+            queries,
+            k,
+            {
+                "strategy": strategy,
+                "reranker": reranker,
+                "rerank_depth": rerank_depth,
+                "threads": threads,
+                "execution": execution,
+                "timing": timing,
+                "texts": texts,
+                "payload": payload,
+                "offset": offset,
+                "min_score": min_score,
+                "distinct": distinct,
+            },
+        )
+
+    @property
+    def coalescer(self) -> Coalescer:
+        """As `Engine.coalescer`: a launch of many callers is one message a shard."""
+        coalescer: Coalescer | None = self.__dict__.get("_coalescer")
+        if coalescer is None:
+            # `setdefault` keeps the first, where two threads make one at the same time.
+            coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
+            if self._closed:
+                coalescer.close()
+        return coalescer
+
+    async def asearch(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Hits:
+        """As `Engine.asearch`."""
+        return await self.coalescer.asearch(queries, k, **keywords)
+
+    def submit(
+        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
+    ) -> Future[Hits]:
+        """As `Engine.submit`."""
+        return self.coalescer.submit(queries, k, **keywords)
+
+    def search_stream(
+        self,
+        batches: Iterable[Sequence[AnyQuery]],
+        k: int = DEFAULT_K,
+        *,
+        ahead: int = 2,
+        threads: int = 1,
+        execution: str = "auto",
+        timing: bool = False,
+        texts: bool = False,
+        payload: bool = False,
+    ) -> Iterator[Hits]:
+        """As `Engine.search_stream`: up to `ahead` batches (0 to 64) are on their way beyond the one handed out."""
+        if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= 64:
+            raise ParameterError(f"ahead must lie in [0, 64], not {ahead!r}")
+        search = bind(
+            self.search, k=k, threads=threads, execution=execution, timing=timing, texts=texts, payload=payload
+        )
+        return _stream(search, batches, ahead)
+
+    def explain(
+        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
+    ) -> Explanation | FusedExplanation:
+        """As `Engine.explain`."""
+        return self.search([query], strategy=strategy).explain(0, document)
+
+
+def _stream(search: Any, batches: Iterable[Sequence[AnyQuery]], ahead: int) -> Iterator[Hits]:
+    """The answers in order, with so many searches on their way beyond the one that is handed out."""
+    if not ahead:
+        for batch in batches:
+            yield search(list(batch))
+        return
+    with ThreadPoolExecutor(ahead + 1, thread_name_prefix="fanrank-stream") as pool:
+        waiting: list[Future[Hits]] = []
+        try:
+            for batch in batches:
+                waiting.append(pool.submit(search, list(batch)))
+                if len(waiting) > ahead:
+                    yield waiting.pop(0).result()
+            while waiting:
+                yield waiting.pop(0).result()
+        finally:
+            for future in waiting:
+                future.cancel()

@@ -1,0 +1,137 @@
+"""Which shard holds which records: a small table, kept beside the shards and replaced as a whole.
+
+A namespace lives in the shard that its name chooses (rendezvous hashing), so a platform of a million tenants keeps no
+row for each. The table holds only what lies elsewhere, and the namespaces that are split. A record of a split namespace
+is in the part that its id chooses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import DamagedIndexError, ForeignIndexError, NewerFormatError, ParameterError, StorageError
+from ..engine.index.columns import stable_hash
+from ..engine.storage.sync import sync
+
+TABLE = "shards.json"
+FORMAT, VERSION = "fanrank-shards", 1
+
+SPLIT_AT = 20_000_000
+"""Records from which a namespace is split: 8 GiB at 376 bytes a record, a third of a shard of 24 GiB."""
+WHOLE_AT = 2_000_000
+"""Records of a split namespace up to which strategies that need all of it at once are served from a whole copy."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The homes of all records at one moment. Immutable: a change makes another one, with the next `generation`."""
+
+    shards: int
+    split_at: int = SPLIT_AT
+    whole_at: int = WHOLE_AT
+    generation: int = 0
+    moved: Mapping[str, int] = field(default_factory=dict)
+    """The shards of the namespaces that are not where their names say."""
+    split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shard of each part of the namespaces that are split."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("shards", 1), ("split_at", 1), ("whole_at", 0), ("generation", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise ParameterError(f"{name} must be {low} or more, not {value!r}")
+        for namespace, parts in [*((name, (home,)) for name, home in self.moved.items()), *self.split.items()]:
+            if not parts or any(not 0 <= part < self.shards for part in parts) or len(set(parts)) < len(parts):
+                raise ParameterError(f"namespace {namespace!r} lies in shards {list(parts)}, of {self.shards}")
+
+    def homes(self, namespace: str) -> tuple[int, ...]:
+        """The shards that hold records of the namespace; one, unless it is split."""
+        parts = self.split.get(namespace)
+        return (self.home(namespace),) if parts is None else parts
+
+    def home(self, namespace: str) -> int:
+        """The shard of a namespace that is not split."""
+        moved = self.moved.get(namespace)
+        return chosen_shard(namespace, self.shards) if moved is None else moved
+
+    def shard_of(self, namespace: str, record_id: str) -> int:
+        """The shard of a record."""
+        parts = self.split.get(namespace)
+        return self.home(namespace) if parts is None else parts[stable_hash(record_id) % len(parts)]
+
+    def placed(self, namespace: str, parts: tuple[int, ...]) -> Placement:
+        """The placement in which the namespace lies in these shards, in parts if they are several."""
+        moved = {name: home for name, home in self.moved.items() if name != namespace}
+        split = {name: held for name, held in self.split.items() if name != namespace}
+        if len(parts) > 1:
+            split[namespace] = parts
+        elif parts[0] != chosen_shard(namespace, self.shards):
+            moved[namespace] = parts[0]
+        return replace(self, moved=moved, split=split, generation=self.generation + 1)
+
+    def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        """Replace the table of a memory in one durable step. `settings` are kept beside it. Raises `StorageError`."""
+        table = {
+            "format": FORMAT,
+            "version": VERSION,
+            **{name: getattr(self, name) for name in ("generation", "shards", "split_at", "whole_at")},
+            "moved": dict(self.moved),
+            "split": {name: list(parts) for name, parts in self.split.items()},
+            "settings": dict(settings),
+        }
+        path, fresh = folder / TABLE, folder / f"{TABLE}.new"
+        try:
+            with fresh.open("w", encoding="utf-8") as file:
+                json.dump(table, file, ensure_ascii=False, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(fresh, path)
+            sync(folder)
+        except OSError as error:
+            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
+    """(the placement of a memory, the settings beside it); None where there is no table.
+
+    Raises `StorageError`, `ForeignIndexError`, `NewerFormatError` and `DamagedIndexError`.
+    """
+    path = folder / TABLE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path}: cannot be read: {error}") from error
+    try:
+        table = json.loads(text)
+    except ValueError as error:
+        raise DamagedIndexError(f"{path}: is no JSON ({error}); restore it from a copy of the memory") from None
+    if not isinstance(table, dict) or table.get("format") != FORMAT:
+        raise ForeignIndexError(f"{path}: is not the table of a sharded memory")
+    if table.get("version") != VERSION:
+        raise NewerFormatError(
+            f"{path}: has version {table.get('version')!r}, and this fanrank knows {VERSION}; install a newer one"
+        )
+    try:
+        placement = Placement(
+            **{name: table[name] for name in ("shards", "split_at", "whole_at", "generation")},
+            moved={str(name): int(home) for name, home in table["moved"].items()},
+            split={str(name): tuple(map(int, parts)) for name, parts in table["split"].items()},
+        )
+        return placement, dict(table["settings"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedIndexError(f"{path}: is incomplete ({error}); restore it from a copy of the memory") from None
+
+
+def chosen_shard(namespace: str, shards: int) -> int:
+    """The shard that a namespace's name chooses: the one whose hash with the name is highest.
+
+    Where a shard is added, only namespaces that choose the new one move.
+    """
+    return max(range(shards), key=lambda shard: (stable_hash(f"{shard}\0{namespace}"), shard))

@@ -1,0 +1,184 @@
+"""`ShardedReading`: the verbs of `ShardedEngine` that read records without ranking them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ..engine.engine import Engine
+from ..engine.errors import QueryError, RecordError, StorageError
+from ..engine.index.masks import unknown_column
+from ..engine.listing import matching
+from ..engine.moments import Moment
+from ..engine.monitor.health import HealthReport
+from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.records.filters import Filter, parse_filter
+from ..engine.records.jsonl import checked_ids
+from ..engine.records.query import Query
+from ..engine.records.record import Record
+from ..engine.search.batch import combine_filters
+from .coordinator import Coordinator, View
+from .launches import Launch
+from .links import Waiting, call_all
+from .order import ORDER, strip
+from .searching import ShardedSearcher
+
+
+class ShardedReading:
+    """A part of `ShardedEngine`, which says what it is."""
+
+    coordinator: Coordinator
+    searcher: ShardedSearcher
+    template: Engine
+    """An empty engine with the memory's parameters and models."""
+    _closed: bool
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError("the engine is closed")
+
+    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
+        """As `Engine.fetch`, at one epoch in all shards."""
+        batch, name = checked_ids(ids, "fetch"), checked_namespace(namespace)
+        found = self._records_of({name: list(dict.fromkeys(batch))})
+        return [found.get((name, record_id)) for record_id in batch]
+
+    def _records_of(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
+        """The live records with these ids, whole, by (namespace, id), in the order of the ids."""
+        self._check_open()
+
+        def read(view: View, until: float | None) -> dict[tuple[str, str], Record]:
+            wanted: dict[int, dict[str, list[str]]] = {}
+            for name, some in ids.items():
+                for record_id in some:
+                    shard = view.placement.shard_of(name, record_id)
+                    wanted.setdefault(shard, {}).setdefault(name, []).append(record_id)
+            links = self.coordinator.links
+            sent: dict[int, Waiting] = {
+                shard: links[shard].send("fetch", view.epoch, some) for shard, some in wanted.items()
+            }
+            found: dict[tuple[str, str], Record] = {}
+            for answer in Launch(self.coordinator, view, until, None).received(sent).values():
+                found |= answer
+            return found
+
+        found = self.searcher.retry(read)
+        keys = ((name, record_id) for name, some in ids.items() for record_id in some)
+        return {key: strip(found[key]) for key in keys if key in found}
+
+    def get(self, id: str, *, namespace: str = "") -> Record | None:
+        """As `Engine.get`."""
+        if not isinstance(id, str):
+            raise RecordError(f"an id must be a string, not {id!r}")
+        return self.fetch([id], namespace=namespace)[0]
+
+    def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
+        """As `Engine.count`."""
+        return sum(self.read_all("count", parse_filter(filter), checked_scope(namespace)).values())
+
+    def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
+        """As `Engine.ids`."""
+        name = checked_namespace(namespace)
+        answers = self.read_all("ids", parse_filter(filter), name)
+        pairs = sorted(pair for answer in answers.values() for pair in answer.get(name, ()))
+        return iter([record_id for _, record_id in pairs])
+
+    def distinct(
+        self,
+        column: str,
+        filter: Filter | Mapping[str, Any] | None = None,
+        *,
+        namespace: str | None = "",
+    ) -> dict[str | float | None, int]:
+        """As `Engine.distinct`."""
+        if column == ORDER:
+            raise unknown_column(column, "to count by", self.template.index.memory.schema)
+        counts: Counter[str | float | None] = Counter()
+        for answer in self.read_all("distinct", parse_filter(filter), checked_scope(namespace), column).values():
+            counts.update(answer)
+        return matching.in_order(counts)
+
+    def events(
+        self,
+        since: Moment,
+        until: Moment,
+        *,
+        type: str | None = "Event",
+        filter: Filter | Mapping[str, Any] | None = None,
+        namespace: str = "",
+    ) -> list[tuple[str, float]]:
+        """As `Engine.events`."""
+        query = Query(since=since, until=until, filter=filter, namespace=namespace)
+        if type is not None and not isinstance(type, str):
+            raise QueryError(f"events takes a 'type' that is a string or None, not {type!r}")
+        if query.since is None or query.until is None:
+            raise QueryError("events takes the first and the last moment, 'since' and 'until'")
+        span = float(query.since), float(query.until)
+        answers = self.read_all("events", combine_filters(query), namespace, type, *span)
+        found = sorted(event for answer in answers.values() for event in answer)
+        return [(record_id, -time) for time, _, record_id in found]
+
+    def read_all(self, verb: str, filter: Filter | None, namespace: str | None, *arguments: Any) -> dict[int, Any]:
+        """What all shards that may hold such records answer to a verb that reads, at one epoch."""
+        self._check_open()
+
+        def read(view: View, until: float | None) -> dict[int, Any]:
+            shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
+            links = self.coordinator.links
+            sent = {shard: links[shard].send(verb, view.epoch, filter, namespace, *arguments) for shard in shards}
+            return Launch(self.coordinator, view, until, None).received(sent)
+
+        return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
+
+    def sizes(self) -> dict[str, int]:
+        """The live records of each namespace."""
+        self._check_open()
+        return self.searcher.retry(lambda view, until: Launch(self.coordinator, view, until, None).sizes())
+
+    def observe(
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
+    ) -> None:
+        """As `Engine.observe`."""
+        batch, name = checked_ids(ids, "observe"), checked_namespace(namespace)
+        view = self.coordinator.view
+        links = [self.coordinator.links[shard] for shard in view.placement.homes(name)]
+        call_all(links, self.coordinator.until(), "observe", batch, name, now, windows)
+
+    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+        """As `Engine.resolved`."""
+        view = self.coordinator.view
+        links = [self.coordinator.links[shard] for shard in view.placement.homes(checked_namespace(namespace))]
+        call_all(links, self.coordinator.until(), "resolved", name, entity, namespace, times)
+
+    def health(self, namespace: str = "") -> HealthReport:
+        """As `Engine.health`: of the searches that this process has asked since it opened the memory."""
+        return self.template.health(namespace)
+
+    def stats(self) -> dict[str, Any]:
+        """As `Engine.stats`, added up over the shards, and ``shards``: the statistics of each."""
+        self._check_open()
+        own = call_all(self.coordinator.links, self.coordinator.until(), "stats")
+        view = self.coordinator.view
+        total: dict[str, Any] = {}
+        for each in own.values():
+            for name, value in each.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "bytes_per_posting":
+                    total[name] = total.get(name, 0) + value
+        total["namespaces"] = len(self.sizes())
+        total["epoch"] = view.epoch
+        total["split"] = {name: list(parts) for name, parts in view.placement.split.items()}
+        total["shards"] = [own[number] for number in sorted(own)]
+        return total
+
+    def verify(self) -> dict[str, int]:
+        """As `Engine.verify`, added up over the shards."""
+        self._check_open()
+        with self.coordinator.paused():
+            answers = call_all(self.coordinator.links, None, "verify")
+        return {name: sum(each[name] for each in answers.values()) for name in ("records", "missing", "extra")}
+
+    def flush(self) -> None:
+        """As `Engine.flush`."""
+        self._check_open()
+        call_all(self.coordinator.links, None, "flush")

@@ -1,0 +1,231 @@
+"""`ShardedWriting`: the verbs of `ShardedEngine` that change its records."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial as bind
+from typing import Any
+
+from ..engine.encoders.embed import Given
+from ..engine.encoders.patch import Patch, RecordFields
+from ..engine.errors import ParameterError, UnknownIdError
+from ..engine.index.columns import ANY
+from ..engine.moments import Span
+from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.records.filters import PAYLOAD, Filter, parse_filter
+from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
+from ..engine.records.record import Record
+from ..engine.writing import AnyRecord, changed_by
+from .reading import ShardedReading
+
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack
+
+WRITERS = 8
+"""Threads of awaited writes."""
+
+
+class ShardedWriting(ShardedReading):
+    """A part of `ShardedEngine`, which says what it is."""
+
+    _writers: ThreadPoolExecutor | None = None
+
+    def add(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """As `Engine.add`. A batch is in all its shards or in none."""
+        check_batch(records, "add")
+        models, fields = self.searcher.models, self.template.bm25.fields
+        return self._write(added=list(models.encode(expiring(as_records(records, fields), ttl), vectors)))
+
+    def update(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """As `Engine.update`."""
+        check_batch(records, "update")
+        models, fields = self.searcher.models, self.template.bm25.fields
+        batch = list(models.encode(expiring(as_records(records, fields), ttl), vectors))
+        removed: dict[str, list[str]] = {}
+        for record in batch:
+            removed.setdefault(record.namespace, []).append(record.id)
+        return self._write(removed=removed, added=batch, missing_ok=insert)
+
+    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        """As `Engine.upsert`."""
+        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
+
+    def patch(
+        self,
+        ids: str | Sequence[str],
+        changes: Mapping[str, Any] | None = None,
+        *,
+        namespace: str = "",
+        missing_ok: bool = False,
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.patch`."""
+        batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
+        name, patch = checked_namespace(namespace), self._patch_of(changes, fields)
+        with self.coordinator.paused():
+            found = dict(zip(batch, self.fetch(batch, namespace=name), strict=True))
+            missing = next((record_id for record_id in batch if found[record_id] is None), None)
+            if missing is not None and not missing_ok:
+                where = f" in namespace {name!r}" if name else ""
+                raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
+            records = [patch.apply(record) for record in found.values() if record is not None]
+            removed = {name: [record.id for record in records]}
+            return self._write(removed=removed, added=records, missing_ok=True)
+
+    def update_where(
+        self,
+        filter: Filter | Mapping[str, Any],
+        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
+        *,
+        namespace: str | None = "",
+        **fields: Unpack[RecordFields],
+    ) -> int:
+        """As `Engine.update_where`."""
+        parsed, name = _checked_filter(filter, "update_where"), checked_scope(namespace)
+        if callable(changes) and fields:
+            raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
+        function = changes if callable(changes) else None
+        patch = None if callable(changes) else self._patch_of(changes, fields)
+        with self.coordinator.paused():
+            removed = self._ids_where(parsed, name)
+            found = self._records_of(removed)
+            given = [found[space, record_id] for space, ids in removed.items() for record_id in ids]
+            if function is not None:
+                changed = [changed_by(function, record) for record in given]
+            else:
+                assert patch is not None
+                changed = [patch.apply(record) for record in given]
+            return self._write(removed=removed, added=changed, missing_ok=True)
+
+    def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
+        """As `Engine.delete_where`."""
+        parsed, name = _checked_filter(filter, "delete_where"), checked_scope(namespace)
+        with self.coordinator.paused():
+            return self._write(removed=self._ids_where(parsed, name), missing_ok=True)
+
+    def rewrite(
+        self,
+        ids: Mapping[str, Iterable[str]],
+        change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
+    ) -> int:
+        """As `Engine.rewrite`."""
+        if not isinstance(ids, Mapping) or not callable(change):
+            raise ParameterError(
+                "rewrite takes ids by namespace, {namespace: [id, ...]}, and a function of the records"
+            )
+        names = {
+            checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
+        }
+        with self.coordinator.paused():
+            found = self._records_of(names)
+            changed = change(found)
+            check_batch(changed, "the function of rewrite")
+            records = as_records(changed, self.template.bm25.fields)
+            written = list(self.searcher.models.encode(records, None))
+            removed: dict[str, list[str]] = {}
+            for name, record_id in found:
+                removed.setdefault(name, []).append(record_id)
+            return self._write(removed=removed, added=written, missing_ok=True)
+
+    def _ids_where(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
+        """The ids of the live records that pass, by namespace, in the order of their writes."""
+        pairs: dict[str, list[tuple[int, str]]] = {}
+        for answer in self.read_all("ids", filter, namespace).values():
+            for name, own in answer.items():
+                pairs.setdefault(name, []).extend(own)
+        return {name: [record_id for _, record_id in sorted(own)] for name, own in pairs.items()}
+
+    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+        """As `Engine.delete`."""
+        batch = checked_ids(ids, "delete")
+        return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
+
+    def drop(self, namespace: str) -> None:
+        """As `Engine.drop`."""
+        self._check_open()
+        self.coordinator.drop(checked_namespace(namespace))
+        self.template.drop(namespace)
+
+    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        """As `Engine.aadd`."""
+        return await self._awaited(bind(self.add, records, vectors=vectors, ttl=ttl))
+
+    async def aupdate(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        insert: bool = False,
+        vectors: Given = None,
+        ttl: Span | None = None,
+    ) -> int:
+        """As `Engine.aupdate`."""
+        return await self._awaited(bind(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
+
+    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+        """As `Engine.aupsert`."""
+        return await self._awaited(bind(self.upsert, records, vectors=vectors, ttl=ttl))
+
+    async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+        """As `Engine.adelete`."""
+        return await self._awaited(bind(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
+
+    async def arewrite(
+        self,
+        ids: Mapping[str, Iterable[str]],
+        change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
+    ) -> int:
+        """As `Engine.arewrite`."""
+        return await self._awaited(bind(self.rewrite, ids, change))
+
+    async def _awaited(self, write: Any) -> int:
+        self._check_open()
+        if self._writers is None:
+            self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write")
+        return int(await asyncio.wrap_future(self._writers.submit(write)))
+
+    def _write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Sequence[Record] = (),
+        missing_ok: bool = False,
+    ) -> int:
+        self._check_open()
+        schema = self.template.index.memory.schema
+        return self.coordinator.write(schema, removed=removed, added=added, missing_ok=missing_ok)
+
+    def _patch_of(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
+        schema = self.template.index.memory.schema
+        # A key of the payload is changed with the payload.
+        columns = [column for column in schema.declared() if column != ANY and not column.startswith(PAYLOAD)]
+        return Patch.of(changes, fields, columns, self.template.bm25.fields, self.searcher.models)
+
+    def _end_writers(self) -> None:
+        """Let the threads of awaited writes end."""
+        if self._writers is not None:
+            self._writers.shutdown(wait=False)
+
+
+def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
+    parsed = parse_filter(filter)
+    if parsed is None:
+        raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
+    return parsed

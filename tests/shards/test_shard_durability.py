@@ -1,0 +1,387 @@
+"""A batch is in all its shards or in none, whatever ends the process, and readers never see a part of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sharding import assert_same_answers, split_over_all
+
+import fanrank as fr
+from fanrank.engine.storage import failpoints
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.intents import Batch
+from fanrank.shards.links import Done, LocalLink, UnavailableError
+from fanrank.shards.messages import Gone
+from fanrank.shards.placement import TABLE
+
+WORDS = ("ant", "bee", "cat", "dog")
+
+
+class Crash(BaseException):
+    """Stands for the end of the process: nothing of the coordinator runs after it."""
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+def crash() -> None:
+    raise Crash
+
+
+def opened(folder: Path, **options: Any) -> ShardedEngine:
+    return ShardedEngine.open(folder / "memory", transport="local", **options)
+
+
+def abandon(engine: ShardedEngine) -> None:
+    """End the shards as a crash would, but for their files, which another opening takes over."""
+    engine.close()
+
+
+def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
+    return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
+
+
+def search(engine: fr.Engine | ShardedEngine) -> list[list[tuple[str, float]]]:
+    hits = engine.search([fr.Query(word, namespace="big") for word in (*WORDS, "elk")], k=50)
+    return [list(map(tuple, row)) for row in hits]
+
+
+@pytest.mark.parametrize("point", ["intent.written", "batch.sent", "batch.acknowledged", "intent.dropped"])
+def test_a_batch_that_a_crash_cuts_off_is_whole_after_it(tmp_path: Path, point: str) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 20))
+    before = search(several)
+    failpoints.arm(point, action=crash)
+    with pytest.raises(Crash):
+        several.update([*turns(5, 10, "elk"), *turns(30, 5, "elk")], insert=True)
+    # The epoch before is what readers see until the batch is settled.
+    assert search(several) == before
+    abandon(several)
+    one.upsert([*turns(5, 10, "elk"), *turns(30, 5, "elk")])
+    with opened(tmp_path) as again:
+        assert search(again) == search(one)
+        assert again.verify() == {"records": 25, "missing": 0, "extra": 0}
+        # What comes after it stays after a further opening: the intent was dropped.
+        for engine in (one, again):
+            engine.delete(["r5", "r30"], namespace="big")
+    with opened(tmp_path) as again:
+        assert search(again) == search(one)
+        assert list(again.ids(namespace="big")) == list(one.ids(namespace="big"))
+
+
+def test_an_intent_that_was_torn_is_none(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    failpoints.arm("intent.written", action=crash)
+    with pytest.raises(Crash):
+        several.add(turns(8, 8))
+    abandon(several)
+    log = tmp_path / "memory" / "intents"
+    log.write_bytes(log.read_bytes()[:-3])
+    with opened(tmp_path) as again:
+        assert len(again) == 8
+        assert again.add(turns(8, 8)) == 8
+
+
+@pytest.mark.parametrize("point", ["intent.written", "move.copied", "move.placed", "intent.dropped"])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_move_that_a_crash_cuts_off_leaves_one_home(tmp_path: Path, point: str, parts: int) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    for engine in (one, several):
+        engine.add(turns(0, 30))
+        engine.update(turns(3, 4))
+    home = several.coordinator.placement.home("big")
+    after = tuple((home + step) % 3 for step in range(3)) if parts == 3 else ((home + 1) % 3,)
+    failpoints.arm(point, action=crash)
+    with pytest.raises(Crash):
+        several.coordinator.place("big", after)
+    assert search(several) == search(one)
+    abandon(several)
+    with opened(tmp_path) as again:
+        placed = point in ("move.placed", "intent.dropped")
+        assert again.coordinator.placement.homes("big") == (after if placed else (home,))
+        assert search(again) == search(one)
+        assert again.verify() == {"records": 30, "missing": 0, "extra": 0}
+        if not placed:
+            again.coordinator.place("big", after)
+            assert search(again) == search(one)
+
+
+def test_dropping_a_split_namespace_survives_a_crash(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    several.add([*turns(0, 20), fr.Record("other", "ant")])
+    failpoints.arm("intent.written", action=crash)
+    with pytest.raises(Crash):
+        several.drop("big")
+    assert len(search(several)[0]) == 20
+    abandon(several)
+    with opened(tmp_path) as again:
+        assert again.namespaces == ("",)
+        assert again.coordinator.placement.split == {}
+        assert again.add(turns(0, 3)) == 3
+
+
+class Failing(LocalLink):
+    """A shard that ends before or after it carries out a write."""
+
+    def __init__(self, link: LocalLink, after: bool, error: fr.FanrankError) -> None:
+        super().__init__(link.shard)
+        self.after = after
+        self.error = error
+        self.left = 1
+
+    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        if verb != "apply" or not self.left:
+            return super().send(verb, *arguments, **keywords)
+        self.left -= 1
+        if self.after:
+            super().send(verb, *arguments, **keywords)
+        return Done(error=self.error)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("shard", [0, 1, 2])
+def test_a_shard_that_does_not_answer_gets_its_batch_before_anything_else(
+    tmp_path: Path, shard: int, after: bool
+) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 12))
+    before = search(several)
+    links: Any = several.coordinator.links
+    links[shard] = Failing(links[shard], after, fr.errors.DeadlineError("too late"))
+    with pytest.raises(fr.errors.DeadlineError, match="too late"):
+        several.add(turns(12, 12))
+    assert search(several) == before
+    one.add(turns(12, 12))
+    for engine in (one, several):
+        engine.delete(["r1", "r13"], namespace="big")
+    assert search(several) == search(one)
+    for name in ("bm25", "rm3"):
+        assert_same_answers(one, several, [fr.Query("ant", namespace="big")], k=5, strategy=name)
+    several.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("split", [False, True], ids=["one shard", "all shards"])
+def test_a_write_waits_for_a_shard_that_comes_back(tmp_path: Path, split: bool, after: bool) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    if split:
+        split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 12))
+    links: Any = several.coordinator.links
+    shard = several.coordinator.placement.shard_of("big", "r13")
+    writes: list[Callable[[Any], int]] = [
+        lambda engine: engine.add(turns(12, 12)),
+        lambda engine: engine.upsert(turns(10, 9, "elk")),
+        lambda engine: engine.add([fr.Record("r99", "ant", "big")]),
+        lambda engine: engine.patch("r13", namespace="big", text="bee"),
+        lambda engine: engine.delete([f"r{n}" for n in range(9)], namespace="big"),
+    ]
+    for write in writes:
+        expected = write(one)
+        links[shard] = Failing(links[shard], after, UnavailableError("shard ended"))
+        assert write(several) == expected
+        assert search(several) == search(one)
+    several.close()
+
+
+def test_readers_see_no_part_of_a_batch(tmp_path: Path) -> None:
+    # Each batch replaces the text of all records, so that an answer with two texts is of two epochs.
+    several = opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    several.add([fr.Record(str(n), "epoch0 ant", "big") for n in range(9)])
+    seen: list[set[str]] = []
+    over = threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            (row,) = several.search([fr.Query("ant", namespace="big")], k=9, texts=True)
+            seen.append({hit.text for hit in row})
+            records = several.fetch([str(n) for n in range(9)], namespace="big")
+            seen.append({record.text for record in records if record is not None})
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for number in range(1, 12):
+        several.update([fr.Record(str(n), f"epoch{number} ant", "big") for n in range(9)])
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert seen
+    assert all(len(texts) == 1 for texts in seen)
+    several.close()
+
+
+def test_a_second_owner_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=2), pytest.raises(fr.errors.StoreLockedError, match="process"):
+        opened(tmp_path)
+
+
+def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    table = json.loads((folder / "memory" / TABLE).read_text())
+    change(table)
+    (folder / "memory" / TABLE).write_text(json.dumps(table))
+
+
+def test_bad_openings_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(fr.errors.ParameterError, match="say how many shards"):
+        opened(tmp_path)
+    with opened(tmp_path, shards=2, columns={"kind": "category"}) as several:
+        several.add([fr.Record("1", "ant", extra={"kind": "x"})])
+    with pytest.raises(fr.errors.ParameterError, match="has 2 shards, not 3"):
+        opened(tmp_path, shards=3)
+    with pytest.raises(fr.errors.ParameterError, match="was made with"):
+        opened(tmp_path, k1=9.0)
+    with pytest.raises(fr.errors.ParameterError, match="fanrank_order"):
+        ShardedEngine.open(tmp_path / "x", shards=2, transport="local", columns={"fanrank_order": "number"})
+    with pytest.raises(fr.errors.ParameterError, match="keep_texts"):
+        ShardedEngine.open(tmp_path / "x", shards=2, transport="local", keep_texts=False)
+    with pytest.raises(fr.errors.ParameterError, match="transport"):
+        ShardedEngine.open(tmp_path / "x", shards=2, transport="pigeon")
+    with pytest.raises(fr.errors.ParameterError, match="partial"):
+        ShardedEngine.open(tmp_path / "x", shards=2, transport="local", partial="maybe")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear")
+    with pytest.raises(fr.errors.ForeignIndexError, match=r"letter\.txt"):
+        ShardedEngine.open(tmp_path / "full", shards=2, transport="local")
+
+    folder = tmp_path / "memory"
+    (folder / "shard-0001").rename(tmp_path / "away")
+    with pytest.raises(fr.errors.StorageError, match="shard 1 is lost"):
+        opened(tmp_path)
+    fr.Engine.open(folder / "shard-0001", columns={"kind": "category", "fanrank_order": "number"}).close()
+    with pytest.raises(fr.errors.ForeignIndexError, match="shard 1 holds the records of another engine"):
+        opened(tmp_path)
+    (folder / "shard-0001").rename(tmp_path / "other")
+    (tmp_path / "away").rename(folder / "shard-0001")
+    rewritten(tmp_path, lambda table: table.update(version=9))
+    with pytest.raises(fr.errors.NewerFormatError, match="version 9"):
+        opened(tmp_path)
+    rewritten(tmp_path, lambda table: table.update(version=1, moved={"x": 7}))
+    with pytest.raises(fr.errors.DamagedIndexError, match="restore"):
+        opened(tmp_path)
+    rewritten(tmp_path, lambda table: table.update(moved={}))
+    with opened(tmp_path) as several:
+        assert several.get("1") == fr.Record("1", "ant", extra={"kind": "x"})
+    with pytest.raises(fr.errors.StorageError, match="closed"):
+        several.search(["ant"])
+    with pytest.raises(fr.errors.StorageError, match="closed"):
+        several.add(turns(0, 1))
+
+
+def test_what_an_engine_refuses_of_a_batch_leaves_no_trace_in_any_shard(tmp_path: Path) -> None:
+    one, several = fr.Engine(columns={"n": "number"}), opened(tmp_path, shards=3, columns={"n": "number"})
+    split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 9))
+    before = search(several)
+    bad: list[Callable[[Any], Any]] = [
+        lambda engine: engine.add(turns(8, 5)),
+        lambda engine: engine.add([*turns(20, 5), *turns(20, 1)]),
+        lambda engine: engine.update(turns(5, 6)),
+        lambda engine: engine.delete(["r1", "r77"], namespace="big"),
+        lambda engine: engine.add([*turns(20, 5), fr.Record("x", "ant", "big", extra={"n": "seven"})]),
+        lambda engine: engine.add([*turns(20, 5), fr.Record("x", "ant", "big", extra={"s": {1, 2}})]),
+        lambda engine: engine.add([*turns(20, 5), fr.Record("x", "\ud800", "big")]),
+        lambda engine: engine.add([*turns(20, 5), fr.Record("x", "ant", "big", weights={"a": 1e9})]),
+        lambda engine: engine.add([*turns(20, 5), {"id": "x"}]),
+        lambda engine: engine.patch(["r1", "r77"], namespace="big", text="x"),
+        lambda engine: engine.delete_where({}, namespace="big"),
+    ]
+    for write in bad:
+        with pytest.raises(fr.FanrankError) as refused:
+            write(several)
+        if write is not bad[6] and write is not bad[5]:
+            with pytest.raises(fr.FanrankError) as expected:
+                write(one)
+            assert (refused.type, str(refused.value)) == (expected.type, str(expected.value))
+        assert search(several) == before
+    with pytest.raises(fr.errors.RecordError, match="fanrank_order"):
+        several.add([fr.Record("x", "ant", extra={"fanrank_order": 1})])
+    several.close()
+
+
+def test_a_write_that_comes_too_late_is_not_carried_out(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    shard = several.coordinator.links[0]
+    newest = shard.send("newest").result(None)
+    late = Batch({"big": [record.id for record in turns(0, 8)]})
+    # Its sender has given it up, and has gone on.
+    assert isinstance(shard.send("apply", newest, late, missing_ok=True).result(None), Gone)
+    assert len(several) == 8
+    shard.send("tag", newest + 5).result(None)
+    assert isinstance(shard.send("apply", newest + 3, late, missing_ok=True).result(None), Gone)
+    several.coordinator.recover()
+    assert len(several) == 8
+    several.close()
+
+
+def test_the_order_of_writes_goes_on_after_an_opening(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    for first in (20, 0, 40, 10):
+        one.add(turns(first, 9))
+        several.add(turns(first, 9))
+        several.close()
+        several = opened(tmp_path)
+        assert search(several) == search(one)
+        assert list(several.ids(namespace="big")) == list(one.ids(namespace="big"))
+    several.close()
+
+
+def test_whole_copies_follow_all_writes(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    queries = [fr.Query("ant bee", namespace="big"), fr.Query("elk", namespace="big")]
+    for number in range(6):
+        for engine in (one, several):
+            engine.add(turns(20 * number, 9))
+            engine.upsert(turns(20 * number + 5, 6, "elk"))
+            engine.delete([f"r{20 * number}"], namespace="big")
+        assert_same_answers(one, several, queries, k=7, strategy="rm3", texts=True)
+    several.drop("big")
+    assert several.search(queries, strategy="rm3").counts.tolist() == [0, 0]
+    several.close()
+
+
+def test_a_whole_copy_that_would_be_too_large_is_refused_by_name(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=3, whole_at=10)
+    split_over_all(several, "big")
+    several.add(turns(0, 20))
+    query = fr.Query("ant", namespace="big")
+    assert several.search([query]).counts[0] == 10
+    with pytest.raises(fr.errors.ShardError, match=r"strategy 'rm3' reads .* 'big' .* 20 records.* whole_at"):
+        several.search([query], strategy="rm3")
+    several.close()
+    with opened(tmp_path, whole_at=20) as several:
+        assert several.search([query], strategy="rm3").counts[0] == 10
+
+
+def test_a_namespace_that_begins_large_is_split_at_once(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=4, split_at=10)
+    for engine in (one, several):
+        engine.add([*turns(0, 25), fr.Record("x", "ant", "small")])
+    assert len(several.coordinator.placement.homes("big")) == 3
+    assert len(several.coordinator.placement.homes("small")) == 1
+    assert search(several) == search(one)
+    several.close()
+    with opened(tmp_path) as several:
+        assert search(several) == search(one)

@@ -1,0 +1,99 @@
+"""Whatever is written, and however it is cut into shards: the answers are those of one engine, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.sharding import assert_same_answers, sharded, split_over_all
+
+import fanrank as fr
+from fanrank.shards.engine import ShardedEngine
+
+# Few words and few ids, so that ties, empty texts, unknown words and words in all records are frequent.
+WORDS = ("ant", "bee", "cat", "dog")
+SPACES = ("", "big", "team/a", "team/b")
+SHARDS = (1, 2, 3, 7)
+
+texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
+ids = st.integers(0, 12).map(str)
+records = st.builds(
+    fr.Record, ids, texts, namespace=st.sampled_from(SPACES), time=st.none() | st.integers(0, 9).map(float)
+)
+batches = st.lists(records, max_size=8)
+writes = st.one_of(
+    st.tuples(st.just("add"), batches),
+    st.tuples(st.just("update"), batches),
+    st.tuples(st.just("upsert"), batches),
+    st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=4), st.sampled_from(SPACES), st.booleans())),
+    st.tuples(st.just("drop"), st.sampled_from(SPACES)),
+    st.tuples(st.just("split"), st.sampled_from(SPACES)),
+    st.tuples(st.just("search"), st.none()),
+)
+query_texts = st.lists(st.sampled_from((*WORDS, "elk")), max_size=4).map(" ".join)
+scopes = st.one_of(
+    st.fixed_dictionaries({"namespace": st.sampled_from(SPACES)}),
+    st.fixed_dictionaries({"namespaces": st.lists(st.sampled_from(SPACES), min_size=1, max_size=3, unique=True)}),
+    st.just({"under": "team"}),
+)
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> list[fr.Query]:
+    made = []
+    for _ in range(draw(st.integers(1, 4))):
+        how: dict[str, Any] = dict(draw(scopes))
+        how |= draw(st.fixed_dictionaries({}, optional={"k": st.integers(0, 20), "offset": st.integers(0, 5)}))
+        how |= draw(st.fixed_dictionaries({}, optional={"min_score": st.sampled_from([0.0, 0.3, 1.0])}))
+        if draw(st.booleans()):
+            how["since"] = draw(st.sampled_from([0.0, 4.0]))
+        if draw(st.booleans()):
+            how |= {"now": 10.0, "half_life": 3.0}
+        made.append(fr.Query(draw(query_texts), **how))
+    return made
+
+
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, or by which class of error it fails."""
+    try:
+        return call(*arguments)
+    except fr.FanrankError as error:
+        return type(error)
+
+
+def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> Any:
+    if verb == "delete":
+        some, namespace, missing_ok = what
+        return engine.delete(some, namespace=namespace, missing_ok=missing_ok)
+    return getattr(engine, verb)(what)
+
+
+@pytest.mark.parametrize("method", ["lucene", "robertson", "bm25l", "okapi"])
+@pytest.mark.parametrize("shards", SHARDS)
+@given(history=st.lists(writes, max_size=8), data=st.data())
+@settings(max_examples=12)
+def test_any_history_gives_the_answers_of_one_engine(
+    shards: int, method: str, history: list[tuple[str, Any]], data: st.DataObject
+) -> None:
+    one = fr.Engine(method=method)
+    several = sharded(shards, split=["big"], method=method)
+    for verb, what in [*history, ("search", None)]:
+        if verb == "split":
+            if len(several.coordinator.placement.homes(what)) == 1:
+                split_over_all(several, what)
+        elif verb == "search":
+            batch = data.draw(queries())
+            if method in ("robertson", "okapi"):
+                batch = [fr.Query(q.text, namespace=q.namespace, namespaces=q.namespaces, under=q.under) for q in batch]
+            assert_same_answers(one, several, batch, k=data.draw(st.integers(1, 6)))
+        else:
+            assert outcome(write, one, verb, what) == outcome(write, several, verb, what)
+        for space in SPACES:
+            names = list(one.ids(namespace=space))
+            assert list(several.ids(namespace=space)) == names
+            assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+    assert len(several) == len(one)
+    several.close()

@@ -1,0 +1,218 @@
+"""Every strategy over shards: the answers of one engine, bit for bit, in one shard or in all."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+from typing import Any
+
+import pytest
+from support.hashing import Hashing
+from support.sharding import assert_same_answers, sharded
+
+import fanrank as fr
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.records.explanation import Explanation, FusedExplanation
+from fanrank.engine.route.policy import POLICIES
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.routing import adds_up
+from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
+
+WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
+DAY = 86_400.0
+NOW = 100 * DAY
+SHARDS = (1, 2, 3)
+
+
+def make_records(count: int, seed: int = 0) -> list[fr.Record]:
+    """Turns of conversations and events, in three namespaces, two of which are small."""
+    draw = random.Random(seed)
+    made = []
+    for number in range(count):
+        text = " ".join(draw.choices(WORDS, k=draw.randint(0, 6)))
+        made.append(
+            fr.Record(
+                f"r{number}",
+                text + draw.choice(["", "?", ". Yes."]),
+                namespace=draw.choice(["big"] * 8 + ["team/a", "team/b"]),
+                role=draw.choice(["user", "assistant"]),
+                session=f"s{number // 8}",
+                type=draw.choice([None, "Event", "Fact"]),
+                time=draw.choice([None, NOW - draw.randint(0, 90) * DAY]),
+                importance=draw.choice([None, 0.2, 0.9]),
+                weights={word: draw.choice([0.5, 1.0, 1.5]) for word in draw.sample(WORDS, 2)},
+                entities=draw.sample(WORDS, draw.randint(0, 2)),
+                extra={"kind": draw.choice(["x", "y"]), "rank": draw.randint(0, 3)},
+                payload={"n": number},
+            )
+        )
+    return made
+
+
+@cache
+def memories(shards: int) -> tuple[fr.Engine, ShardedEngine]:
+    """One engine, and shards over which the namespace "big" is split, after the same writes."""
+    options: dict[str, Any] = {"encoder": Hashing(dimension=8), "columns": {"kind": "category", "rank": "number"}}
+    one, several = fr.Engine(**options), sharded(shards, split=["big"], **options)
+    records = make_records(400)
+    for engine in (one, several):
+        for start in range(0, 400, 40):
+            engine.add(records[start : start + 40])
+        engine.update([fr.Record(r.id, r.text + " ant", namespace=r.namespace, time=r.time) for r in records[::9]])
+        for record in records[5::11]:
+            engine.delete([record.id], namespace=record.namespace)
+    return one, several
+
+
+def queries(**how: Any) -> list[fr.Query]:
+    weights = {"ant": 1.0, "bee": 0.5}
+    texts = ("ant bee", "cat dog dog unknown", "who met the fox yesterday?", "unknown words", "", "ant bee")
+    scopes: tuple[dict[str, Any], ...] = ({"namespace": "big"}, {"namespace": "team/a"})
+    return [fr.Query(text, now=NOW, weights=weights, **scope, **how) for scope in scopes for text in texts]
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES, *POLICIES])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_every_strategy(shards: int, name: str) -> None:
+    if name == "dense-hnsw":
+        pytest.importorskip("faiss", reason="approximate search needs faiss")
+    one, several = memories(shards)
+    for k in (3, 500):
+        assert_same_answers(one, several, queries(), k=k, strategy=name)
+
+
+@pytest.mark.parametrize("name", ["bm25", "dense", "sparse", "rrf", "fused", "agent_rrf", "recall"])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_several_namespaces_follow_each_other(shards: int, name: str) -> None:
+    one, several = memories(shards)
+    batch = [
+        fr.Query("ant bee", namespaces=["team/b", "big", "team/a"], now=NOW, weights={"ant": 1.0}),
+        fr.Query("ant bee", under="team", now=NOW, weights={"ant": 1.0}),
+        fr.Query("cat", namespaces=["nothing", "team/a"], now=NOW, weights={"ant": 1.0}),
+        fr.Query("cat", namespace="nothing", now=NOW, weights={"ant": 1.0}),
+    ]
+    assert_same_answers(one, several, batch, k=9, strategy=name)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"filter": {"kind": "x"}},
+        {"filter": {"kind": "x"}, "statistics": "filtered"},
+        {"since": NOW - 30 * DAY, "until": NOW},
+        {"windows": 3},
+        {"windows": "auto"},
+        {"half_life": 5 * DAY},
+        {"offset": 4},
+        {"min_score": 0.7},
+        {"offset": 2, "min_score": 0.2, "k": 0},
+        {"distinct": "text"},
+        {"distinct": "kind", "offset": 1},
+        {"neighbours": fr.Neighbours(1, 0.5)},
+        {"newest": True},
+        {"strategy": "fused"},
+        {"scope": fr.SearchScope.session("s3")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("strategy", ["bm25", "dense", "fused"])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_every_setting_of_a_query(shards: int, strategy: str, how: dict[str, Any]) -> None:
+    one, several = memories(shards)
+    assert_same_answers(one, several, queries(**how), k=5, strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "fused", "recall", "cascade"])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_texts_payloads_and_settings_of_a_batch(shards: int, strategy: str) -> None:
+    one, several = memories(shards)
+    assert_same_answers(one, several, queries(), k=5, strategy=strategy, texts=True, payload=True)
+    assert_same_answers(one, several, queries(), k=5, strategy=strategy, texts=True, offset=2, min_score=0.1)
+    assert_same_answers(one, several, queries(), k=5, strategy=strategy, distinct="kind")
+    assert all("fanrank_order" not in hit.record.extra for row in several.search(queries(), texts=True) for hit in row)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_strategy_for_each_query_and_namespace(shards: int) -> None:
+    one, several = memories(shards)
+    mixed = [
+        fr.Query("ant bee", namespace=space, now=NOW, strategy=strategy)
+        for space in ("big", "team/a", "team/b")
+        for strategy in ("bm25", "fused", "recall", None)
+    ]
+    assert_same_answers(one, several, mixed, k=5)
+    assert_same_answers(one, several, queries(), k=5, strategy={"big": "recall", "": "dense"})
+    assert_same_answers(one, several, queries(), k=5, strategy={"big": "bm25", "team/a": "cascade"})
+    assert_same_answers(one, several, [*mixed, fr.Query("ant", namespace="big", newest=True)], k=5)
+    assert_same_answers(one, several, [], k=5)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_fusions_of_all_channels_that_add_up(shards: int) -> None:
+    one, several = memories(shards)
+    for fusion in (RRF(), ZScore()):
+        for depth in (1, 4, None):
+            strategy = fr.Strategy("all", (Lexical(), Dense(), Learned()), fusion, depth=depth)
+            assert adds_up(strategy)
+            assert_same_answers(one, several, queries(), k=3, strategy=strategy)
+    whole = fr.Strategy("whole", (Lexical(), Dense()), ZScore(), depth=None, complete=True)
+    assert_same_answers(one, several, queries(), k=3, strategy=whole)
+
+
+@pytest.mark.parametrize("shards", SHARDS)
+def test_bad_batches_are_refused_alike(shards: int) -> None:
+    one, several = memories(shards)
+    good = fr.Query("ant", namespace="big")
+    for batch, how in (
+        ([good, fr.Query("ant", namespace="big", filter={"nobody": 1})], {}),
+        ([good, fr.Query("ant", namespace="team/a", distinct="nobody")], {}),
+        ([good, fr.Query("ant", namespace="big", vector=[1.0, 2.0])], {"strategy": "dense"}),
+        ([good, good], {"k": -1}),
+        ([good, 7], {}),
+        ("ant", {}),
+        ([good], {"strategy": "nobody"}),
+        ([good], {"strategy": "sparse"}),
+        ([fr.Query("ant", namespace="team/a"), fr.Query("ant", namespace="big", strategy="sparse")], {}),
+        ([good], {"threads": 0}),
+    ):
+        assert_same_answers(one, several, batch, **how)
+
+
+class Reversed:
+    """A reranker that prefers short texts."""
+
+    name = "short"
+
+    def __call__(self, pairs: list[tuple[str, str]]) -> list[float]:
+        return [-len(text) for _, text in pairs]
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "fused"])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_a_reranker_reads_the_texts_of_all_shards(shards: int, strategy: str) -> None:
+    one, several = memories(shards)
+    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=Reversed(), rerank_depth=4)
+
+
+def unnumbered(explanation: Explanation | FusedExplanation) -> dict[str, Any]:
+    """An explanation without the numbers of documents, which each engine gives for itself."""
+    shown = explanation.to_dict()
+    for part in (shown, shown.get("lexical") or {}):
+        part.pop("document", None)
+    return shown
+
+
+@pytest.mark.parametrize("strategy", ["bm25", "fused", "recall"])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_explanations(shards: int, strategy: str) -> None:
+    one, several = memories(shards)
+    expected, answer = (engine.search(queries(), k=3, strategy=strategy) for engine in (one, several))
+    for row in range(len(answer)):
+        for name in answer.ids[row].tolist()[:2]:
+            if name is None:
+                continue
+            assert unnumbered(answer.explain(row, name)) == unnumbered(expected.explain(row, name))
+    with pytest.raises(fr.errors.UnknownIdError, match="nobody"):
+        several.explain(queries()[0], "nobody", strategy=strategy)
+    with pytest.raises(fr.errors.QueryError, match="no query 99"):
+        answer.explain(99, "r1")

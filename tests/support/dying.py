@@ -1,0 +1,105 @@
+"""Shards in this process that end as a killed process does, and are started anew from their directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fanrank.engine.errors import DeadlineError, FanrankError
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
+from fanrank.shards.opening import PlacementSettings, open_memory
+from fanrank.shards.shard import Shard
+
+BEFORE, AFTER, LATE, HANGS = "before", "after", "late", "hangs"
+"""The shard ends before it does what it is told; after that, so that its answer is lost; before, and the message comes
+once more when it is there again; it does not answer and does not end."""
+
+
+class DyingLink:
+    """The way to a shard that `make` makes, and that ends when it is told to."""
+
+    def __init__(self, make: Callable[[], Shard]) -> None:
+        self._make = make
+        self._shard: Shard | None = make()
+        self._plans: list[tuple[Verb, str]] = []
+        self._away = 0
+        self._late: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
+        self.number = self._shard.number
+        self.sent: list[Verb] = []
+        self.hanging = False
+
+    def plan(self, verb: Verb, how: str) -> None:
+        """Let the shard fail so, the next time that it is sent this verb. Plans come one after another."""
+        self._plans.append((verb, how))
+
+    def end(self, away: int = 2) -> None:
+        """End the shard now. So many messages find it away, and the next one finds it started anew."""
+        if self._shard is not None:
+            self._shard.close()
+        self._shard, self._away = None, away
+
+    def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
+        self.sent.append(verb)
+        if self.hanging:
+            return Done(error=DeadlineError(f"shard {self.number} did not answer by the deadline"))
+        if self._shard is None:
+            if self._away:
+                self._away -= 1
+                return self._gone()
+            self._shard = self._make()
+        how = self._plans.pop(0)[1] if self._plans and self._plans[0][0] == verb else None
+        if how == HANGS:
+            self.hanging = True
+            return self.send(verb)
+        if how is None or how == AFTER:
+            answer = self._do(verb, arguments, keywords)
+        if how == LATE:
+            self._late.append((verb, arguments, keywords))
+        if how is not None:
+            self.end()
+            return self._gone()
+        if verb == "tag":
+            # What was on its way when the shard ended comes after all that was said to it since.
+            while self._late:
+                self._do(*self._late.pop())
+        return answer
+
+    def _do(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Done:
+        try:
+            return Done(getattr(self._shard, verb)(*arguments, **keywords))
+        except FanrankError as error:
+            return Done(error=error)
+
+    def _gone(self) -> Done:
+        return Done(error=UnavailableError(f"shard {self.number} is being started anew"))
+
+    def close(self) -> None:
+        if self._shard is not None:
+            LocalLink(self._shard).close()
+            self._shard = None
+
+
+def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float = 60.0) -> ShardedEngine:
+    """A memory on disk whose shards can end: `link_of` gives the way to each."""
+
+    def start(number: int, path: str | None, options: Any, pin: Any, term_pin: Any, known: bool) -> Link:
+        made: list[int] = []
+
+        def make() -> Shard:
+            again = bool(made)
+            made.append(number)
+            return Shard(number, path, options, pin, term_pin, known=known or again)
+
+        return DyingLink(make)
+
+    settings = PlacementSettings()
+    opened = open_memory(folder, shards, start, {}, backend=None, storage=None, settings=settings, deadline=deadline)
+    return ShardedEngine(opened, partial)
+
+
+def link_of(engine: ShardedEngine, shard: int) -> DyingLink:
+    link = engine.coordinator.links[shard]
+    assert isinstance(link, DyingLink)
+    return link

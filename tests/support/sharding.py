@@ -1,0 +1,70 @@
+"""Sharded memories for tests, and comparisons with one engine that holds all records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import fanrank as fr
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.opening import PlacementSettings, make_in_memory
+
+
+def sharded(
+    shards: int, *, split: Sequence[str] = (), settings: PlacementSettings | None = None, **options: Any
+) -> ShardedEngine:
+    """A sharded memory in this process, without files; the namespaces of `split` are split over all shards."""
+    engine = ShardedEngine(make_in_memory(shards, options, settings=settings), "refuse")
+    for namespace in split:
+        split_over_all(engine, namespace)
+    return engine
+
+
+def split_over_all(engine: ShardedEngine, namespace: str) -> None:
+    """Split a namespace over all shards of a memory."""
+    coordinator = engine.coordinator
+    coordinator.place(namespace, coordinator.parts_of(namespace, coordinator.placement.shards))
+
+
+def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
+    """Both answers have the same ids, namespaces, scores (all bits), order, counts, notes and records."""
+    assert one.ids.tolist() == several.ids.tolist()
+    assert one.namespaces.tolist() == several.namespaces.tolist()
+    np.testing.assert_array_equal(one.scores.view(np.int64), several.scores.view(np.int64))
+    np.testing.assert_array_equal(one.counts, several.counts)
+    assert one.notes == several.notes
+    if one.records is not None:
+        assert several.records is not None
+        assert one.records.tolist() == several.records.tolist()
+    if one.reranked is not None:
+        assert several.reranked is not None
+        np.testing.assert_array_equal(one.reranked, several.reranked)
+    assert _timeless(one) == _timeless(several)
+    assert several.missing_shards == ()
+
+
+def _timeless(hits: fr.Hits) -> list[str]:
+    """The decisions of an answer without the time that they took. NaN is equal to NaN in this form."""
+    return [repr(dataclasses.replace(each, milliseconds=0.0)) for each in hits.decisions or ()]
+
+
+def assert_same_answers(one: fr.Engine, several: ShardedEngine, queries: Sequence[Any], **how: Any) -> None:
+    """Both memories answer a batch alike, or refuse it by the same error."""
+    expected, refused = _answer(one, queries, how)
+    answer, other = _answer(several, queries, how)
+    assert (type(other), str(other)) == (type(refused), str(refused))
+    if expected is not None and answer is not None:
+        assert_same_hits(expected, answer)
+
+
+def _answer(
+    engine: fr.Engine | ShardedEngine, queries: Sequence[Any], how: dict[str, Any]
+) -> tuple[fr.Hits | None, fr.FanrankError | None]:
+    """The hits of a batch, or the error by which it is refused."""
+    try:
+        return engine.search(queries, **how), None
+    except fr.FanrankError as error:
+        return None, error
