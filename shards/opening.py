@@ -16,10 +16,10 @@ from ..engine.index.profiles import LITERATURE
 from ..engine.signatures import EngineOptions
 from ..engine.storage.lock import LOCK, let_go, take_lock
 from ..engine.storage.sync import sync
-from .coordinator import Coordinator
 from .intents import INTENTS, IntentLog
 from .links import Link, LocalLink, call_all, deadline_at
 from .messages import Description, own_version
+from .moves import MovingCoordinator
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
 from .shard import Shard
@@ -51,7 +51,7 @@ class PlacementSettings:
 class Opened:
     """A memory that is open: its coordinator, an empty engine with its parameters, and what is held meanwhile."""
 
-    coordinator: Coordinator
+    coordinator: MovingCoordinator
     template: Engine
     release: Callable[[], None]
     opened: tuple[str | None, ...]
@@ -119,7 +119,7 @@ def open_memory(
         intents = IntentLog(folder / INTENTS)
         memory_options = shard_options(template_options(described[0].config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
-        coordinator = Coordinator(folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline)
+        coordinator = MovingCoordinator(folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline)
         coordinator.start(max(each.next_order for each in described.values()))
     except BaseException:
         for link in links:
@@ -148,7 +148,7 @@ def make_in_memory(
     links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
-    coordinator = Coordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
     coordinator.start(0)
     return Opened(coordinator, template, lambda: None, (None,) * shards)
 
