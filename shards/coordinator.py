@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ..engine.errors import DeadlineError, ShardError, StorageError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
@@ -27,6 +27,8 @@ from .order import number_of, stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +126,7 @@ class Coordinator:
         known = call_all(self.links, self.until(), "newest")
         self._doubtful |= {number for number, epoch in known.items() if epoch is None}
 
-    def _wait_for(self, work: Callable[[], None]) -> None:
+    def _wait_for(self, work: Callable[[], T]) -> T:
         """Do work that can be done again, until no shard is in the way that is being started anew."""
         until = self.until()
         while True:
@@ -152,16 +154,23 @@ class Coordinator:
             if not batches:
                 return 0
             if len(batches) > 1:
-                live = self._live(removed, added)
+                live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
                     check_removed(removed, live)
                 check_added(added, removed, live, schema)
-                acknowledged = self._write_all(batches)
+                count = len(records) or sum(len(live.get(name, set()) & {*ids}) for name, ids in removed.items())
+                try:
+                    acknowledged = self._write_all(batches)
+                except UnavailableError:
+                    # The intent is durable, so the batch is carried out again once the shard is back.
+                    self._wait_for(self._settle)
+                    return count
             else:
                 acknowledged = self._write_one(batches, missing_ok)
+                count = len(records) or sum(each.count for each in acknowledged.values())
             self._follow(removed, records)
             self._publish(acknowledged.values())
-        return len(records) or sum(each.count for each in acknowledged.values())
+        return count
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records."""
@@ -257,21 +266,46 @@ class Coordinator:
         answers = collect(sent, self.until())
         unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
         if unknown:
-            raise ShardError(f"shard {unknown[0]} was started anew and has not carried out the write; write again")
+            raise UnavailableError(
+                f"shard {unknown[0]} was started anew and has not carried out the write; write again"
+            )
         self._doubtful -= {*sent}
         return answers
 
     def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged]:
         """A batch for one shard: its engine checks it, and its log is the commit."""
-        sent = self._send(batches, missing_ok=missing_ok)
-        try:
-            return self._acknowledged(sent)
-        except (ShardError, DeadlineError):
-            raise
-        except BaseException:
-            # The engine refused the batch, so nothing was changed.
-            self._doubtful -= {*batches}
-            raise
+        ((shard, batch),) = batches.items()
+        until = self.until()
+        while True:
+            try:
+                return self._acknowledged(self._send(batches, missing_ok=missing_ok))
+            except UnavailableError as error:  # noqa: PERF203
+                # Whether the batch was carried out is seen once the shard is back.
+                pause(until, error)
+                self._wait_for(self._settle)
+                if self._has(shard, batch, error):
+                    return {}
+            except (ShardError, DeadlineError):
+                raise
+            except FanrankError:
+                # The engine refused the batch, so nothing was changed.
+                self._doubtful -= {shard}
+                raise
+
+    def _has(self, shard: int, batch: Batch, error: UnavailableError) -> bool:
+        """Whether a shard that was started anew holds what a batch adds: all of it or nothing.
+
+        Raises `ShardError` for a batch that adds nothing: a record that is gone may never have been there.
+        """
+        if not batch.added:
+            raise ShardError(f"{error}; whether the records were deleted is not known: fetch tells") from error
+        record = batch.added[0]
+        found = self._wait_for(lambda: self._orders(shard, record.namespace, [record.id]))
+        return found.get(record.id) == number_of(record)
+
+    def _orders(self, shard: int, namespace: str, ids: Sequence[str]) -> dict[str, int]:
+        found: dict[str, int] = self.links[shard].send("orders", namespace, ids).result(self.until())
+        return found
 
     def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged]:
         """A batch for several shards: all of them, or none."""

@@ -232,6 +232,13 @@ class Shard:
         state = self.engine.index.ready().state
         return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
 
+    def orders(self, namespace: str, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of the last writes of those of these ids that live records have now."""
+        snapshot = self.engine.index.ready().state.snapshot(namespace)
+        places = snapshot.find_all(ids)
+        documents = np.array([snapshot.firsts[place.segment] + place.position for place in places.values()], np.int64)
+        return dict(zip(places, orders_of(snapshot, documents).tolist(), strict=True))
+
     def fetch(
         self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True
     ) -> dict[tuple[str, str], Record] | Gone:

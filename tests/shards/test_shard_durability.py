@@ -134,9 +134,10 @@ def test_dropping_a_split_namespace_survives_a_crash(tmp_path: Path) -> None:
 class Failing(LocalLink):
     """A shard that ends before or after it carries out a write."""
 
-    def __init__(self, link: LocalLink, after: bool) -> None:
+    def __init__(self, link: LocalLink, after: bool, error: fr.FanrankError) -> None:
         super().__init__(link.shard)
         self.after = after
+        self.error = error
         self.left = 1
 
     def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
@@ -145,29 +146,60 @@ class Failing(LocalLink):
         self.left -= 1
         if self.after:
             super().send(verb, *arguments, **keywords)
-        return Done(error=UnavailableError("shard ended"))
+        return Done(error=self.error)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("shard", [0, 1, 2])
-def test_a_shard_that_ends_in_a_batch_gets_it_before_anything_else(tmp_path: Path, shard: int, after: bool) -> None:
+def test_a_shard_that_does_not_answer_gets_its_batch_before_anything_else(
+    tmp_path: Path, shard: int, after: bool
+) -> None:
     one, several = fr.Engine(), opened(tmp_path, shards=3)
     split_over_all(several, "big")
     for engine in (one, several):
         engine.add(turns(0, 12))
     before = search(several)
     links: Any = several.coordinator.links
-    links[shard] = Failing(links[shard], after)
-    with pytest.raises(fr.errors.ShardError, match="ended"):
+    links[shard] = Failing(links[shard], after, fr.errors.DeadlineError("too late"))
+    with pytest.raises(fr.errors.DeadlineError, match="too late"):
         several.add(turns(12, 12))
     assert search(several) == before
+    one.add(turns(12, 12))
     for engine in (one, several):
-        if engine is one:
-            engine.add(turns(12, 12))
         engine.delete(["r1", "r13"], namespace="big")
     assert search(several) == search(one)
     for name in ("bm25", "rm3"):
         assert_same_answers(one, several, [fr.Query("ant", namespace="big")], k=5, strategy=name)
+    several.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("split", [False, True], ids=["one shard", "all shards"])
+def test_a_write_waits_for_a_shard_that_comes_back(tmp_path: Path, split: bool, after: bool) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    if split:
+        split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 12))
+    links: Any = several.coordinator.links
+    shard = several.coordinator.placement.shard_of("big", "r13")
+    writes: list[Callable[[Any], int]] = [
+        lambda engine: engine.add(turns(12, 12)),
+        lambda engine: engine.upsert(turns(10, 9, "elk")),
+        lambda engine: engine.add([fr.Record("r99", "ant", "big")]),
+        lambda engine: engine.patch("r13", namespace="big", text="bee"),
+        lambda engine: engine.delete([f"r{n}" for n in range(9)], namespace="big"),
+    ]
+    for write in writes[: 5 if split else 4]:
+        expected = write(one)
+        links[shard] = Failing(links[shard], after, UnavailableError("shard ended"))
+        assert write(several) == expected
+        assert search(several) == search(one)
+    if not split:
+        links[shard] = Failing(links[shard], after, UnavailableError("shard ended"))
+        with pytest.raises(fr.errors.ShardError, match="not known"):
+            several.delete(["r13"], namespace="big")
+        assert (several.get("r13", namespace="big") is None) == after
     several.close()
 
 
