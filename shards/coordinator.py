@@ -212,8 +212,7 @@ class Coordinator:
             if shard not in kept:
                 sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
             elif len(kept) > 1:
-                found = link.send("ids", self._number, None, namespace).result(self.until())
-                gone = [name for _, name in found.get(namespace, ()) if placement.shard_of(namespace, name) != shard]
+                gone = link.send("strangers", namespace, kept).result(self.until())
                 sent = link.send(
                     "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
                 )

@@ -13,17 +13,19 @@ copied, and an intent what is being replaced, so that the next opening deletes w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..engine.errors import FanrankError, ForeignIndexError, ShardError
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
+from .balancing import is_outgrown
 from .coordinator import Coordinator, View
 from .copies import Page
 from .intents import Batch, Intent
 from .links import Link, UnavailableError, call_all
+from .messages import Acknowledged
 from .order import number_of
 from .placement import Placement, chosen_part
 
@@ -71,20 +73,17 @@ class Move:
 
         It would come behind them there, and the order of equal scores would be another one.
         """
+        possible = len(self.before) == 1 or len(self.after) >= len(self.before)
         for part, shard in enumerate(self.after):
-            # A part of the present ones keeps its records, and a further one gets records of all.
+            # A part keeps its records but for those that go to added parts.
             sources = {self.before[part]} if part < len(self.before) else {*self.before}
-            if len(self.before) > 1 and len(self.after) < len(self.before):
-                break
-            if len(self.before) == 1 or shard not in self.before or sources == {shard}:
-                continue
-            break
-        else:
-            return
-        raise ShardError(
-            f"namespace {self.namespace!r} is split over shards {list(self.before)}, and cannot go to "
-            f"{list(self.after)}: its parts can go to other shards, and parts can be added, in shards that hold none"
-        )
+            if len(self.before) > 1 and shard in self.before and sources != {shard}:
+                possible = False
+        if not possible:
+            raise ShardError(
+                f"namespace {self.namespace!r} is split over shards {list(self.before)}, and cannot go to "
+                f"{list(self.after)}: its parts may go to other shards, and further parts be added, where none is"
+            )
 
 
 class MovingCoordinator(Coordinator):
@@ -93,7 +92,10 @@ class MovingCoordinator(Coordinator):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.page = PAGE
+        self.outgrown: set[str] = set()
+        """The namespaces of which a shard holds more than it is to hold."""
         self._moves: dict[str, Move] = {}
+        self._stale: set[str] = set()  # those of them that were given up, and whose copies are still there
 
     def parts_of(self, namespace: str, parts: int) -> tuple[int, ...]:
         """So many shards for a namespace: its own one, and those that follow."""
@@ -215,9 +217,7 @@ class MovingCoordinator(Coordinator):
         """Send shards a write that no search sees before the next epoch is published."""
         self._number += 1
         sent = {
-            shard: self.links[shard].send(
-                "apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how
-            )
+            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
             for shard, batch in batches.items()
         }
         self._acknowledged(sent)
@@ -228,21 +228,22 @@ class MovingCoordinator(Coordinator):
             if self._is_current(move):
                 self._doubtful |= move.shards
 
+    def _settle(self) -> None:
+        # A write in doubt may have removed what the move took for kept.
+        self._stale |= {name for name, move in self._moves.items() if not self._doubtful.isdisjoint(move.shards)}
+        super()._settle()
+
     def _clear_copies(self) -> None:
-        marked = {
-            namespace: Move(namespace, self.placement.homes(namespace), after)
-            for namespace, after in self.placement.moving.items()
-        }
-        for namespace, move in {**marked, **self._moves}.items():
-            if namespace in self._moves and self._doubtful.isdisjoint(move.shards):
-                continue  # it goes on
+        left = {namespace for namespace in self.placement.moving if namespace not in self._moves}
+        for namespace in sorted(left | self._stale):
             homes = self.placement.homes(namespace)
-            shown = [shard for shard in move.fresh if shard in homes]
-            self._apply_apart(dict.fromkeys(shown, Batch()), show=namespace)
-            self._apply_apart({shard: Batch() for shard in move.fresh if shard not in homes}, drop=namespace)
+            known = self._moves.get(namespace) or Move(namespace, homes, self.placement.moving[namespace])
+            self._apply_apart({shard: Batch() for shard in known.fresh if shard in homes}, show=namespace)
+            self._apply_apart({shard: Batch() for shard in known.fresh if shard not in homes}, drop=namespace)
             if namespace in self.placement.moving:
                 self._place(self.placement.marked(namespace, ()))
             self._moves.pop(namespace, None)
+            self._stale.discard(namespace)
 
     def _make_room(self, added: Sequence[Record]) -> None:
         """Split a namespace that begins with more records than a shard is to hold of it."""
@@ -266,6 +267,17 @@ class MovingCoordinator(Coordinator):
         for namespace, ids in removed.items():
             if namespace in self._moves:
                 self._moves[namespace].removed |= dict.fromkeys(ids)
+
+    def _publish(self, acknowledged: Iterable[Acknowledged]) -> None:
+        answers = list(acknowledged)
+        super()._publish(answers)
+        for namespace, size in [pair for each in answers for pair in each.sizes.items()]:
+            if is_outgrown(size, self.placement.homes(namespace), self.placement):
+                self.outgrown.add(namespace)
+
+    def lags(self) -> list[int]:
+        """By shard: writes that were sent to it, and that it has not acknowledged."""
+        return [int(link.number in self._doubtful) for link in self.links]
 
     def drop(self, namespace: str) -> None:
         with self.paused():

@@ -34,7 +34,9 @@ from .answering import Answerer
 from .copies import Hidden, Page, ids_after
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
+from .metrics import Metrics
 from .order import next_order, orders_of, strip
+from .placement import chosen_part
 from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
@@ -98,6 +100,7 @@ class Shard:
         self._last = -1  # the number of the last write or tag
         self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
+        self._metrics = Metrics()
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -191,6 +194,7 @@ class Shard:
 
     def ask(self, ask: Ask) -> list[Answered] | Gone:
         """Answer all items from one state."""
+        began = time.perf_counter()
         with self._lock:
             state = self._state_at(ask.epoch)
         if state is None:
@@ -207,6 +211,7 @@ class Shard:
                     answers.append(self._answerer.answer(state, item, ask.clock))
             except FanrankError as error:  # noqa: PERF203
                 answers.append(Failure(error))
+        self._metrics.count(ask.items, time.perf_counter() - began)
         return answers
 
     def _forward(self, state: MemoryState, item: Forward) -> Any:
@@ -313,6 +318,11 @@ class Shard:
             if snapshots[name].size
         }
 
+    def strangers(self, namespace: str, parts: Sequence[int]) -> list[str]:
+        """The ids of live records, expired ones too, that belong in another of these parts of a namespace."""
+        ids = matching.ids_in(self.engine.index.ready().state.snapshot(namespace), EVERYTHING)
+        return [name for name in ids if parts[chosen_part(name, len(parts))] != self.number]
+
     def counts(self, namespace: str) -> Counts:
         """All counts of the shard's part of a namespace, now."""
         state = self.engine.index.ready().state
@@ -381,7 +391,12 @@ class Shard:
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
         found = self.engine.stats()
-        return {**found, "documents": found["documents"] - self._hidden.size(self.engine.index.memory.state)}
+        held = sum(size for _, size in self.holdings().values())
+        return {
+            **found,
+            "documents": found["documents"] - self._hidden.size(self.engine.index.memory.state),
+            "metrics": {"bytes": held, **self._metrics.report()},
+        }
 
     def verify(self) -> dict[str, int]:
         """As `Engine.verify`. Copies do not count."""
