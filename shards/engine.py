@@ -79,9 +79,10 @@ class ShardedEngine(ShardedOperations):
         `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
         ``transport="local"`` the shards run in this process, without Ray.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace
-        of more than `split_at` records in a shard is split over shards, and searched and written meanwhile. Strategies that read a split namespace as
-        one are served from a whole copy in memory of at most `whole_at` records.
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
+        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
+        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
+        records.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
         `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus` is

@@ -15,6 +15,7 @@ from ..engine.records.record import Record
 from .balancing import Step, plan_steps
 from .links import Link, call_all, deadline_at
 from .messages import Description
+from .moves import MovingCoordinator
 from .opening import OPENING, Opened, check_versions
 from .writing import ShardedWriting
 
@@ -25,6 +26,7 @@ class ShardedOperations(ShardedWriting):
     """A part of `ShardedEngine`, which says what it is."""
 
     _opened: Opened
+    coordinator: MovingCoordinator
 
     def __init__(self) -> None:
         self._balancing = threading.Lock()
@@ -44,12 +46,11 @@ class ShardedOperations(ShardedWriting):
             columns = self.template.index.memory.schema.declared()
             links: list[Link] = []
             try:
-                for number in range(first, first + count):
-                    links.append(self._opened.begin(number, columns))
+                links.extend(self._opened.begin(number, columns) for number in range(first, first + count))
                 described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
                 check_versions(described)
                 coordinator.extend(links, [described[link.number].store for link in links])
-            except FanrankError:
+            except BaseException:
                 for link in links:
                     with suppress(FanrankError):
                         link.close()
@@ -123,7 +124,7 @@ class ShardedOperations(ShardedWriting):
                     self.coordinator.outgrown.clear()
                     steps = plan_steps(self.holdings(), self.coordinator.placement)
                     self._carry_out([step for step in steps if step.why == "split"], False)
-            except FanrankError as error:
+            except FanrankError as error:  # noqa: PERF203
                 if not self._closed:
                     logger.warning("a namespace was not split, and is tried again with its next write: %s", error)
                 return
