@@ -38,7 +38,7 @@ BREATH = 0.001
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
 
-Watch = Callable[[int], None]
+Watch = Callable[[int], object]
 """Is told how many records were copied with each page."""
 
 

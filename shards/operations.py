@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -89,13 +89,15 @@ class ShardedOperations(ShardedWriting):
     def _carry_out(self, steps: list[Step], progress: bool) -> None:
         total = sum(step.records for step in steps)
         bar = None
+        watch: Callable[[int], object] = _ignore
         if shows_progress(progress) and steps:
             from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
 
             bar = tqdm(desc="moving", total=total, unit=" records")
+            watch = bar.update
         try:
             for step in steps:
-                self.coordinator.place(step.namespace, step.after, watch=bar.update if bar else lambda copied: None)
+                self.coordinator.place(step.namespace, step.after, watch=watch)
                 logger.info(
                     "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
                 )
@@ -152,3 +154,7 @@ class ShardedOperations(ShardedWriting):
 
 def _bytes_of(holdings: dict[int, dict[str, tuple[int, int]]]) -> list[int]:
     return [sum(size for _, size in holdings[shard].values()) for shard in sorted(holdings)]
+
+
+def _ignore(copied: int) -> None:
+    """Nobody watches."""

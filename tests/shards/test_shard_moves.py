@@ -35,7 +35,7 @@ records = st.builds(
     fr.Record, ids, texts, namespace=st.sampled_from(SPACES), expires=st.sampled_from([None, None, None, 9.0])
 )
 writes = st.one_of(
-    st.tuples(st.just("upsert"), st.lists(records, max_size=10)),
+    st.tuples(st.just("upsert"), st.lists(records, max_size=10, unique_by=lambda each: (each.namespace, each.id))),
     st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=5), st.sampled_from(SPACES))),
     st.tuples(st.just("drop"), st.sampled_from(SPACES)),
 )
@@ -80,7 +80,7 @@ def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> None:
 
 def check(one: fr.Engine, several: ShardedEngine) -> None:
     assert_same_answers(one, several, QUERIES, k=20)
-    assert several.namespaces == one.namespaces
+    assert several.namespaces == tuple(sorted(one.namespaces))
     assert several.count(namespace=None) == one.count(namespace=None) == len(several)
     for space in SPACES:
         names = list(one.ids(namespace=space))
@@ -138,7 +138,7 @@ def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: A
 
 
 @given(history=st.lists(st.one_of(writes, changes), max_size=10), between=st.lists(writes, max_size=10))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, between: Any) -> None:
     several = sharded(2, settings=PlacementSettings(split_at=6))
     several.coordinator.page = 3
@@ -147,7 +147,7 @@ def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, betw
 
 
 @given(history=st.lists(st.one_of(writes, changes), max_size=8), between=st.lists(writes, max_size=6))
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_any_history_of_moves_survives_reopenings(
     tmp_path_factory: pytest.TempPathFactory, history: Any, between: Any
 ) -> None:
