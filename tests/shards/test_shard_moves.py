@@ -252,7 +252,10 @@ def test_a_move_goes_on_after_a_shard_ended(tmp_path: Path, failing: str, at: in
         number += 1
         for engine in (one, several):
             engine.upsert(turns(number, 2, "elk"))
-            engine.delete([f"r{number + 3}"], namespace="big", missing_ok=True)
+            try:
+                engine.delete([f"r{number + 3}"], namespace="big", missing_ok=True)
+            except fr.errors.ShardError:  # it is not known whether that was done
+                engine.delete([f"r{number + 3}"], namespace="big", missing_ok=True)
         check(one, several)
 
     between_pages(act)
