@@ -178,7 +178,7 @@ class Coordinator:
         """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it."""
         removed = removed or {}
         with self._bounded(), self.paused():
-            self._wait_for(lambda: self._split_new(added))
+            self._wait_for(lambda: self._make_room(added))
             records = stamp(added, self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
@@ -231,78 +231,11 @@ class Coordinator:
                 whole.forget(namespace)
             self.view = View(self._number, self.placement, self._number)
 
-    def _split_new(self, added: Sequence[Record]) -> None:
-        """Split a namespace that begins with more records than a shard is to hold of it."""
-        placement = self.placement
-        if len(added) <= placement.split_at or placement.shards == 1:
-            return
-        sizes: dict[str, int] = {}
-        for record in added:
-            sizes[record.namespace] = sizes.get(record.namespace, 0) + 1
-        for namespace, size in sizes.items():
-            homes = placement.homes(namespace)
-            if size <= placement.split_at or len(homes) > 1:
-                continue
-            (count,) = call_all(
-                [self.links[homes[0]]], self.until(), "count", self.view.epoch, None, namespace
-            ).values()
-            if count == 0:
-                parts = min(-(-size // placement.split_at), placement.shards)
-                self.place(namespace, self.parts_of(namespace, parts))
+    def _make_room(self, added: Sequence[Record]) -> None:
+        """Prepare the placement for these records (`moves.py`)."""
 
-    def parts_of(self, namespace: str, parts: int) -> tuple[int, ...]:
-        """So many shards for a namespace: its own one, and those that follow."""
-        home, shards = self.placement.homes(namespace)[0], self.placement.shards
-        return tuple((home + step) % shards for step in range(parts))
-
-    def place(self, namespace: str, after: tuple[int, ...]) -> None:
-        """Bring the records of a namespace to these shards, in parts if they are several, at one epoch.
-
-        The namespace must lie whole in one shard. Records are copied in the order of their writes, then the table is
-        replaced, then the old home lets go of what it no longer holds. A crash before the table is replaced leaves the
-        old home, one after it the new ones.
-        """
-        with self.paused():
-            before = self.placement.homes(namespace)
-            if before == after:
-                return
-            if len(before) > 1:
-                raise ShardError(
-                    f"namespace {namespace!r} is split over shards {list(before)}, and cannot be split again"
-                )
-            placement = self.placement.placed(namespace, after)
-            self._pending = Intent(moved=namespace, before=before, after=after)
-            self._intents.write(self._pending)
-            self._number += 1
-            self._copy(namespace, before[0], placement)
-            reach("move.copied")
-            self._place(placement)
-            reach("move.placed")
-            self._finish_move(self._pending)
-            self._dropped()
-            self._count([namespace])
-            self.view = View(self._number, placement, self.view.content)
-
-    def _copy(self, namespace: str, home: int, placement: Placement) -> None:
-        """Copy what a namespace's new homes are to hold from its old one."""
-        start = 0
-        while records := self.links[home].send("page", namespace, start).result(self.until()):
-            start += len(records)
-            batches: dict[int, list[Record]] = {}
-            for record in records:
-                target = placement.shard_of(namespace, record.id)
-                if target != home:
-                    batches.setdefault(target, []).append(record)
-            # Each page is a write of its own to a shard, which takes later numbers alone.
-            self._number += 1
-            self._acknowledged(
-                {
-                    target: self.links[target].send(
-                        "apply", self._number, Batch(added=some), missing_ok=True, oldest=self._oldest()
-                    )
-                    for target, some in batches.items()
-                }
-            )
+    def _clear_copies(self) -> None:
+        """Delete the copies of moves that were given up (`moves.py`)."""
 
     def _finish_move(self, intent: Intent) -> None:
         """Delete what the shards hold of a moved namespace and the present table has elsewhere."""
@@ -315,8 +248,7 @@ class Coordinator:
             if shard not in kept:
                 sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
             elif len(kept) > 1:
-                found = link.send("ids", self._number, None, namespace).result(self.until())
-                gone = [name for _, name in found.get(namespace, ()) if placement.shard_of(namespace, name) != shard]
+                gone = link.send("strangers", namespace, kept).result(self.until())
                 sent = link.send(
                     "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
                 )
@@ -442,6 +374,7 @@ class Coordinator:
             self._finish_move(intent)
         self._number += 1
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
+        self._clear_copies()
         if intent is not None:
             self._dropped()
         self._doubtful.clear()

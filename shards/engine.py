@@ -24,8 +24,8 @@ from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
+from .operations import ShardedOperations
 from .searching import PARTIAL, REFUSE, ShardedSearcher
-from .writing import ShardedWriting
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -38,7 +38,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedWriting):
+class ShardedEngine(ShardedOperations):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -48,6 +48,7 @@ class ShardedEngine(ShardedWriting):
 
     def __init__(self, opened: Opened, partial: str = REFUSE, release: Callable[[], None] | None = None) -> None:
         """An engine over what `opened` holds; `release` lets go of the cluster. Programs call `open`."""
+        super().__init__()
         self.coordinator = opened.coordinator
         self.template = opened.template
         self.searcher = ShardedSearcher(opened.template, opened.coordinator, partial)
@@ -79,9 +80,10 @@ class ShardedEngine(ShardedWriting):
         `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
         ``transport="local"`` the shards run in this process, without Ray.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace
-        that begins with more than `split_at` records is split over shards. Strategies that read a split namespace as
-        one are served from a whole copy in memory of at most `whole_at` records.
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
+        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
+        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
+        records.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
         `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`

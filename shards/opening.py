@@ -16,10 +16,10 @@ from ..engine.index.profiles import LITERATURE
 from ..engine.signatures import EngineOptions
 from ..engine.storage.lock import LOCK, let_go, take_lock
 from ..engine.storage.sync import sync
-from .coordinator import Coordinator
 from .intents import INTENTS, IntentLog
 from .links import Link, LocalLink, call_all, deadline_at
 from .messages import Description, own_version
+from .moves import MovingCoordinator
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
 from .shard import Shard
@@ -51,10 +51,12 @@ class PlacementSettings:
 class Opened:
     """A memory that is open: its coordinator, an empty engine with its parameters, and what is held meanwhile."""
 
-    coordinator: Coordinator
+    coordinator: MovingCoordinator
     template: Engine
     release: Callable[[], None]
     opened: tuple[str | None, ...]
+    begin: Callable[[int, Mapping[str, str]], Link]
+    """Starts a further shard with this number and these columns."""
 
 
 def start_local(
@@ -119,7 +121,9 @@ def open_memory(
         intents = IntentLog(folder / INTENTS)
         memory_options = shard_options(template_options(described[0].config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
-        coordinator = Coordinator(folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline)
+        coordinator = MovingCoordinator(
+            folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
+        )
         coordinator.start(max(each.next_order for each in described.values()))
     except BaseException:
         for link in links:
@@ -127,7 +131,14 @@ def open_memory(
                 link.close()
         let_go(lock)
         raise
-    return Opened(coordinator, template, partial(let_go, lock), tuple(described[n].opened for n in sorted(described)))
+
+    def begin(number: int, columns: Mapping[str, str]) -> Link:
+        given: EngineOptions = {**memory_options, "columns": with_order(columns)}
+        path = str(root / f"shard-{number:04d}")
+        return start(number, path, given, template.pin, template.term_pin, False)
+
+    how = tuple(described[number].opened for number in sorted(described))
+    return Opened(coordinator, template, partial(let_go, lock), how, begin)
 
 
 def make_in_memory(
@@ -148,9 +159,13 @@ def make_in_memory(
     links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
-    coordinator = Coordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
     coordinator.start(0)
-    return Opened(coordinator, template, lambda: None, (None,) * shards)
+
+    def begin_more(number: int, columns: Mapping[str, str]) -> Link:
+        return begin(number, None, {**own, "columns": with_order(columns)}, template.pin, template.term_pin, False)
+
+    return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
 
 
 def make_wholes(

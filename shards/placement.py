@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,13 +39,16 @@ class Placement:
     """The shards of the namespaces that are not where their names say."""
     split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The shard of each part of the namespaces that are split."""
+    moving: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shards that records of a namespace are being copied to. Nobody reads them there before it is placed there."""
 
     def __post_init__(self) -> None:
         for name, low in (("shards", 1), ("split_at", 1), ("whole_at", 0), ("generation", 0)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ParameterError(f"{name} must be {low} or more, not {value!r}")
-        for namespace, parts in [*((name, (home,)) for name, home in self.moved.items()), *self.split.items()]:
+        moved = ((name, (home,)) for name, home in self.moved.items())
+        for namespace, parts in [*moved, *self.split.items(), *self.moving.items()]:
             if not parts or any(not 0 <= part < self.shards for part in parts) or len(set(parts)) < len(parts):
                 raise ParameterError(f"namespace {namespace!r} lies in shards {list(parts)}, of {self.shards}")
 
@@ -62,7 +65,7 @@ class Placement:
     def shard_of(self, namespace: str, record_id: str) -> int:
         """The shard of a record."""
         parts = self.split.get(namespace)
-        return self.home(namespace) if parts is None else parts[stable_hash(record_id) % len(parts)]
+        return self.home(namespace) if parts is None else parts[chosen_part(record_id, len(parts))]
 
     def placed(self, namespace: str, parts: tuple[int, ...]) -> Placement:
         """The placement in which the namespace lies in these shards, in parts if they are several."""
@@ -72,7 +75,27 @@ class Placement:
             split[namespace] = parts
         elif parts[0] != chosen_shard(namespace, self.shards):
             moved[namespace] = parts[0]
-        return replace(self, moved=moved, split=split, generation=self.generation + 1)
+        moving = {name: held for name, held in self.moving.items() if name != namespace}
+        return replace(self, moved=moved, split=split, moving=moving, generation=self.generation + 1)
+
+    def marked(self, namespace: str, parts: tuple[int, ...]) -> Placement:
+        """The same placement, with the mark that a namespace is being copied to these shards; (): without one."""
+        moving = {name: held for name, held in self.moving.items() if name != namespace}
+        if parts:
+            moving[namespace] = parts
+        return replace(self, moving=moving, generation=self.generation + 1)
+
+    def extended(self, count: int, namespaces: Iterable[str]) -> Placement:
+        """The placement with so many more shards, in which each of these namespaces stays where it is."""
+        shards = self.shards + count
+        moved = dict(self.moved)
+        for namespace in namespaces:
+            if namespace not in self.split and namespace not in moved:
+                home = chosen_shard(namespace, self.shards)
+                if chosen_shard(namespace, shards) != home:
+                    moved[namespace] = home
+        kept = {name: home for name, home in moved.items() if chosen_shard(name, shards) != home}
+        return replace(self, shards=shards, moved=kept, generation=self.generation + 1)
 
     def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
         """Replace the table of a memory in one durable step. `settings` are kept beside it. Raises `StorageError`."""
@@ -82,6 +105,7 @@ class Placement:
             **{name: getattr(self, name) for name in ("generation", "shards", "split_at", "whole_at")},
             "moved": dict(self.moved),
             "split": {name: list(parts) for name, parts in self.split.items()},
+            "moving": {name: list(parts) for name, parts in self.moving.items()},
             "settings": dict(settings),
         }
         path, fresh = folder / TABLE, folder / f"{TABLE}.new"
@@ -123,6 +147,7 @@ def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
             **{name: table[name] for name in ("shards", "split_at", "whole_at", "generation")},
             moved={str(name): int(home) for name, home in table["moved"].items()},
             split={str(name): tuple(map(int, parts)) for name, parts in table["split"].items()},
+            moving={str(name): tuple(map(int, parts)) for name, parts in table["moving"].items()},
         )
         return placement, dict(table["settings"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -135,3 +160,16 @@ def chosen_shard(namespace: str, shards: int) -> int:
     Where a shard is added, only namespaces that choose the new one move.
     """
     return max(range(shards), key=lambda shard: (stable_hash(f"{shard}\0{namespace}"), shard))
+
+
+def chosen_part(record_id: str, parts: int) -> int:
+    """The part of a split namespace that a record's id chooses (jump consistent hash).
+
+    Where a part is added, records go from the others to the new one, and never among the others.
+    """
+    key, part, following = stable_hash(record_id), 0, 0
+    while following < parts:
+        part = following
+        key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
+        following = int((part + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return part

@@ -28,11 +28,15 @@ from ..engine.records.jsonl import checked_ids
 from ..engine.records.record import Record
 from ..engine.search.texts import bring_records_of
 from ..engine.signatures import EngineOptions
+from ..engine.storage.sizes import sizes_in
 from ..engine.storage.state import MemoryState
 from .answering import Answerer
+from .copies import Hidden, Page, ids_after
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
+from .metrics import Metrics
 from .order import next_order, number_of, orders_of, strip
+from .placement import chosen_part
 from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
@@ -95,6 +99,8 @@ class Shard:
         self._applying = False
         self._last = -1  # the number of the last write or tag
         self._page: tuple[int, str, list[str]] | None = None
+        self._hidden = Hidden()
+        self._metrics = Metrics()
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -111,7 +117,7 @@ class Shard:
     def tag(self, epoch: int) -> None:
         """Call the present state that of this epoch, and forget all others."""
         with self._writing, self._lock:
-            self._states = [(epoch, self.engine.index.ready().state)]
+            self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch
 
     def newest(self) -> int | None:
@@ -127,7 +133,7 @@ class Shard:
     def _renew(self) -> None:
         """Put the present state in the place of the newest one. Merges made it, so its answers are the same."""
         if self._states and not self._applying:
-            self._states[-1] = (self._states[-1][0], self.engine.index.memory.state)
+            self._states[-1] = (self._states[-1][0], self._hidden.without(self.engine.index.memory.state))
 
     def apply(
         self,
@@ -138,6 +144,8 @@ class Shard:
         tracked: Iterable[str] = (),
         oldest: int | None = None,
         drop: str | None = None,
+        hide: str | None = None,
+        show: str | None = None,
     ) -> Acknowledged | Gone:
         """Carry out a write, and keep the state after it as that of `epoch`. Returns once it is durable.
 
@@ -145,8 +153,9 @@ class Shard:
         tag does nothing either: its sender has given it up, and what took its place is done.
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
-        search may still ask for, `drop` a namespace to delete whole. Raises as `Engine.update`, and changes nothing
-        then.
+        search may still ask for, `drop` a namespace to delete whole. `hide` is a namespace that is being copied here,
+        which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        changes nothing then.
         """
         with self._writing:
             memory = self.engine.index.ready()
@@ -157,6 +166,7 @@ class Shard:
                 self._renew()
                 self._applying = True
                 before = memory.state
+                self._hidden.add(hide)
             try:
                 count = 0
                 if drop is not None:
@@ -170,7 +180,8 @@ class Shard:
                 raise
             with self._lock:
                 self._applying = False
-                self._states.append((epoch, after))
+                self._hidden.discard(show, drop)
+                self._states.append((epoch, self._hidden.without(after)))
                 self._forget(epoch if oldest is None else oldest)
         written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
@@ -193,6 +204,7 @@ class Shard:
 
     def ask(self, ask: Ask) -> list[Answered] | Gone:
         """Answer all items from one state."""
+        began = time.perf_counter()
         with self._lock:
             state = self._state_at(ask.epoch)
         if state is None:
@@ -209,6 +221,7 @@ class Shard:
                     answers.append(self._answerer.answer(state, item, ask.clock))
             except FanrankError as error:  # noqa: PERF203
                 answers.append(Failure(error))
+        self._metrics.count(ask.items, time.perf_counter() - began)
         return answers
 
     def _forward(self, state: MemoryState, item: Forward) -> Any:
@@ -291,6 +304,35 @@ class Shard:
         found = memory.store.fetch(namespace, ids) if memory.store is not None else state.records_of(namespace, ids)
         return [record for record in found if record is not None]
 
+    def page_after(self, namespace: str, order: int, most: int) -> Page:
+        """Up to `most` live records of a namespace whose writes have greater numbers than `order`, stamped, ascending.
+
+        For moves: the caller lets nobody write meanwhile.
+        """
+        memory = self.engine.index.ready()
+        state = memory.state
+        ids, last = ids_after(state.snapshot(namespace), order, most)
+        found = memory.store.fetch(namespace, ids) if memory.store is not None else state.records_of(namespace, ids)
+        return Page([record for record in found if record is not None], last)
+
+    def holdings(self, namespace: str | None = None) -> dict[str, tuple[int, int]]:
+        """The live records of each namespace, expired ones included, and their bytes in memory. Copies do not count.
+
+        `namespace` None: of all.
+        """
+        snapshots = self._hidden.without(self.engine.index.ready().state).snapshots
+        names = snapshots if namespace is None else {namespace}.intersection(snapshots)
+        return {
+            name: (snapshots[name].size, sum(sizes_in([snapshots[name]]).values()))
+            for name in names
+            if snapshots[name].size
+        }
+
+    def strangers(self, namespace: str, parts: Sequence[int]) -> list[str]:
+        """The ids of live records, expired ones too, that belong in another of these parts of a namespace."""
+        ids = matching.ids_in(self.engine.index.ready().state.snapshot(namespace), EVERYTHING)
+        return [name for name in ids if parts[chosen_part(name, len(parts))] != self.number]
+
     def counts(self, namespace: str) -> Counts:
         """All counts of the shard's part of a namespace, now."""
         state = self.engine.index.ready().state
@@ -357,12 +399,19 @@ class Shard:
         self.engine.resolved(name, entity, namespace=namespace, times=times)
 
     def stats(self) -> dict[str, Any]:
-        """As `Engine.stats`."""
-        return self.engine.stats()
+        """As `Engine.stats`. Copies do not count as documents."""
+        found = self.engine.stats()
+        held = sum(size for _, size in self.holdings().values())
+        return {
+            **found,
+            "documents": found["documents"] - self._hidden.size(self.engine.index.memory.state),
+            "metrics": {"bytes": held, **self._metrics.report()},
+        }
 
     def verify(self) -> dict[str, int]:
-        """As `Engine.verify`."""
-        return self.engine.verify()
+        """As `Engine.verify`. Copies do not count."""
+        found = self.engine.verify()
+        return {**found, "records": found["records"] - self._hidden.size(self.engine.index.memory.state)}
 
     def flush(self) -> None:
         """As `Engine.flush`."""

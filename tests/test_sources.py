@@ -31,7 +31,19 @@ TABLE = "## What is built of these, and what is not"
 ROW = re.compile(rf"^\| ({_ONE}) \|", re.MULTILINE)
 NOQA = re.compile(r"#\s*noqa:.*")
 
-FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "server", "client", "shards", "src", "tests", "bench", "docs")
+FOLDERS = (
+    "engine",
+    "integrations",
+    "kernels",
+    "cpu_fallback",
+    "server",
+    "client",
+    "shards",
+    "src",
+    "tests",
+    "bench",
+    "docs",
+)
 OWN = (Path(__file__).resolve(), ROOT / "tests" / "docs" / "test_sources_table.py")
 SUFFIXES = (".py", ".md", ".cu", ".cuh", ".h")
 CODE = ("engine", "integrations", "kernels", "cpu_fallback", "server", "client", "shards", "src")

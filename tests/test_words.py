@@ -72,7 +72,19 @@ BINDING = (
 )
 
 # What a path that a text names may begin with.
-FOLDERS = ("engine", "integrations", "kernels", "cpu_fallback", "native", "server", "client", "shards", "tests", "docs", "bench")
+FOLDERS = (
+    "engine",
+    "integrations",
+    "kernels",
+    "cpu_fallback",
+    "native",
+    "server",
+    "client",
+    "shards",
+    "tests",
+    "docs",
+    "bench",
+)
 PATH = re.compile(rf"(?<![\w./*-])(?:{'|'.join(FOLDERS)})/[\w./-]*\.(?:py|md|cuh|cu|hpp|h|cpp|jsonl|svg|json|sh)\b")
 # Paths that are named and not there, and why.
 ABSENT: dict[str, str] = {

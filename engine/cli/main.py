@@ -25,6 +25,7 @@ from .mcp import mcp_command
 from .output import in_options
 from .search import search
 from .serve import serve
+from .shards import shards_command
 from .store import add, delete, index, stats
 from .tune import tune
 
@@ -89,6 +90,7 @@ def _discard_output() -> None:
         import_command,
         copy_command,
         columns_command,
+        shards_command,
         evaluate_command,
         tune,
         check,

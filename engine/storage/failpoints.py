@@ -63,10 +63,16 @@ SHARDING: tuple[str, ...] = (
     "batch.sent",
     "batch.acknowledged",
     "intent.dropped",
+    "move.marked",
+    "move.page",
     "move.copied",
     "move.placed",
+    "move.shown",
+    "shards.started",
+    "shards.added",
 )
-"""Those of a write to several shards, in the order in which they are reached, and of a namespace that moves."""
+"""Those of a write to several shards, in the order in which they are reached, of a namespace that moves, and of shards
+that are added."""
 
 
 class _Armed:

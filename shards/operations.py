@@ -1,0 +1,160 @@
+"""`ShardedOperations`: the verbs of `ShardedEngine` that change its shards, and what they tell of themselves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from ..engine.errors import FanrankError, ParameterError
+from ..engine.opening import shows_progress
+from ..engine.records.record import Record
+from .balancing import Step, plan_steps
+from .links import Link, call_all, deadline_at
+from .messages import Description
+from .moves import MovingCoordinator
+from .opening import OPENING, Opened, check_versions
+from .writing import ShardedWriting
+
+logger = logging.getLogger("fanrank")
+
+
+class ShardedOperations(ShardedWriting):
+    """A part of `ShardedEngine`, which says what it is."""
+
+    _opened: Opened
+    coordinator: MovingCoordinator
+
+    def __init__(self) -> None:
+        self._balancing = threading.Lock()
+        self._splitter: threading.Thread | None = None
+
+    def add_shards(self, count: int) -> int:
+        """Add so many shards, which are empty, while searches and writes go on; returns how many there are then.
+
+        Nothing moves yet: `rebalance` brings them their share. Raises `ShardError`, and as `Engine.open`.
+        """
+        self._check_open()
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ParameterError(f"add_shards takes a number of 1 or more, not {count!r}")
+        coordinator = self.coordinator
+        with self._balancing, coordinator.paused() as view:
+            first = view.placement.shards
+            columns = self.template.index.memory.schema.declared()
+            links: list[Link] = []
+            try:
+                links.extend(self._opened.begin(number, columns) for number in range(first, first + count))
+                described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
+                check_versions(described)
+                coordinator.extend(links, [described[link.number].store for link in links])
+            except BaseException:
+                for link in links:
+                    with suppress(FanrankError):
+                        link.close()
+                raise
+        logger.info("%d shards were added; there are %d", count, first + count)
+        return first + count
+
+    def rebalance(self, *, progress: bool = False) -> dict[str, Any]:
+        """Move and split namespaces until the shards hold about as many bytes, while searches and writes go on.
+
+        No shard is to hold more than a tenth above the mean, as far as whole namespaces and parts allow it;
+        `plan_steps` says by which policy. Returns ``moves``, one object for each namespace that went to other shards,
+        and the bytes of the shards ``before`` and ``after``. Moves that are done stay done if a later one fails.
+        `progress` shows a bar on a terminal. Raises `ShardError`.
+        """
+        self._check_open()
+        with self._balancing:
+            holdings = self.holdings()
+            steps = plan_steps(holdings, self.coordinator.placement)
+            self._carry_out(steps, progress)
+            return {
+                "moves": [asdict(step) for step in steps],
+                "before": _bytes_of(holdings),
+                "after": _bytes_of(self.holdings()),
+            }
+
+    def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """(records, bytes) of each namespace in each shard."""
+        coordinator = self.coordinator
+        with coordinator.paused():
+            answers: dict[int, dict[str, tuple[int, int]]] = call_all(
+                coordinator.links, coordinator.until(), "holdings"
+            )
+        return answers
+
+    def _carry_out(self, steps: list[Step], progress: bool) -> None:
+        total = sum(step.records for step in steps)
+        bar = None
+        watch: Callable[[int], object] = _ignore
+        if shows_progress(progress) and steps:
+            from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
+
+            bar = tqdm(desc="moving", total=total, unit=" records")
+            watch = bar.update
+        try:
+            for step in steps:
+                self.coordinator.place(step.namespace, step.after, watch=watch)
+                logger.info(
+                    "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
+                )
+        finally:
+            if bar is not None:
+                bar.close()
+
+    def _write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Sequence[Record] = (),
+        missing_ok: bool = False,
+    ) -> int:
+        written = super()._write(removed=removed, added=added, missing_ok=missing_ok)
+        if self.coordinator.outgrown and (self._splitter is None or not self._splitter.is_alive()):
+            self._splitter = threading.Thread(target=self._split, name="fanrank-split", daemon=True)
+            self._splitter.start()
+        return written
+
+    def _split(self) -> None:
+        """Split the namespaces that outgrew their shards."""
+        while self.coordinator.outgrown:
+            try:
+                with self._balancing:
+                    self.coordinator.outgrown.clear()
+                    steps = plan_steps(self.holdings(), self.coordinator.placement)
+                    self._carry_out([step for step in steps if step.why == "split"], False)
+            except FanrankError as error:  # noqa: PERF203
+                if not self._closed:
+                    logger.warning("a namespace was not split, and is tried again with its next write: %s", error)
+                return
+
+    def finish_splits(self) -> None:
+        """Wait until the namespaces that outgrew their shards are split."""
+        if self._splitter is not None:
+            self._splitter.join()
+
+    def stats(self) -> dict[str, Any]:
+        """As `Engine.stats`, added up over the shards, and ``shards``: the statistics of each.
+
+        Each has its ``shard`` number, ``queries`` and ``messages`` since it was started, ``p50_ms`` and ``p99_ms`` of
+        its last 1,024 answers in milliseconds, ``bytes`` of its records in memory, and ``lag``: writes that were sent
+        to it and that it has not acknowledged.
+        """
+        found = super().stats()
+        lags = self.coordinator.lags()
+        for number, own in enumerate(found["shards"]):
+            own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
+        found["generation"] = self.coordinator.view.placement.generation
+        found["moving"] = sorted(self.coordinator.placement.moving)
+        return found
+
+
+def _bytes_of(holdings: dict[int, dict[str, tuple[int, int]]]) -> list[int]:
+    return [sum(size for _, size in holdings[shard].values()) for shard in sorted(holdings)]
+
+
+def _ignore(copied: int) -> None:
+    """Nobody watches."""

@@ -1,0 +1,356 @@
+"""Namespaces that move and split, and shards that are added, change no answer, whatever comes between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.sharding import assert_same_answers, sharded
+
+import fanrank as fr
+from fanrank.engine.storage import failpoints
+from fanrank.shards.balancing import plan_steps
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import Done, LocalLink, UnavailableError
+from fanrank.shards.opening import PlacementSettings
+from fanrank.shards.placement import Placement, chosen_part, chosen_shard
+
+WORDS = ("ant", "bee", "cat", "dog")
+SPACES = ("", "big", "team/a", "team/b")
+QUERIES = [
+    *(fr.Query(text, namespace=space) for text in ("ant bee", "dog elk") for space in SPACES),
+    fr.Query("ant cat", namespaces=["team/b", "big", ""]),
+    fr.Query("bee dog", under="team"),
+    fr.Query("bee", namespace="big", now=5.0),
+]
+
+ids = st.integers(0, 14).map(str)
+texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
+records = st.builds(
+    fr.Record, ids, texts, namespace=st.sampled_from(SPACES), expires=st.sampled_from([None, None, None, 9.0])
+)
+writes = st.one_of(
+    st.tuples(st.just("upsert"), st.lists(records, max_size=10, unique_by=lambda each: (each.namespace, each.id))),
+    st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=5), st.sampled_from(SPACES))),
+    st.tuples(st.just("drop"), st.sampled_from(SPACES)),
+)
+changes = st.one_of(
+    st.tuples(st.just("place"), st.tuples(st.sampled_from(SPACES), st.permutations(range(6)), st.integers(1, 4))),
+    st.tuples(st.just("add_shards"), st.integers(1, 2)),
+    st.tuples(st.just("rebalance"), st.none()),
+    st.tuples(st.just("reopen"), st.none()),
+)
+
+
+class Crash(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    yield
+    failpoints.disarm()
+
+
+def crash() -> None:
+    raise Crash
+
+
+def opened(folder: Path, **options: Any) -> ShardedEngine:
+    engine = ShardedEngine.open(folder / "memory", transport="local", **options)
+    engine.coordinator.page = 3
+    return engine
+
+
+def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
+    return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
+
+
+def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> None:
+    if verb == "delete":
+        engine.delete(what[0], namespace=what[1], missing_ok=True)
+    else:
+        getattr(engine, verb)(what)
+
+
+def check(one: fr.Engine, several: ShardedEngine) -> None:
+    assert_same_answers(one, several, QUERIES, k=20)
+    assert several.namespaces == tuple(sorted(one.namespaces))
+    assert several.count(namespace=None) == one.count(namespace=None) == len(several)
+    for space in SPACES:
+        names = list(one.ids(namespace=space))
+        assert list(several.ids(namespace=space)) == names
+        assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+
+
+def between_pages(act: Callable[[], None]) -> None:
+    """Do this after each page of a move."""
+
+    def again() -> None:
+        failpoints.arm("move.page", action=again)
+        act()
+
+    failpoints.arm("move.page", action=again)
+
+
+def places_of(what: Any, engine: ShardedEngine) -> tuple[int, ...]:
+    shards = engine.coordinator.placement.shards
+    return tuple(dict.fromkeys(shard % shards for shard in what[1]))[: what[2]]
+
+
+def change(engine: ShardedEngine, verb: str, what: Any) -> None:
+    if verb == "place":
+        with suppress(fr.errors.ShardError):  # parts of a split namespace cannot go to all shards
+            engine.coordinator.place(what[0], places_of(what, engine))
+    elif verb == "add_shards":
+        if engine.coordinator.placement.shards < 5:
+            engine.add_shards(what)
+    else:
+        engine.rebalance()
+
+
+def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: Any, reopen: Any = None) -> None:
+    left = iter(between)
+
+    def act() -> None:
+        verb, what = next(left, (None, None))
+        for engine in (one, several) if verb is not None else ():
+            write(engine, verb, what)
+        check(one, several)
+
+    for verb, what in history:
+        if verb == "reopen":
+            several = several if reopen is None else reopen(several)
+        elif verb in ("place", "add_shards", "rebalance"):
+            between_pages(act)
+            change(several, verb, what)
+            failpoints.disarm()
+        else:
+            for engine in (one, several):
+                write(engine, verb, what)
+        check(one, several)
+    several.close()
+
+
+@given(history=st.lists(st.one_of(writes, changes), max_size=10), between=st.lists(writes, max_size=10))
+@settings(max_examples=25)
+def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, between: Any) -> None:
+    several = sharded(2, settings=PlacementSettings(split_at=6))
+    several.coordinator.page = 3
+    start = [("upsert", turns(0, 5))]
+    run_history(fr.Engine(), several, [*start, *history], between)
+
+
+@given(history=st.lists(st.one_of(writes, changes), max_size=8), between=st.lists(writes, max_size=6))
+@settings(max_examples=4)
+def test_any_history_of_moves_survives_reopenings(
+    tmp_path_factory: pytest.TempPathFactory, history: Any, between: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("moves")
+
+    def reopen(several: ShardedEngine) -> ShardedEngine:
+        several.close()
+        return opened(folder)
+
+    run_history(fr.Engine(), opened(folder, shards=2, split_at=6), [*history, ("reopen", None)], between, reopen)
+
+
+POINTS = ("move.marked", "move.page", "intent.written", "move.copied", "move.placed", "move.shown", "intent.dropped")
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("split", [False, True], ids=["move", "grow"])
+def test_a_crash_leaves_the_old_or_the_new_home(tmp_path: Path, point: str, split: bool) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=4)
+    home = several.coordinator.placement.home("big")
+    first, second, third = (number for number in range(4) if number != home)
+    for engine in (one, several):
+        engine.add(turns(0, 10))
+    if split:
+        several.coordinator.place("big", (home, first))
+    before = several.coordinator.placement.homes("big")
+    after = (home, second, third) if split else (first,)
+    for engine in (one, several):
+        engine.update(turns(3, 4, "dog"))
+    failpoints.arm(point, action=crash)
+    with pytest.raises(Crash):
+        several.coordinator.place("big", after)
+    failpoints.disarm()
+    assert_same_answers(one, several, QUERIES, k=20)
+    several.close()
+    with opened(tmp_path) as again:
+        placed = point in ("move.placed", "move.shown", "intent.dropped")
+        assert again.coordinator.placement.homes("big") == (after if placed else before)
+        assert again.coordinator.placement.moving == {}
+        check(one, again)
+        assert again.verify() == {"records": 10, "missing": 0, "extra": 0}
+        held = again.holdings()
+        assert {shard for shard, own in held.items() if "big" in own} <= {*(after if placed else before)}
+        assert sum(own["big"][0] for own in held.values() if "big" in own) == 10
+        again.coordinator.place("big", after)
+        check(one, again)
+
+
+@pytest.mark.parametrize("point", ["shards.started", "shards.added"])
+def test_a_crash_while_shards_are_added_leaves_the_old_or_the_new_number(tmp_path: Path, point: str) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=2)
+    some = [fr.Record(str(number), "ant", f"tenant{number}") for number in range(30)]
+    for engine in (one, several):
+        engine.add(some)
+    failpoints.arm(point, action=crash)
+    with pytest.raises(Crash):
+        several.add_shards(2)
+    several.close()
+    with opened(tmp_path) as again:
+        assert again.coordinator.placement.shards == (4 if point == "shards.added" else 2)
+        check(one, again)
+        if point == "shards.started":
+            again.add_shards(2)
+        again.rebalance()
+        check(one, again)
+        assert again.coordinator.placement.shards == 4
+
+
+class Failing(LocalLink):
+    """A shard that loses one write of a copy: before it carries it out, or after."""
+
+    def __init__(self, link: LocalLink, at: int, after: bool) -> None:
+        super().__init__(link.shard)
+        self.at, self.after = at, after
+
+    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        if verb == "apply":
+            self.at -= 1
+        if verb != "apply" or self.at:
+            return super().send(verb, *arguments, **keywords)
+        if self.after:
+            super().send(verb, *arguments, **keywords)
+        return Done(error=UnavailableError("shard ended"))
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("failing", ["old", "new"])
+def test_a_move_goes_on_after_a_shard_ended(tmp_path: Path, failing: str, at: int, after: bool) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    for engine in (one, several):
+        engine.add(turns(0, 10))
+    home = several.coordinator.placement.home("big")
+    target = (home + 1) % 3
+    links: Any = several.coordinator.links
+    shard = home if failing == "old" else target
+    links[shard] = Failing(links[shard], at, after)
+    number = 0
+
+    def act() -> None:
+        nonlocal number
+        number += 1
+        for engine in (one, several):
+            engine.upsert(turns(number, 2, "elk"))
+            try:
+                engine.delete([f"r{number + 3}"], namespace="big", missing_ok=True)
+            except fr.errors.ShardError:  # it is not known whether that was done
+                engine.delete([f"r{number + 3}"], namespace="big", missing_ok=True)
+        check(one, several)
+
+    between_pages(act)
+    several.coordinator.place("big", (target,))
+    failpoints.disarm()
+    check(one, several)
+    assert several.coordinator.placement.homes("big") == (target,)
+    assert several.verify()["records"] == len(one)
+    several.close()
+
+
+def test_a_namespace_that_outgrows_its_shard_is_split_while_others_write() -> None:
+    one, several = fr.Engine(), sharded(4, settings=PlacementSettings(split_at=20))
+    for first in range(0, 60, 6):
+        for engine in (one, several):
+            engine.add(turns(first, 6))
+        check(one, several)
+    several.finish_splits()
+    several.add(turns(60, 1))
+    one.add(turns(60, 1))
+    several.finish_splits()
+    assert len(several.coordinator.placement.homes("big")) >= 3
+    check(one, several)
+    several.close()
+
+
+def test_what_cannot_move_is_refused() -> None:
+    several = sharded(4)
+    several.add(turns(0, 8))
+    several.coordinator.place("big", (0, 1, 2))
+    for after in ((0,), (1, 0, 2), (0, 1), (2, 3, 1)):
+        with pytest.raises(fr.errors.ShardError, match="cannot go to"):
+            several.coordinator.place("big", after)
+    with pytest.raises(fr.errors.ParameterError, match="shards"):
+        several.coordinator.place("big", (0, 1, 9))
+    with pytest.raises(fr.errors.ParameterError, match="add_shards"):
+        several.add_shards(0)
+    several.close()
+    with pytest.raises(fr.errors.StorageError, match="closed"):
+        several.rebalance()
+
+
+def test_an_added_shard_gets_its_share_and_no_other_namespace_moves() -> None:
+    several = sharded(4)
+    names = [f"tenant{number}" for number in range(200)]
+    several.add([fr.Record("1", "ant bee", name) for name in names])
+    before = {name: several.coordinator.placement.home(name) for name in names}
+    assert several.add_shards(1) == 5
+    placement = several.coordinator.placement
+    assert {name: placement.home(name) for name in names} == before
+    report = several.rebalance()
+    placement = several.coordinator.placement
+    moved = {name for name in names if placement.home(name) != before[name]}
+    chosen = {name for name in names if chosen_shard(name, 5) == 4}
+    assert {step["namespace"] for step in report["moves"]} == moved
+    assert 20 <= len(moved) <= 70
+    # All but what evens out the rest are those that choose the new shard.
+    assert len(moved - chosen) <= 20
+    assert max(report["after"]) <= 1.15 * sum(report["after"]) / 5
+    assert several.rebalance()["moves"] == []
+    several.close()
+
+
+def test_a_plan_evens_out_and_ends() -> None:
+    holdings = {0: {"a": (100, 1000), "b": (10, 400), "c": (5, 300)}, 1: {"d": (1, 100)}, 2: {}}
+    placement = Placement(3, split_at=90, moved={"a": 0, "b": 0, "c": 0, "d": 1})
+    steps = {step.namespace: step for step in plan_steps(holdings, placement)}
+    assert steps["a"].why == "split"
+    assert len(steps["a"].after) == 2
+    assert steps["a"].after[0] == 0
+    assert plan_steps({0: {"a": (1, 10)}, 1: {}}, Placement(2, moved={"a": 0})) == [] or chosen_shard("a", 2) == 0
+    assert plan_steps({0: {}}, Placement(1)) == []
+
+
+def test_a_further_part_takes_records_of_all_others_and_moves_none_among_them() -> None:
+    names = [str(number) for number in range(2_000)]
+    for parts in range(1, 9):
+        old = [chosen_part(name, parts) for name in names]
+        new = [chosen_part(name, parts + 1) for name in names]
+        changed = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
+        assert all(other == parts for _, other in changed)
+        assert abs(len(changed) - len(names) / (parts + 1)) < 120
+
+
+def test_metrics_by_shard() -> None:
+    several = sharded(2)
+    several.add(turns(0, 8))
+    several.coordinator.place("big", (0, 1))
+    for _ in range(3):
+        several.search([fr.Query("ant", namespace="big"), fr.Query("bee", namespace="big")])
+    stats = several.stats()
+    for number, own in enumerate(stats["shards"]):
+        assert (own["shard"], own["queries"], own["messages"], own["lag"]) == (number, 6, 3, 0)
+        assert 0 < own["p50_ms"] <= own["p99_ms"]
+        assert own["bytes"] > 0
+    assert stats["documents"] == 8
+    assert stats["moving"] == []
+    several.close()
