@@ -408,8 +408,10 @@ def render(rows: Sequence[ShardsRow]) -> str:
         return "" if value is None else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
 
     heads = {
-        "fan-out": ("p50_us", "p99_us", "alone_p50_us", "alone_p99_us", "over_p50_us", "over_p99_us", "empty_p50_us")
-        + ("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
+        "fan-out": (
+            *("p50_us", "p99_us", "alone_p50_us", "alone_p99_us", "over_p50_us", "over_p99_us", "empty_p50_us"),
+            *("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
+        ),
         "agents": ("queries_per_s", "p50_us", "p99_us", "queries_per_launch", "messages_per_launch"),
         "service": ("p50_us", "p99_us", "disk_bytes_per_record"),
     }

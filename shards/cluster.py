@@ -24,6 +24,8 @@ try:
 except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
+from .packing import pack, unpack  # noqa: E402 - it needs Ray
+
 LEAST = (2, 60)
 """The oldest version of Ray that serves."""
 
@@ -51,8 +53,12 @@ class Actor:
             # An actor that cannot be made is started again and again, and nobody learns why. This one says it.
             self._failure = error
 
-    def call(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
-        """(whether it succeeded, the value or the error)."""
+    def call(self, message: bytes) -> bytes:
+        """Call a verb: (verb, arguments, keywords) packed; packed, (whether it succeeded, the value or the error)."""
+        verb, arguments, keywords = unpack(message)
+        return pack(self._answer(verb, arguments, keywords))
+
+    def _answer(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
         if self._failure is not None:
             return False, self._failure
         try:
@@ -145,7 +151,7 @@ class ActorLink:
         return self._number
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
-        return _Answer(self._number, self.actor.call.remote(verb, arguments, keywords))
+        return _Answer(self._number, self.actor.call.remote(pack((verb, arguments, keywords))))
 
     def close(self) -> None:
         try:
@@ -172,7 +178,7 @@ class _Answer:
 def _received(number: int, reference: Any, until: float | None) -> Any:
     timeout = None if until is None else max(until - time.monotonic(), 0.0)
     try:
-        return ray.get(reference, timeout=timeout)
+        return unpack(ray.get(reference, timeout=timeout))
     except ray.exceptions.GetTimeoutError:
         raise DeadlineError(f"shard {number} did not answer by the deadline") from None
     except ray.exceptions.ActorUnavailableError as error:
