@@ -24,7 +24,7 @@ try:
 except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
-from .packing import pack, unpack  # noqa: E402 - it needs Ray
+from .packing import pack, unpack
 
 LEAST = (2, 60)
 """The oldest version of Ray that serves."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -48,5 +49,5 @@ def test_what_a_script_defines_is_sent_whole(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_sent_says_so() -> None:
-    with Path(__file__).open() as file, pytest.raises(TypeError):
-        pack(file)
+    with pytest.raises(TypeError):
+        pack(threading.Lock())
