@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import DeadlineError, FanrankError, MissingExtraError, ShardError, ShardVersionError
+from ..engine.errors import (
+    DeadlineError,
+    FanrankError,
+    MissingExtraError,
+    ParameterError,
+    ShardError,
+    ShardVersionError,
+    StoreLockedError,
+)
 from ..engine.signatures import EngineOptions
-from .links import Link, UnavailableError, Verb, Waiting
+from .links import Done, Link, UnavailableError, Verb, Waiting
 from .shard import Shard
 
 try:
@@ -32,9 +42,23 @@ LEAST = (2, 60)
 THREADS = 16
 """Calls that an actor works on at a time: searches go on while it writes."""
 
+STORE = 256 << 20
+"""Bytes of shared memory of a Ray of this process alone. It holds messages above 100 KB while they are on their way."""
+
+# Seconds in which the process that a shard takes the place of lets go of its directory. After a kill, Ray and the
+# kernel take some 100 ms; a machine with more work than cores takes some seconds.
+LET_GO = 20.0
+
+# Seconds that a shard has to close. Its log is synced, so one that is ended by force loses nothing.
+CLOSING = 30.0
+
 
 class Actor:
-    """What runs in an actor's process: a shard whose errors travel as values, so that they keep their class."""
+    """What runs in an actor's process: a shard whose errors travel as values, so that they keep their class.
+
+    An actor whose engine cannot be opened says why, and tries again when it is called next: the directory may be back
+    by then. If it failed to start, Ray would start it again and again, and nobody would learn why.
+    """
 
     def __init__(
         self,
@@ -46,12 +70,12 @@ class Actor:
         backend: str | None,
         known: bool,
     ) -> None:
-        self._failure: FanrankError | None = None
-        try:
-            self._shard = Shard(number, path, options, pin, term_pin, backend, known=known)
-        except FanrankError as error:
-            # An actor that cannot be made is started again and again, and nobody learns why. This one says it.
-            self._failure = error
+        # Started anew, it must find its directory, be it new when the actor was made.
+        known = known or bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        self._arguments = number, path, options, pin, term_pin, backend
+        self._known = known
+        self._opening = threading.Lock()
+        self._shard: Shard | None = None
 
     def call(self, message: bytes) -> bytes:
         """Call a verb: (verb, arguments, keywords) packed; packed, (whether it succeeded, the value or the error)."""
@@ -59,54 +83,62 @@ class Actor:
         return pack(self._answer(verb, arguments, keywords))
 
     def _answer(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
-        if self._failure is not None:
-            return False, self._failure
         try:
-            return True, getattr(self._shard, verb)(*arguments, **keywords)
+            return True, getattr(self._opened(), verb)(*arguments, **keywords)
         except FanrankError as error:
             return False, error
 
+    def process(self) -> int:
+        """The number of the actor's process."""
+        return os.getpid()
+
+    def _opened(self) -> Shard:
+        if self._shard is None:
+            with self._opening:
+                if self._shard is None:
+                    self._shard = self._open()
+        return self._shard
+
+    def _open(self) -> Shard:
+        """The shard, once the process before it has let go of its directory. Raises as `Shard`."""
+        until = time.monotonic() + LET_GO
+        while True:
+            try:
+                return Shard(*self._arguments, known=self._known)
+            except StoreLockedError:  # noqa: PERF203
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(0.05)
+
 
 class Cluster:
-    """A connection to Ray. `own` says that this process started it, and stops it."""
+    """A connection to Ray. `own` says that this process started it, and stops it with the last of its users."""
+
+    _users = 0
+    _counting = threading.Lock()
 
     def __init__(self, address: str | None, own: bool) -> None:
         self.address = address
         self._own = own
 
     @classmethod
-    def connect(cls, address: str | None) -> Cluster:
+    def connect(cls, address: str | None, *, num_cpus: float = 0) -> Cluster:
         """The cluster at an address; None: one of this process alone, on this machine.
 
-        Where this process is connected already, that connection is used and left open. Raises `ShardError` for an
-        address that cannot be reached, and `ShardVersionError`.
+        Where this process is connected already, that connection is used, and left open if others made it. `num_cpus` is
+        what each actor takes. Raises `ShardError` for an address that cannot be reached, and `ShardVersionError`.
         """
-        found = tuple(int(part) for part in ray.__version__.split(".")[:2])
-        if found < LEAST:
-            least = ".".join(map(str, LEAST))
-            raise ShardVersionError(
-                f"Ray {ray.__version__} is installed, and shards need {least}: pip install 'fanrank[ray]'"
-            )
-        if ray.is_initialized():
-            return cls(address, False)
-        local: dict[str, Any] = {"include_dashboard": False} if address is None else {}
-        try:
-            ray.init(
-                address or "local", log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True, **local
-            )
-        except (ConnectionError, ValueError, TimeoutError, OSError) as error:
-            raise ShardError(
-                f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or "
-                "leave the address out"
-            ) from error
-        except RuntimeError as error:
-            if "ersion mismatch" in str(error):
-                raise ShardVersionError(
-                    f"the cluster at {address!r} runs other versions than this process: {shown(error)}; install the "
-                    "same on all machines"
-                ) from error
-            raise ShardError(f"Ray cannot be started at {address!r}: {shown(error)}") from error
-        return cls(address, True)
+        check_ray()
+        if address is not None and (not isinstance(address, str) or not address):
+            raise ParameterError(f"address must be 'auto', 'ray://host:port' or 'host:port', not {address!r}")
+        with cls._counting:
+            if ray.is_initialized():
+                own = cls._users > 0
+            else:
+                _connect(address, num_cpus)
+                own = True
+            cls._users += own
+        return cls(address, own)
 
     def start(
         self,
@@ -118,25 +150,69 @@ class Cluster:
         known: bool,
         backend: str | None = None,
         num_gpus: float = 0,
+        num_cpus: float = 0,
     ) -> Link:
         """The shard with this number, as an actor."""
         settings = {
             # Shards wait more than they compute, and a small machine may hold many.
-            "num_cpus": 0,
+            "num_cpus": num_cpus if number >= 0 else 0,
             "num_gpus": num_gpus if number >= 0 else 0,
             "max_restarts": -1,
+            # A write that is sent again might be done twice. The coordinator asks what became of it.
             "max_task_retries": 0,
             "max_concurrency": THREADS,
             "scheduling_strategy": "SPREAD",
         }
         where = None if path is None else str(Path(path).absolute())
-        actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
+        try:
+            actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
+        except Exception as error:
+            raise ShardError(f"shard {number} cannot be started: {shown(error)}") from error
         return ActorLink(number, actor)
 
     def close(self) -> None:
-        """Stop what this process started."""
-        if self._own and ray.is_initialized():
+        """Stop what this process started, with the last that uses it."""
+        own, self._own = self._own, False
+        with self._counting:
+            type(self)._users -= own
+            if own and not type(self)._users and ray.is_initialized():
+                ray.shutdown()
+
+
+def check_ray() -> None:
+    """Raise `ShardVersionError` where the Ray of this process is too old."""
+    found = tuple(int(part) for part in ray.__version__.split(".")[:2])
+    if found < LEAST:
+        least = ".".join(map(str, LEAST))
+        raise ShardVersionError(
+            f"Ray {ray.__version__} is installed, and shards need {least}: pip install 'fanrank[ray]'"
+        )
+
+
+def _connect(address: str | None, num_cpus: float) -> None:
+    """Start Ray here, or connect to the cluster at an address."""
+    settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # No process of Ray's own waits for work that never comes, and nothing is told to anybody.
+        settings |= {"include_dashboard": False, "object_store_memory": STORE}
+        settings |= {"num_cpus": 0} if not num_cpus else {}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(address or "local", **settings)
+    except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
+        with contextlib.suppress(Exception):
             ray.shutdown()
+        if "ersion mismatch" in str(error) or "ersions" in str(error):
+            raise ShardVersionError(
+                f"the cluster at {address!r} runs other versions than this process: {' '.join(str(error).split())}; "
+                "install the same Python and Ray on all machines"
+            ) from error
+        if address is None:
+            raise ShardError(f"Ray cannot be started on this machine: {shown(error)}") from error
+        raise ShardError(
+            f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or "
+            "leave the address out"
+        ) from error
 
 
 class ActorLink:
@@ -151,14 +227,22 @@ class ActorLink:
         return self._number
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
-        return _Answer(self._number, self.actor.call.remote(pack((verb, arguments, keywords))))
+        try:
+            return _Answer(self._number, self.actor.call.remote(pack((verb, arguments, keywords))))
+        except Exception as error:  # such as a connection that is closed
+            return Done(error=ShardError(f"shard {self._number} cannot be reached: {shown(error)}"))
+
+    def process(self, until: float | None) -> int:
+        """The number of the actor's process. Raises as `Waiting.result`."""
+        return int(_received(self._number, self.actor.process.remote(), until))
 
     def close(self) -> None:
         try:
-            self.send("close").result(None)
+            # One that ended, or hangs, has nothing that is not in its log.
+            with contextlib.suppress(ShardError, DeadlineError):
+                self.send("close").result(time.monotonic() + CLOSING)
         finally:
-            with contextlib.suppress(Exception):
-                ray.kill(self.actor, no_restart=True)
+            ray.kill(self.actor, no_restart=True)
 
 
 class _Answer:
@@ -181,12 +265,21 @@ def _received(number: int, reference: Any, until: float | None) -> Any:
         return unpack(ray.get(reference, timeout=timeout))
     except ray.exceptions.GetTimeoutError:
         raise DeadlineError(f"shard {number} did not answer by the deadline") from None
-    except ray.exceptions.ActorUnavailableError as error:
-        raise UnavailableError(f"shard {number} does not answer: {shown(error)}") from error
+    except ray.exceptions.RayTaskError as error:
+        raise ShardError(f"shard {number} failed: {error.cause!r}") from error
     except ray.exceptions.ActorDiedError as error:
-        raise ShardError(f"shard {number} has ended, and Ray does not start it anew: {shown(error)}") from error
+        if "import" in str(error):
+            raise ShardVersionError(
+                f"shard {number} cannot import fanrank on its machine ({shown(error)}); install the same fanrank on "
+                "all machines of the cluster"
+            ) from error
+        raise ShardError(
+            f"shard {number} has ended, and Ray does not start it anew ({shown(error)}); open the memory again"
+        ) from error
     except ray.exceptions.RayError as error:
         raise UnavailableError(f"shard {number} does not answer: {shown(error)}") from error
+    except Exception as error:  # the connection to the cluster is lost
+        raise ShardError(f"shard {number} cannot be reached: {shown(error)}; open the memory again") from error
 
 
 def shown(error: BaseException) -> str:

@@ -9,24 +9,28 @@ see the epoch before.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..engine.errors import DeadlineError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
 from .checks import check_added, check_removed
+from .dividing import after_last, divide
 from .intents import Batch, Intent, IntentLog
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
-from .order import number_of, stamp
+from .order import stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +75,37 @@ class Coordinator:
         self._doubtful: set[int] = set()
         self._number = 0
         self._next_order = 0
+        self.expiring = False
+        """Whether any record may have a time of expiry. Statistics then depend on the moment."""
         self.placement = placement
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
         self._writing = threading.RLock()
         self._counting = threading.Lock()
         self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
+        self._limits = threading.local()
         self._closed = False
 
     def until(self) -> float | None:
         """When an answer that is asked for now must be there, by `time.monotonic`."""
-        return deadline_at(self.deadline)
+        limit: float | None = getattr(self._limits, "until", None)
+        return deadline_at(self.deadline) if limit is None else limit
 
-    def start(self, next_order: int) -> None:
+    @contextmanager
+    def _bounded(self, until: float | None = None) -> Iterator[None]:
+        """Let all that this thread waits for meanwhile be there by one time: `until`, or a deadline from now on."""
+        before = getattr(self._limits, "until", None)
+        self._limits.until = before or until or deadline_at(self.deadline)
+        try:
+            yield
+        finally:
+            self._limits.until = before
+
+    def start(self, next_order: int, *, expiring: bool = False) -> None:
         """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces."""
         with self._writing:
             self._next_order = next_order
+            self.expiring = expiring
             self._pending = self._intents.read()
             self._doubtful = {link.number for link in self.links}
             self._settle()
@@ -106,25 +125,43 @@ class Coordinator:
                     del self._read[view.epoch]
 
     @contextmanager
-    def paused(self) -> Iterator[View]:
-        """Hold writes off. Meanwhile all shards are at the epoch of the view, and at no later one."""
-        with self._writing:
+    def paused(self, until: float | None = None) -> Iterator[View]:
+        """Hold writes off. Meanwhile all shards are at the epoch of the view, and at no later one.
+
+        `until` is when it must be so. Raises `DeadlineError`, and `ShardError` where a shard is lost.
+        """
+        with self._bounded(until) if until is not None else nullcontext(), self._alone():
             if self._closed:
                 raise StorageError("the engine is closed")
             self._wait_for(self._settle)
             yield self.view
 
-    def recover(self) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Let no other thread write. Raises `DeadlineError` where one does so for too long."""
+        until = self.until()
+        if not self._writing.acquire(timeout=-1 if until is None else max(until - time.monotonic(), 0.0)):
+            raise DeadlineError("another write or move was under way until the deadline; nothing was changed")
+        try:
+            yield
+        finally:
+            self._writing.release()
+
+    def recover(self, until: float | None = None) -> None:
         """Bring shards that were started anew, or whose last write is in doubt, to the epoch of the others."""
-        with self._writing:
+        with self._bounded(until), self._alone():
             self._wait_for(self._find_untold)
             self._wait_for(self._settle)
 
     def _find_untold(self) -> None:
-        known = call_all(self.links, self.until(), "newest")
-        self._doubtful |= {number for number, epoch in known.items() if epoch is None}
+        # A shard that does not answer yet is found when it does.
+        known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
+        # One that is ahead of the view holds what was never published.
+        self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
+        for whole in self.wholes.values():
+            whole.clear_untold(self.until())
 
-    def _wait_for(self, work: Callable[[], None]) -> None:
+    def _wait_for(self, work: Callable[[], T]) -> T:
         """Do work that can be done again, until no shard is in the way that is being started anew."""
         until = self.until()
         while True:
@@ -143,28 +180,39 @@ class Coordinator:
     ) -> int:
         """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it."""
         removed = removed or {}
-        with self.paused():
-            self._split_new(added)
+        with self._bounded(), self.paused():
+            self._wait_for(lambda: self._split_new(added))
             records = stamp(added, self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
-            batches = _divide(self.placement, removed, records)
+            batches = divide(self.placement, removed, records)
             if not batches:
                 return 0
-            if len(batches) > 1:
-                live = self._live(removed, added)
+            live: dict[str, set[str]] = {}
+            if len(batches) > 1 or not records:
+                # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
+                live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
                     check_removed(removed, live)
+            if len(batches) > 1:
                 check_added(added, removed, live, schema)
                 acknowledged = self._write_all(batches)
             else:
                 acknowledged = self._write_one(batches, missing_ok)
-            self._follow(removed, records)
-            self._publish(acknowledged.values())
-        return len(records) or sum(each.count for each in acknowledged.values())
+            if acknowledged is not None:
+                self._follow(removed, records)
+                self._publish(acknowledged.values())
+        return len(records) or sum(
+            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+        )
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records."""
+        with self._bounded(), self.paused():
+            # What a shard that ended meanwhile has dropped, it drops again.
+            self._wait_for(lambda: self._drop(namespace))
+
+    def _drop(self, namespace: str) -> None:
         with self.paused():
             homes, placement = self.placement.homes(namespace), self.placement
             if len(homes) > 1:
@@ -324,30 +372,51 @@ class Coordinator:
         answers = collect(sent, self.until())
         unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
         if unknown:
-            raise ShardError(f"shard {unknown[0]} was started anew and has not carried out the write; write again")
+            raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
         self._doubtful -= {*sent}
+        self.expiring |= any(answer.expiring for answer in answers.values())
         return answers
 
-    def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged]:
-        """A batch for one shard: its engine checks it, and its log is the commit."""
-        sent = self._send(batches, missing_ok=missing_ok)
+    def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged] | None:
+        """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
+
+        Where the shard ends meanwhile, its log says whether it has done the batch. If not, it gets it again.
+        """
+        ((shard, batch),) = batches.items()
+        until = self.until()
         try:
-            return self._acknowledged(sent)
-        except (ShardError, DeadlineError):
+            while True:
+                try:
+                    return self._acknowledged(self._send(batches, missing_ok=missing_ok))
+                except UnavailableError as error:  # noqa: PERF203
+                    pause(until, error)
+                    self._wait_for(self._settle)
+                    if self._wait_for(lambda: self.links[shard].send("has_done", batch).result(until)):
+                        return None
+        except DeadlineError as error:
+            raise DeadlineError(f"{error}; whether the write was done is found out before the next one") from error
+        except ShardError:
             raise
         except BaseException:
             # The engine refused the batch, so nothing was changed.
             self._doubtful -= {*batches}
             raise
 
-    def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged]:
-        """A batch for several shards: all of them, or none."""
+    def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged] | None:
+        """A batch for several shards: all of them, or none. None where searches see it already."""
         intent = Intent(batches)
         self._intents.write(intent)
         self._pending = intent
         sent = self._send(batches, missing_ok=True)
         reach("batch.sent")
-        answers = self._acknowledged(sent)
+        try:
+            try:
+                answers = self._acknowledged(sent)
+            except UnavailableError:
+                self._wait_for(self._settle)
+                return None
+        except DeadlineError as error:
+            raise DeadlineError(f"{error}; the batch is kept, and is carried out before the next one") from error
         reach("batch.acknowledged")
         self._dropped()
         return answers
@@ -366,7 +435,7 @@ class Coordinator:
             self._number += 1
             call_all([self.links[shard] for shard in again], self.until(), "tag", self._number)
             self._acknowledged(self._send(again, missing_ok=True))
-            self._next_order = max([self._next_order, *(_after_last(batch) for batch in intent.batches.values())])
+            self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
             shards = dict.fromkeys((*intent.before, *intent.after))
             self._number += 1
@@ -428,24 +497,3 @@ class Coordinator:
         with self._writing:
             self._closed = True
             self._intents.close()
-
-
-def _divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Batch]:
-    """The part of a batch that each shard does."""
-    removed_of: dict[int, dict[str, list[str]]] = {}
-    added_of: dict[int, list[Record]] = {}
-    for namespace, ids in removed.items():
-        if namespace in placement.split:
-            for record_id in ids:
-                shard = placement.shard_of(namespace, record_id)
-                removed_of.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
-        elif ids:
-            removed_of.setdefault(placement.home(namespace), {})[namespace] = list(ids)
-    for record in added:
-        added_of.setdefault(placement.shard_of(record.namespace, record.id), []).append(record)
-    shards = sorted({*removed_of, *added_of})
-    return {shard: Batch(removed_of.get(shard, {}), added_of.get(shard, ())) for shard in shards}
-
-
-def _after_last(batch: Batch) -> int:
-    return max((number_of(record) + 1 for record in batch.added), default=0)

@@ -69,6 +69,7 @@ class ShardedEngine(ShardedWriting):
         deadline: float = DEADLINE,
         partial: str = REFUSE,
         num_gpus: float = 0,
+        num_cpus: float = 0,
         backend: str | None = None,
         **options: Unpack[EngineOptions],
     ) -> ShardedEngine:
@@ -83,8 +84,8 @@ class ShardedEngine(ShardedWriting):
         one are served from a whole copy in memory of at most `whole_at` records.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
-        `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus` is
-        what each actor takes of its machine's GPUs.
+        `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`
+        and `num_cpus` are what each actor takes of its machine's GPUs and cores.
 
         `backend` and `options` are those of `Engine.open`. The owner's process holds the encoders, and shards open
         none.
@@ -103,8 +104,9 @@ class ShardedEngine(ShardedWriting):
         if transport == RAY:
             from .cluster import Cluster  # Ray takes half a second to import, and is an extra
 
-            cluster = Cluster.connect(address)
-            start, release = bind(cluster.start, backend=backend, num_gpus=num_gpus), cluster.close
+            cluster = Cluster.connect(address, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            release = cluster.close
         try:
             opened = open_memory(
                 Path(path),

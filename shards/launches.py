@@ -63,6 +63,8 @@ class Launch:
         """One message to each of these shards; their answers by shard. Raises `Again`."""
         sent: dict[int, Waiting] = {}
         for shard, own in items.items():
+            if self.missing and shard in self.missing:
+                continue
             link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
             if link is None:
                 raise Again
@@ -71,7 +73,11 @@ class Launch:
 
     def received(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:
         """What shards answered. Raises `Again` where one does not keep the epoch."""
-        answers = collect(sent, self.until, missing=self.missing)
+        until = self.until
+        if until is not None and self.missing is not None:
+            # A shard that hangs takes half of the time that is left, so that the others can be asked for the rest.
+            until = (until + time.monotonic()) / 2
+        answers = collect(sent, until, missing=self.missing)
         gone = [answer for answer in answers.values() if isinstance(answer, Gone)]
         if gone:
             raise Again(any(answer.newest is None for answer in gone))

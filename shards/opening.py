@@ -120,7 +120,8 @@ def open_memory(
         memory_options = shard_options(template_options(described[0].config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
         coordinator = Coordinator(folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline)
-        coordinator.start(max(each.next_order for each in described.values()))
+        expiring = any(each.expiring for each in described.values())
+        coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
     except BaseException:
         for link in links:
             with suppress(FanrankError):

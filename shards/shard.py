@@ -32,7 +32,7 @@ from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
-from .order import next_order, orders_of, strip
+from .order import next_order, number_of, orders_of, strip
 from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
@@ -104,6 +104,7 @@ class Shard:
             config,
             config.get("store"),
             next_order(memory.state.snapshots.values()),
+            memory.state.expiring,
             own_version(),
             self.engine.opened,
         )
@@ -174,7 +175,17 @@ class Shard:
                 self._forget(epoch if oldest is None else oldest)
         written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
-        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written})
+        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
+
+    def has_done(self, batch: Batch) -> bool:
+        """Whether the shard holds a batch, the last that it was sent: one of its records, or none that it removes.
+
+        No two writes have records of the same order.
+        """
+        for record in batch.added:
+            if self.orders(record.namespace, [record.id]).get(record.id) == number_of(record):
+                return True
+        return not batch.added and not any(self.live(batch.removed).values())
 
     def _forget(self, oldest: int) -> None:
         """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
@@ -223,6 +234,13 @@ class Shard:
         """Which of these ids live records have now, by namespace."""
         state = self.engine.index.ready().state
         return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
+
+    def orders(self, namespace: str, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of the last writes of those of these ids that live records have now."""
+        snapshot = self.engine.index.ready().state.snapshot(namespace)
+        places = snapshot.find_all(ids)
+        documents = np.array([snapshot.firsts[place.segment] + place.position for place in places.values()], np.int64)
+        return dict(zip(places, orders_of(snapshot, documents).tolist(), strict=True))
 
     def fetch(
         self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True

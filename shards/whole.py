@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ..engine.errors import FanrankError, ShardError
+from ..engine.errors import DeadlineError, FanrankError, ShardError
 from ..engine.records.record import Record
 from .intents import Batch
 from .links import Link
@@ -99,6 +99,16 @@ class WholeCopies:
             self._send(link, number, Batch(own, records), oldest, until)
         except FanrankError:
             self.clear()
+
+    def clear_untold(self, until: float | None) -> None:
+        """Let go of copies that ended with their process."""
+        if self.link is not None:
+            try:
+                told = self.link.send("newest").result(until)
+            except (ShardError, DeadlineError):
+                told = None
+            if told is None:
+                self.clear()
 
     def forget(self, namespace: str) -> None:
         """Let go of the copies where one of this namespace is among them."""

@@ -14,7 +14,9 @@ from support.sharding import assert_same_answers, split_over_all
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.intents import Batch
 from fanrank.shards.links import Done, LocalLink, UnavailableError
+from fanrank.shards.messages import Gone
 from fanrank.shards.placement import TABLE
 
 WORDS = ("ant", "bee", "cat", "dog")
@@ -134,9 +136,10 @@ def test_dropping_a_split_namespace_survives_a_crash(tmp_path: Path) -> None:
 class Failing(LocalLink):
     """A shard that ends before or after it carries out a write."""
 
-    def __init__(self, link: LocalLink, after: bool) -> None:
+    def __init__(self, link: LocalLink, after: bool, error: fr.FanrankError) -> None:
         super().__init__(link.shard)
         self.after = after
+        self.error = error
         self.left = 1
 
     def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
@@ -145,29 +148,55 @@ class Failing(LocalLink):
         self.left -= 1
         if self.after:
             super().send(verb, *arguments, **keywords)
-        return Done(error=UnavailableError("shard ended"))
+        return Done(error=self.error)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("shard", [0, 1, 2])
-def test_a_shard_that_ends_in_a_batch_gets_it_before_anything_else(tmp_path: Path, shard: int, after: bool) -> None:
+def test_a_shard_that_does_not_answer_gets_its_batch_before_anything_else(
+    tmp_path: Path, shard: int, after: bool
+) -> None:
     one, several = fr.Engine(), opened(tmp_path, shards=3)
     split_over_all(several, "big")
     for engine in (one, several):
         engine.add(turns(0, 12))
     before = search(several)
     links: Any = several.coordinator.links
-    links[shard] = Failing(links[shard], after)
-    with pytest.raises(fr.errors.ShardError, match="ended"):
+    links[shard] = Failing(links[shard], after, fr.errors.DeadlineError("too late"))
+    with pytest.raises(fr.errors.DeadlineError, match="too late"):
         several.add(turns(12, 12))
     assert search(several) == before
+    one.add(turns(12, 12))
     for engine in (one, several):
-        if engine is one:
-            engine.add(turns(12, 12))
         engine.delete(["r1", "r13"], namespace="big")
     assert search(several) == search(one)
     for name in ("bm25", "rm3"):
         assert_same_answers(one, several, [fr.Query("ant", namespace="big")], k=5, strategy=name)
+    several.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("split", [False, True], ids=["one shard", "all shards"])
+def test_a_write_waits_for_a_shard_that_comes_back(tmp_path: Path, split: bool, after: bool) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    if split:
+        split_over_all(several, "big")
+    for engine in (one, several):
+        engine.add(turns(0, 12))
+    links: Any = several.coordinator.links
+    shard = several.coordinator.placement.shard_of("big", "r13")
+    writes: list[Callable[[Any], int]] = [
+        lambda engine: engine.add(turns(12, 12)),
+        lambda engine: engine.upsert(turns(10, 9, "elk")),
+        lambda engine: engine.add([fr.Record("r99", "ant", "big")]),
+        lambda engine: engine.patch("r13", namespace="big", text="bee"),
+        lambda engine: engine.delete([f"r{n}" for n in range(9)], namespace="big"),
+    ]
+    for write in writes:
+        expected = write(one)
+        links[shard] = Failing(links[shard], after, UnavailableError("shard ended"))
+        assert write(several) == expected
+        assert search(several) == search(one)
     several.close()
 
 
@@ -286,3 +315,73 @@ def test_what_an_engine_refuses_of_a_batch_leaves_no_trace_in_any_shard(tmp_path
     with pytest.raises(fr.errors.RecordError, match="fanrank_order"):
         several.add([fr.Record("x", "ant", extra={"fanrank_order": 1})])
     several.close()
+
+
+def test_a_write_that_comes_too_late_is_not_carried_out(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    shard = several.coordinator.links[0]
+    newest = shard.send("newest").result(None)
+    late = Batch({"big": [record.id for record in turns(0, 8)]})
+    # Its sender has given it up, and has gone on.
+    assert isinstance(shard.send("apply", newest, late, missing_ok=True).result(None), Gone)
+    assert len(several) == 8
+    shard.send("tag", newest + 5).result(None)
+    assert isinstance(shard.send("apply", newest + 3, late, missing_ok=True).result(None), Gone)
+    several.coordinator.recover()
+    assert len(several) == 8
+    several.close()
+
+
+def test_the_order_of_writes_goes_on_after_an_opening(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    for first in (20, 0, 40, 10):
+        one.add(turns(first, 9))
+        several.add(turns(first, 9))
+        several.close()
+        several = opened(tmp_path)
+        assert search(several) == search(one)
+        assert list(several.ids(namespace="big")) == list(one.ids(namespace="big"))
+    several.close()
+
+
+def test_whole_copies_follow_all_writes(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    split_over_all(several, "big")
+    queries = [fr.Query("ant bee", namespace="big"), fr.Query("elk", namespace="big")]
+    for number in range(6):
+        for engine in (one, several):
+            engine.add(turns(20 * number, 9))
+            engine.upsert(turns(20 * number + 5, 6, "elk"))
+            engine.delete([f"r{20 * number}"], namespace="big")
+        assert_same_answers(one, several, queries, k=7, strategy="rm3", texts=True)
+    several.drop("big")
+    assert several.search(queries, strategy="rm3").counts.tolist() == [0, 0]
+    several.close()
+
+
+def test_a_whole_copy_that_would_be_too_large_is_refused_by_name(tmp_path: Path) -> None:
+    several = opened(tmp_path, shards=3, whole_at=10)
+    split_over_all(several, "big")
+    several.add(turns(0, 20))
+    query = fr.Query("ant", namespace="big")
+    assert several.search([query]).counts[0] == 10
+    with pytest.raises(fr.errors.ShardError, match=r"strategy 'rm3' reads .* 'big' .* 20 records.* whole_at"):
+        several.search([query], strategy="rm3")
+    several.close()
+    with opened(tmp_path, whole_at=20) as several:
+        assert several.search([query], strategy="rm3").counts[0] == 10
+
+
+def test_a_namespace_that_begins_large_is_split_at_once(tmp_path: Path) -> None:
+    one, several = fr.Engine(), opened(tmp_path, shards=4, split_at=10)
+    for engine in (one, several):
+        engine.add([*turns(0, 25), fr.Record("x", "ant", "small")])
+    assert len(several.coordinator.placement.homes("big")) == 3
+    assert len(several.coordinator.placement.homes("small")) == 1
+    assert search(several) == search(one)
+    several.close()
+    with opened(tmp_path) as several:
+        assert search(several) == search(one)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cpu, drivers, filters, kernels, native, triton
+from . import cpu, drivers, filters, kernels, native, shards, triton
 from .fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -12,4 +12,5 @@ FAULTS: tuple[Fault, ...] = (
     *kernels.FAULTS,
     *triton.FAULTS,
     *drivers.FAULTS,
+    *shards.FAULTS,
 )

@@ -1,0 +1,125 @@
+"""Faults in what makes several shards one memory."""
+
+from __future__ import annotations
+
+from .fault import Fault
+
+HISTORIES = "tests/shards/test_shard_histories.py"
+STRATEGIES = "tests/shards/test_shard_strategies.py"
+DURABILITY = "tests/shards/test_shard_durability.py"
+
+FAULTS = (
+    Fault(
+        "a shard scores by its own statistics",
+        "shards/imposed.py",
+        '"imposed": Statistics(counts.documents, counts.lengths),',
+        '"imposed": base.statistics,',
+        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "the document frequencies of all shards do not count",
+        "shards/imposed.py",
+        "self.counts[number] = count",
+        "self.counts[number] = 1",
+        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "equal scores are ordered by shard",
+        "shards/merge.py",
+        "ranking = np.lexsort((orders, place, -scores, orders < 0), axis=1)",
+        "ranking = np.lexsort((place, -scores, orders < 0), axis=1)",
+        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "candidates of equal score are ordered by shard",
+        "shards/merge.py",
+        "ranking = np.lexsort((orders, places(rows, names), rows))",
+        "ranking = np.lexsort((places(rows, names), rows))",
+        f"{STRATEGIES}::test_fusions_of_all_channels_that_add_up",
+    ),
+    Fault(
+        "each shard's best candidates count, not the best of all",
+        "shards/merge.py",
+        "inside = np.arange(len(ranked)) - starts[own] < depths[own]",
+        "inside = np.ones(len(ranked), dtype=np.bool_)",
+        f"{STRATEGIES}::test_fusions_of_all_channels_that_add_up",
+    ),
+    Fault(
+        "a shard answers from its newest state, whatever epoch is asked for",
+        "shards/shard.py",
+        "return next((state for number, state in reversed(self._states) if number <= epoch), None)",
+        "return self._states[-1][1] if self._states else None",
+        f"{DURABILITY} -k readers_see_no_part",
+    ),
+    Fault(
+        "records are fetched from a newer epoch",
+        "shards/shard.py",
+        "if state is None or self._applying or self._states[-1][0] > epoch:",
+        "if state is None:",
+        f"{DURABILITY} -k readers_see_no_part",
+    ),
+    Fault(
+        "a batch is sent before its intent is written",
+        "shards/coordinator.py",
+        "        intent = Intent(batches)\n        self._intents.write(intent)\n",
+        "        intent = Intent(batches)\n",
+        f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
+    ),
+    Fault(
+        "an intent is dropped before all have acknowledged",
+        "shards/coordinator.py",
+        '        reach("batch.sent")\n',
+        '        self._dropped()\n        reach("batch.sent")\n',
+        f"{DURABILITY} -k a_shard_that_does_not_answer",
+    ),
+    Fault(
+        "an intent that is done comes back at the next opening",
+        "shards/intents.py",
+        "            os.ftruncate(self._file, 0)\n            os.fsync(self._file)\n        except OSError as error:",
+        "            pass\n        except OSError as error:",
+        f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
+    ),
+    Fault(
+        "what is carried out again adds its records a second time",
+        "shards/intents.py",
+        "removed.setdefault(record.namespace, []).append(record.id)",
+        "removed.setdefault(record.namespace, [])",
+        f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
+    ),
+    Fault(
+        "a write that was given up is carried out late",
+        "shards/shard.py",
+        "if not self._states or epoch <= self._last:",
+        "if not self._states:",
+        f"{DURABILITY} -k comes_too_late",
+    ),
+    Fault(
+        "a namespace is searched in its new home before all is there",
+        "shards/coordinator.py",
+        "        self.placement = placement\n\n    def _live",
+        "        self.placement = placement\n"
+        "        self.view = View(self.view.epoch, placement, self.view.content)\n\n    def _live",
+        f"{DURABILITY} -k a_move_that_a_crash_cuts_off",
+    ),
+    Fault(
+        "the order of writes begins anew at each opening",
+        "shards/opening.py",
+        "coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)",
+        "coordinator.start(0, expiring=expiring)",
+        f"{DURABILITY} -k order_of_writes",
+    ),
+    Fault(
+        "users see the column of orders",
+        "shards/reading.py",
+        "return {key: strip(found[key]) for key in keys if key in found}",
+        "return {key: found[key] for key in keys if key in found}",
+        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "a whole copy does not follow what is written",
+        "shards/coordinator.py",
+        "            whole.apply(self._number, removed, added, self._oldest(), self.until)\n",
+        "            pass\n",
+        f"{DURABILITY} -k whole_copies_follow",
+    ),
+)
