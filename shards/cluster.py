@@ -253,7 +253,7 @@ class _Answer:
         self._reference = reference
 
     def result(self, until: float | None) -> Any:
-        succeeded, value = _received(self._number, self._reference, until)
+        succeeded, value = unpack(_received(self._number, self._reference, until))
         if not succeeded:
             raise value
         return value
@@ -262,7 +262,7 @@ class _Answer:
 def _received(number: int, reference: Any, until: float | None) -> Any:
     timeout = None if until is None else max(until - time.monotonic(), 0.0)
     try:
-        return unpack(ray.get(reference, timeout=timeout))
+        return ray.get(reference, timeout=timeout)
     except ray.exceptions.GetTimeoutError:
         raise DeadlineError(f"shard {number} did not answer by the deadline") from None
     except ray.exceptions.RayTaskError as error:

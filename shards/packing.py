@@ -7,6 +7,7 @@ us of a processor to pickle, and `pickle` 100 us (AMD EPYC). What only Ray's pic
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from ray import cloudpickle
@@ -16,6 +17,7 @@ PROTOCOL = 5
 
 # A class or function of the script that was started: `pickle` sends its name, which means another script over there.
 _MAIN = b"__main__"
+_dumps: Callable[..., bytes] = cloudpickle.dumps
 
 
 def pack(value: Any) -> bytes:
@@ -25,7 +27,7 @@ def pack(value: Any) -> bytes:
     except (pickle.PicklingError, AttributeError, TypeError):
         packed = _MAIN
     if _MAIN in packed:
-        packed = cloudpickle.dumps(value, protocol=PROTOCOL)
+        packed = _dumps(value, protocol=PROTOCOL)
     return packed
 
 
