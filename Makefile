@@ -14,7 +14,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve profile work instructions report docs long crash fuzz image native sanitize mutants oldest gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs long crash fuzz image native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -31,7 +31,7 @@ bench: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
 
-fanout growth session writes dense hybrid cascade recency ablation building agents integrations serve profile work instructions: $(VENV)/.dev
+fanout growth session writes dense hybrid cascade recency ablation building agents integrations serve shards scale profile work instructions: $(VENV)/.dev
 	$(BIN)/python -m bench.$@ $(ARGS)
 
 quality: $(VENV)/.dev

@@ -6,14 +6,17 @@ number of the record's last write, by which equal scores of all shards are order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
 import numpy as np
+import numpy.typing as npt
 
+from ..engine.arrays import Integers
 from ..engine.engine import Engine
 from ..engine.hybrid.search import make_collector
+from ..engine.index.masks import compile_filter
 from ..engine.index.snapshot import Snapshot
 from ..engine.records.hits import Hits
 from ..engine.search.batch import Batch, prepare
@@ -28,6 +31,7 @@ from .statistics import Counts
 # Snapshots with the statistics of other shards that a shard keeps. Each holds 4 bytes a term of the vocabulary.
 KEPT = 16
 
+Objects = npt.NDArray[np.object_]
 _Kept = tuple[Snapshot, int, ImposedSnapshot | ImposedUnion]
 
 
@@ -49,17 +53,18 @@ class Answerer:
         memory = replace(
             state, snapshots=imposed, names=tuple(sorted(imposed)), unions={}, expiries={}, next_expiry=inf
         )
+        spaces = {each.key: each.scope.names[0] for each in item.scopes if each.scope.names and each.scope.single}
         windows = self._engine.monitor.windows
         strategy = item.strategy
         aged = strategy is not None and strategy.aged
         batch = prepare(memory, item.queries, item.k, windows, aged=aged, clock=clock)
         if strategy is None:
-            return _listed(batch, answer_lexical(batch, self._engine.backend, item.options))
+            return _listed(batch, answer_lexical(batch, self._engine.backend, item.options), spaces)
         searcher = self._engine.searcher
         sources = searcher.sources(memory, item.queries)
         collector = make_collector(batch, self._engine.backend, sources, strategy, item.options)
         candidates = collector.candidates()
-        orders, ids, names = _name(batch, candidates.owners, candidates.documents)
+        orders, ids, names = _name(batch, candidates.owners, candidates.documents, spaces)
         return ListedEvidence(
             candidates.offsets,
             orders,
@@ -79,14 +84,16 @@ class Answerer:
         base = snapshot_of(state, each.scope, clock)
         if each.since is None:
             return impose(base, each.counts, numbers)
-        kept = self._kept.get(each.key)
+        # The table of a split namespace gives these, so the name says which one it is.
+        name = each.scope.names[0] if each.scope.names else each.key
+        kept = self._kept.get(name)
         if kept is not None and kept[0] is base and kept[1] == each.since:
             kept[2].impose(each.counts, numbers)
             return kept[2]
         made = impose(base, each.counts, numbers)
         if len(self._kept) >= KEPT:
             self._kept.clear()
-        self._kept[each.key] = base, each.since, made
+        self._kept[name] = base, each.since, made
         return made
 
 
@@ -97,17 +104,20 @@ def snapshot_of(state: MemoryState, scope: Scope, clock: float) -> Snapshot:
     else:
         assert scope.names is not None
         snapshot = state.snapshot(scope.names[0]) if scope.single else state.union(scope.names)
-    return snapshot.at(clock) if state.expiring else snapshot
+    return snapshot.at(clock if scope.now is None else scope.now) if state.expiring else snapshot
 
 
 def count_scope(state: MemoryState, scope: Scope, terms: Sequence[str], clock: float) -> Counts:
     """The counts of a scope's part in this state."""
-    return Counts.of(snapshot_of(state, scope, clock), terms, state.indexer.vocabulary.ids)
+    snapshot = snapshot_of(state, scope, clock)
+    if scope.apart is not None:
+        snapshot, _ = snapshot.filtered(compile_filter(scope.apart, state.schema, state.values))
+    return Counts.of(snapshot, terms, state.indexer.vocabulary.ids)
 
 
-def _listed(batch: Batch, hits: Hits) -> Listed:
+def _listed(batch: Batch, hits: Hits, spaces: Mapping[str, str]) -> Listed:
     rows = np.repeat(np.arange(len(hits)), hits.documents.shape[1])
-    orders, ids, names = _name(batch, rows, hits.documents.reshape(-1))
+    orders, ids, names = _name(batch, rows, hits.documents.reshape(-1), spaces)
     shape = hits.documents.shape
     return Listed(
         hits.scores,
@@ -123,8 +133,13 @@ def _listed(batch: Batch, hits: Hits) -> Listed:
     )
 
 
-def _name(batch: Batch, rows: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(orders, ids, namespaces) of documents [n], each found by the query of its row."""
+def _name(
+    batch: Batch, rows: Integers, documents: Integers, spaces: Mapping[str, str]
+) -> tuple[Integers, Objects, Objects]:
+    """(orders, ids, namespaces) of documents [n], each found by the query of its row.
+
+    `spaces` are the namespaces that keys of single ones stand for.
+    """
     orders = np.full(len(documents), -1, dtype=np.int64)
     ids, names = np.full(len(documents), None, dtype=object), np.full(len(documents), None, dtype=object)
     snapshots: dict[int, tuple[Snapshot, list[int]]] = {}
@@ -140,15 +155,17 @@ def _name(batch: Batch, rows: np.ndarray, documents: np.ndarray) -> tuple[np.nda
         names[places] = (
             snapshot.namespaces_of(numbers)
             if isinstance(snapshot, ImposedUnion)
-            else batch.asked[own[0]].query.namespace
+            else spaces[batch.asked[own[0]].query.namespace]
         )
     return orders, ids, names
 
 
 def _notes(batch: Batch, rows: Sequence[int]) -> tuple[str | None, ...]:
-    """Why these queries have no hits in this shard."""
+    """Why these queries have no hits in this shard, by its own records."""
     notes: list[str | None] = [None] * len(batch)
     for row in rows:
         asked = batch.asked[row]
-        notes[row] = note_of(batch.memory.indexer, asked.snapshot, asked.query)
+        held = asked.snapshot.base if isinstance(asked.snapshot, ImposedSnapshot | ImposedUnion) else asked.snapshot
+        assert held is not None
+        notes[row] = note_of(batch.memory.indexer, held, asked.query)
     return tuple(notes)

@@ -36,6 +36,8 @@ try:
 except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
+from .packing import pack, unpack
+
 LEAST = (2, 60)
 """The oldest version of Ray that serves."""
 
@@ -83,8 +85,12 @@ class Actor:
         self._opening = threading.Lock()
         self._shard: Shard | None = None
 
-    def call(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
-        """(whether it succeeded, the value or the error)."""
+    def call(self, message: bytes) -> bytes:
+        """Call a verb: (verb, arguments, keywords) packed; packed, (whether it succeeded, the value or the error)."""
+        verb, arguments, keywords = unpack(message)
+        return pack(self._answer(verb, arguments, keywords))
+
+    def _answer(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
         try:
             return True, getattr(self._opened(), verb)(*arguments, **keywords)
         except FanrankError as error:
@@ -273,7 +279,7 @@ class ActorLink:
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
         try:
-            return _Answer(self._number, self.actor.call.remote(verb, arguments, keywords))
+            return _Answer(self._number, self.actor.call.remote(pack((verb, arguments, keywords))))
         except Exception as error:  # such as a connection that is closed
             return Done(error=ShardError(f"shard {self._number} cannot be reached: {shown(error)}"))
 
@@ -299,7 +305,7 @@ class _Answer:
         self._reference = reference
 
     def result(self, until: float | None) -> Any:
-        succeeded, value = _received(self._number, self._reference, until)
+        succeeded, value = unpack(_received(self._number, self._reference, until))
         if not succeeded:
             raise value
         return value

@@ -75,6 +75,8 @@ class Coordinator:
         self._doubtful: set[int] = set()
         self._number = 0
         self._next_order = 0
+        self.expiring = False
+        """Whether any record may have a time of expiry. Statistics then depend on the moment."""
         self.placement = placement
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
@@ -99,10 +101,11 @@ class Coordinator:
         finally:
             self._limits.until = before
 
-    def start(self, next_order: int) -> None:
+    def start(self, next_order: int, *, expiring: bool = False) -> None:
         """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces."""
         with self._writing:
             self._next_order = next_order
+            self.expiring = expiring
             self._pending = self._intents.read()
             self._doubtful = {link.number for link in self.links}
             self._settle()
@@ -303,6 +306,7 @@ class Coordinator:
         if unknown:
             raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
         self._doubtful -= {*sent}
+        self.expiring |= any(answer.expiring for answer in answers.values())
         return answers
 
     def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged] | None:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.index.bm25 import Statistics
+from ..engine.index.masks import CompiledFilter
 from ..engine.index.snapshot import Snapshot
 from ..engine.index.union import Union
 from ..engine.locks import once
@@ -25,6 +26,8 @@ class _Imposed(Snapshot):
     imposed: Statistics = field(default_factory=lambda: Statistics(0, ()))
     base: Snapshot | None = None
     """The snapshot whose documents these are."""
+    given: tuple[Counts, Mapping[str, int]] | None = None
+    """The counts that it was made with, and the numbers of their terms."""
 
     @once
     def size(self) -> int:
@@ -45,6 +48,13 @@ class _Imposed(Snapshot):
     def entities(self) -> Snapshot:
         assert self.base is not None
         return self.base.entities
+
+    def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:
+        """As `Snapshot.filtered`: the imposed statistics are those of the filtered records of all parts."""
+        assert self.base is not None
+        assert self.given is not None
+        snapshot, numbers = self.base.filtered(accepted)
+        return impose(snapshot, *self.given), numbers
 
     def at(self, clock: float) -> Snapshot:
         """The snapshot itself: it was made of the records of one moment."""
@@ -82,6 +92,7 @@ def impose(base: Snapshot, counts: Counts, numbers: Mapping[str, int]) -> Impose
         "counts": frequencies,
         "imposed": Statistics(counts.documents, counts.lengths),
         "base": base,
+        "given": (counts, numbers),
     }
     made = ImposedUnion(**values) if isinstance(base, Union) else ImposedSnapshot(**values)
     made.impose(counts, numbers)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..engine.arrays import Flags, Floats, Integers
 from ..engine.errors import FanrankError
 from ..engine.hybrid.strategy import Strategy
+from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from ..engine.route.by_namespace import AnyAnswerer
@@ -27,6 +28,10 @@ class Scope:
     names: tuple[str, ...] | None
     """The namespaces, in the order in which their records follow each other; None: all at `under` or below it."""
     under: str | None = None
+    now: float | None = None
+    """The moment by which records expire, where any do and the query says one; None: that of the launch."""
+    apart: Filter | None = None
+    """The filter whose records alone count in the statistics; None: all records do."""
 
     @property
     def single(self) -> bool:
@@ -157,6 +162,8 @@ class Acknowledged:
     """The change of the counts of each namespace that is split. None: it is not known, and they are to be read anew."""
     sizes: Mapping[str, int]
     """The live records of each namespace that was written."""
+    expiring: bool
+    """Whether any record of the shard has a time of expiry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +175,8 @@ class Description:
     store: str | None
     """The number of its store."""
     next_order: int
+    expiring: bool
+    """As in `Acknowledged`."""
     version: str
     """Of fanrank."""
     opened: str | None

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..engine.records.query import Query
-from ..engine.search.notes import EMPTY, NO_RECORDS, UNKNOWN, UNSEARCHABLE
+from ..engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNKNOWN, UNSEARCHABLE
 
 
 def note_over(query: Query, notes: Sequence[str | None]) -> str | None:
-    """The note of one engine with all records. A word that one shard lacks may be in another."""
-    if not notes:
-        return None
-    known = [note for note in notes if note != UNKNOWN]
-    if not known:
+    """The note of one engine with all records, from those of shards with a part each.
+
+    A shard may hold no records of a namespace that has some, and lack a word that another one has.
+    """
+    for same in (EMPTY, UNSEARCHABLE):
+        if same in notes:
+            return same
+    some = [note for note in notes if note != NO_RECORDS]
+    if not some:
+        return NO_RECORDS if notes else None
+    if set(some) == {UNKNOWN}:
         return UNKNOWN
-    first = known[0]
-    if first in (EMPTY, UNSEARCHABLE, NO_RECORDS):
-        return first
-    return None if query.offset or query.min_score is not None else first
+    return NARROWED if NARROWED in some and not query.offset and query.min_score is None else None

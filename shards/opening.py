@@ -124,7 +124,8 @@ def open_memory(
         coordinator = MovingCoordinator(
             folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
         )
-        coordinator.start(max(each.next_order for each in described.values()))
+        expiring = any(each.expiring for each in described.values())
+        coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
     except BaseException:
         for link in links:
             with suppress(FanrankError):

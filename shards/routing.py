@@ -16,6 +16,7 @@ from ..engine.route.by_namespace import AnyAnswerer
 from ..engine.route.parts import Part, divide
 from ..engine.route.policy import Answerer
 from ..engine.route.router import Router
+from ..engine.search.batch import combine_filters
 from ..engine.search.options import SearchOptions
 from .messages import Scope
 from .placement import Placement
@@ -51,9 +52,12 @@ def route_batch(
     placement: Placement,
     bm25: BM25,
     modelled: bool,
+    expiring: bool,
 ) -> list[Routed]:
-    """The batch, divided by strategy and way, in the order of first rows; `modelled` says whether there is a model of
-    vectors. Raises `QueryError`.
+    """The batch, divided by strategy and way, in the order of first rows.
+
+    `modelled` says whether there is a model of vectors, `expiring` whether any record has a time of expiry. Raises
+    `QueryError`.
     """
     routed: list[Routed] = []
     for part in divide(queries, answerer):
@@ -62,7 +66,7 @@ def route_batch(
             groups[Route(FORWARD, 0)] = [], []
         reads = modelled and part.answerer is not None and reads_sentences(part.answerer)
         for row in part.rows:
-            scope = scope_of(queries[row])
+            scope = scope_of(queries[row], expiring=expiring)
             route = route_of(queries[row], scope, part.answerer, options, placement, bm25)
             # A shard has no model to encode sentences with.
             route = Route(WHOLE, MODELLED) if reads else route
@@ -73,11 +77,14 @@ def route_batch(
     return sorted(routed, key=lambda each: each.part.rows[:1])
 
 
-def scope_of(query: Query) -> Scope:
-    """The records that a query searches."""
+def scope_of(query: Query, *, expiring: bool = False) -> Scope:
+    """The records that a query searches; `expiring` says whether any have times of expiry."""
+    now = None if query.now is None or not expiring else float(query.now)
+    apart = combine_filters(query) if query.statistics == "filtered" else None
     if query.under is not None:
-        return Scope(None, query.under)
-    return Scope((query.namespace,) if query.namespaces is None else tuple(dict.fromkeys(query.namespaces)))
+        return Scope(None, query.under, now, apart)
+    names = (query.namespace,) if query.namespaces is None else tuple(dict.fromkeys(query.namespaces))
+    return Scope(names, None, now, apart)
 
 
 def shards_of(scope: Scope, placement: Placement) -> tuple[int, ...]:
@@ -106,7 +113,7 @@ def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm
     if not isinstance(answerer, Strategy) or not adds_up(answerer) or options.reranker is not None:
         return False
     # okapi reads the mean idf of the whole vocabulary. Windows, neighbours and equal values are found in all records.
-    apart = query.statistics == "filtered" or query.windows is not None or query.neighbours is not None
+    apart = query.windows is not None or query.neighbours is not None
     return not apart and not query.newest and query.distinct is None and bm25.method != "okapi"
 
 
@@ -135,14 +142,5 @@ def _is_summed(channel: object) -> bool:
 
 
 def keys_of(scopes: Iterable[Scope]) -> dict[Scope, str]:
-    """A name for each scope, which stands in its queries as their namespace: that of a single one is its own."""
-    distinct = dict.fromkeys(scopes)
-    keys = {scope: scope.names[0] for scope in distinct if scope.single and scope.names is not None}
-    taken = set(keys.values())
-    for number, scope in enumerate(scope for scope in distinct if scope not in keys):
-        key = f"\0{number}"
-        while key in taken:
-            key += "\0"
-        keys[scope] = key
-        taken.add(key)
-    return keys
+    """A name for each scope, which stands in its queries as their namespace."""
+    return {scope: f"\0{number}" for number, scope in enumerate(dict.fromkeys(scopes))}

@@ -153,7 +153,9 @@ class ShardedSearcher(Searcher):
         launch = Launch(self.coordinator, view, until, missing)
         check_columns(queries, self.template.index.memory.state)
         modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
-        routed = route_batch(queries, answerer, options, view.placement, self.template.bm25, modelled)
+        routed = route_batch(
+            queries, answerer, options, view.placement, self.template.bm25, modelled, self.coordinator.expiring
+        )
         self._bring_whole(launch, routed)
         jobs = []
         for each in routed:
@@ -181,8 +183,8 @@ class ShardedSearcher(Searcher):
     def _count(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
         """The statistics of all scopes of these jobs, with the terms of their queries.
 
-        Those of a split namespace are known here. Those of several namespaces, and of records that expire, are asked
-        of the shards.
+        Those of a split namespace are known here. Those of several namespaces, of records that expire, and of filtered
+        records are asked of the shards.
         """
         terms: dict[Scope, dict[str, None]] = {}
         for job in jobs:
@@ -191,7 +193,8 @@ class ShardedSearcher(Searcher):
         counted: dict[Scope, tuple[int | None, Counts]] = {}
         items: dict[int, list[tuple[Scope, tuple[str, ...]]]] = {}
         for scope, own in terms.items():
-            table = self.coordinator.tables.get(scope.names[0]) if scope.names and scope.single else None
+            known_here = scope.names and scope.single and scope.apart is None and scope.now is None
+            table = self.coordinator.tables.get(scope.names[0]) if known_here and scope.names else None
             known = None if table is None else table.at(launch.view.epoch, own)
             if table is not None and known is None:
                 raise Again

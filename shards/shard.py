@@ -110,6 +110,7 @@ class Shard:
             config,
             config.get("store"),
             next_order(memory.state.snapshots.values()),
+            memory.state.expiring,
             own_version(),
             self.engine.opened,
         )
@@ -185,7 +186,7 @@ class Shard:
                 self._forget(epoch if oldest is None else oldest)
         written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
-        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written})
+        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
 
     def has_done(self, batch: Batch) -> bool:
         """Whether the shard holds a batch, the last that it was sent: one of its records, or none that it removes.

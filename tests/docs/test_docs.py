@@ -45,6 +45,7 @@ NEEDS = {
     "from beir": "beir",
     "import pyterrier": "pyterrier",
     "import ir_measures": "ir_measures",
+    "ShardedEngine.open": "ray",
     "from langchain_core": "langchain_core",
 }
 """What a block that names it needs: a module of the developer's environment."""

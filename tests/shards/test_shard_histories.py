@@ -20,8 +20,16 @@ SHARDS = (1, 2, 3, 7)
 
 texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
 ids = st.integers(0, 12).map(str)
+# Far ahead of any clock, so that queries alone decide what has expired.
+EXPIRY = 4e9
 records = st.builds(
-    fr.Record, ids, texts, namespace=st.sampled_from(SPACES), time=st.none() | st.integers(0, 9).map(float)
+    fr.Record,
+    ids,
+    texts,
+    namespace=st.sampled_from(SPACES),
+    time=st.none() | st.integers(0, 9).map(float),
+    type=st.sampled_from([None, "Fact", "Event"]),
+    expires=st.sampled_from([None, None, None, EXPIRY]),
 )
 batches = st.lists(records, max_size=8)
 writes = st.one_of(
@@ -52,6 +60,11 @@ def queries(draw: st.DrawFn) -> list[fr.Query]:
             how["since"] = draw(st.sampled_from([0.0, 4.0]))
         if draw(st.booleans()):
             how |= {"now": 10.0, "half_life": 3.0}
+        else:
+            how |= draw(st.fixed_dictionaries({}, optional={"now": st.sampled_from([EXPIRY - 1, EXPIRY + 1])}))
+        if draw(st.booleans()):
+            how["filter"] = {"type": draw(st.sampled_from(["Fact", "Event", "Rumour"]))}
+            how["statistics"] = draw(st.sampled_from(["namespace", "filtered"]))
         made.append(fr.Query(draw(query_texts), **how))
     return made
 

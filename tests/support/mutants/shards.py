@@ -104,8 +104,8 @@ FAULTS = (
     Fault(
         "the order of writes begins anew at each opening",
         "shards/opening.py",
-        "coordinator.start(max(each.next_order for each in described.values()))",
-        "coordinator.start(0)",
+        "coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)",
+        "coordinator.start(0, expiring=expiring)",
         f"{DURABILITY} -k order_of_writes",
     ),
     Fault(

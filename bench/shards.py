@@ -1,0 +1,476 @@
+"""Shards on Ray beside one engine: ``python -m bench.shards``. Turns of SGD, in many namespaces and in one.
+
+Three kinds of fan-outs, each of 20 queries:
+
+``tenant``   all queries in one namespace, which lies whole in one shard
+``tenants``  each query in another namespace, so that all shards are asked
+``split``    all queries in one namespace, which is split over all shards
+
+Rows by `phase`:
+
+``fan-out``  one caller. The engine, the shards on Ray and the same shards in this process answer the same fan-out in
+             turn. `alone` is the time of the slowest shard in this process, which waits for nobody, and `over` is what
+             Ray's answer took beyond it, fan-out by fan-out. `empty` is a call of Ray to the same shards that asks
+             nothing.
+``agents``   many agents at once, a task each, by `asearch`
+``service``  one shard with so many records in one namespace: the times of its answers, its bytes. `bench.scale` draws
+             from `quantiles_us`.
+
+Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fanrank as fr
+from fanrank.shards.links import Link, Waiting, call_all
+
+from .agents import ClientMethod, HitArrays, fire
+from .harness import cases
+from .harness.corpora import Tokens, load, prepare
+from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
+from .harness.options import numbers, progress
+from .harness.rows import append
+
+DOCUMENTS = 50_000
+TENANT = 250
+"""Records of a namespace that is not split."""
+SPLIT = "all"
+"""The namespace that is split."""
+LAYOUTS = ("tenant", "tenants", "split")
+SERVICE = (1_000, 50_000, 400_000)
+"""Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
+POINTS = 201
+"""Quantiles in a row: every half percent."""
+CHECKED = 10
+"""Fan-outs of a kind that are compared before it is timed."""
+OPTIONS: dict[str, Any] = {"analyzer": "minimal", "method": "lucene", "k1": cases.K1, "b": cases.B}
+
+
+@dataclass(frozen=True)
+class ShardsRow:
+    """One cell. `shards` is 0 for the engine. Times of a fan-out are microseconds; bytes are those of one fan-out,
+    pickled, over all its shards."""
+
+    bench: str
+    run: str
+    phase: str
+    case: str
+    shards: int
+    records: int
+    k: int = K
+    fan_out: int = FAN_OUT
+    fan_outs: int = 0
+    agents: int = 1
+    p50_us: float = 0.0
+    p99_us: float = 0.0
+    alone_p50_us: float | None = None
+    alone_p99_us: float | None = None
+    over_p50_us: float | None = None
+    over_p99_us: float | None = None
+    empty_p50_us: float | None = None
+    empty_p99_us: float | None = None
+    messages: float | None = None
+    sent_bytes: float | None = None
+    received_bytes: float | None = None
+    seconds: float | None = None
+    queries_per_s: float | None = None
+    queries_per_launch: float | None = None
+    messages_per_launch: float | None = None
+    disk_bytes_per_record: float | None = None
+    quantiles_us: tuple[float, ...] = ()
+    verified: bool | None = None
+    note: str = ""
+    machine: dict[str, Any] = field(default_factory=dict)
+    commit: str = ""
+    code: str = ""
+    date: str = ""
+
+
+class Tap:
+    """A link that keeps the time of each answer (us), and the messages and answers themselves where it is told."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.us: list[float] = []
+        self.sent: list[Any] = []
+        self.answers: list[Any] = []
+        self.keeps = False
+
+    @property
+    def number(self) -> int:
+        return self._link.number
+
+    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Waiting:
+        began = time.perf_counter()
+        waiting = self._link.send(verb, *arguments, **keywords)
+        if verb == "ask":
+            # A shard in this process has answered by now; one of Ray's has been sent the message.
+            self.us.append(1e6 * (time.perf_counter() - began))
+            if self.keeps:
+                self.sent.append((verb, arguments, keywords))
+                self.answers.append((True, waiting.result(None)))
+        return waiting
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def tap(engine: fr.ShardedEngine) -> list[Tap]:
+    """Taps on all shards of a memory."""
+    taps = [Tap(link) for link in engine.coordinator.links]
+    engine.coordinator.links = taps
+    return taps
+
+
+class Corpus:
+    """Turns in namespaces of `TENANT` records, and all of them again in one; fan-outs from a seed."""
+
+    def __init__(self, documents: int) -> None:
+        tokens: Tokens = load(prepare(cases.CORPORA["sgd"]))
+        self.documents = min(documents, tokens.documents)
+        self.terms = tokens.query_terms()
+        self._tokens = tokens
+        self.tenants = [f"tenant-{number}" for number in range(-(-self.documents // TENANT))]
+
+    def records(self) -> Iterator[fr.Record]:
+        texts = self.texts(self.documents)
+        yield from (fr.Record(f"r{n}", text, self.tenants[n // TENANT]) for n, text in enumerate(texts))
+        yield from (fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(texts))
+
+    def texts(self, count: int) -> list[str]:
+        return [" ".join(terms) for terms, _ in zip(self._tokens.each_document(), range(count), strict=False)]
+
+    def fan_outs(self, layout: str, count: int, seed: int = 0) -> list[list[fr.Query]]:
+        """Fan-outs of a kind; the same seed gives the same."""
+        draw = random.Random(f"{layout} {seed}")
+        return [
+            [
+                fr.Query(terms=terms, namespace=name)
+                for terms, name in zip(draw.sample(self.terms, FAN_OUT), self._names(layout, draw), strict=True)
+            ]
+            for _ in range(count)
+        ]
+
+    def _names(self, layout: str, draw: random.Random) -> list[str]:
+        if layout == "tenants":
+            return draw.choices(self.tenants, k=FAN_OUT)
+        return [SPLIT if layout == "split" else draw.choice(self.tenants)] * FAN_OUT
+
+
+def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr.ShardedEngine:
+    """The corpus over so many shards; the namespace `SPLIT` is split over all of them."""
+    engine = fr.ShardedEngine.open(
+        folder, shards=shards, transport=transport, split_at=min(10_000, corpus.documents // 2), **OPTIONS
+    )
+    engine.add(corpus.records())
+    return engine
+
+
+def are_equal(one: fr.Hits, other: fr.Hits) -> bool:
+    """Whether two answers hold the same ids and scores, bit for bit."""
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("counts", "scores", "ids"))
+
+
+def timed(work: Callable[[], Any]) -> float:
+    """Microseconds of a call."""
+    began = time.perf_counter()
+    work()
+    return 1e6 * (time.perf_counter() - began)
+
+
+def percentiles(values: Sequence[float]) -> tuple[float, float]:
+    """(median, 99th percentile)."""
+    middle, last = np.percentile(values, [50, 99]).tolist()
+    return round_digits(middle), round_digits(last)
+
+
+def quantiles(values: Sequence[float]) -> tuple[float, ...]:
+    """`POINTS` quantiles, from the least to the greatest."""
+    return tuple(map(round_digits, np.quantile(values, np.linspace(0, 1, POINTS)).tolist()))
+
+
+class Shards:
+    """One memory over so many shards of Ray, its twin in this process, and the engine that both must repeat."""
+
+    def __init__(self, corpus: Corpus, engine: fr.Engine, shards: int, folder: Path, common: dict[str, Any]) -> None:
+        self.corpus, self.engine, self.shards, self.common = corpus, engine, shards, common
+        self.remote = open_shards(corpus, shards, folder / f"ray-{shards}", "ray")
+        self.local = open_shards(corpus, shards, folder / f"local-{shards}", "local")
+        self.taps = tap(self.local)
+        self.sends = tap(self.remote)
+
+    def close(self) -> None:
+        self.remote.close()
+        self.local.close()
+
+    def verified(self, layout: str) -> bool:
+        """Whether both forms repeat the engine's answers."""
+        asked = self.corpus.fan_outs(layout, CHECKED, seed=1)
+        return all(
+            are_equal(self.engine.search(queries, K), form.search(queries, K))
+            for queries in asked
+            for form in (self.remote, self.local)
+        )
+
+    def fan_out_rows(self, layout: str, count: int) -> list[ShardsRow]:
+        """The rows of one caller: the engine's, and that of the shards."""
+        right = self.verified(layout)
+        engine, remote, alone, empty = ([] for _ in range(4))
+        messages = sum(len(one.us) for one in self.sends)
+        for place, queries in enumerate(self.corpus.fan_outs(layout, count)):
+            for one in self.taps:
+                one.us.clear()
+            works: list[Callable[[], None]] = [
+                lambda queries=queries: engine.append(timed(lambda: self.engine.search(queries, K))),
+                lambda queries=queries: remote.append(timed(lambda: self.remote.search(queries, K))),
+                lambda queries=queries: [self.local.search(queries, K), None][1],
+                lambda: empty.append(timed(self._ask_nothing)),
+            ]
+            for work in works if place % 2 else reversed(works):
+                work()
+            alone.append(max(us for one in self.taps for us in one.us))
+        messages = sum(len(one.us) for one in self.sends) - messages
+        over = [whole - own for whole, own in zip(remote, alone, strict=True)]
+        sent, received = self._bytes(layout)
+        whole: dict[str, Any] = dict(zip(("p50_us", "p99_us"), percentiles(remote), strict=True))
+        for name, values in (("alone", alone), ("over", over), ("empty", empty)):
+            whole |= dict(zip((f"{name}_p50_us", f"{name}_p99_us"), percentiles(values), strict=True))
+        same: dict[str, Any] = {"case": layout, "records": self.corpus.documents, "fan_outs": count, **self.common}
+        middle, last = percentiles(engine)
+        return [
+            ShardsRow(phase="fan-out", shards=0, p50_us=middle, p99_us=last, note=f"beside {self.shards}", **same),
+            ShardsRow(
+                phase="fan-out",
+                shards=self.shards,
+                messages=round_digits(messages / count),
+                sent_bytes=sent,
+                received_bytes=received,
+                quantiles_us=quantiles(empty),
+                verified=right,
+                **whole,
+                **same,
+            ),
+        ]
+
+    def _ask_nothing(self) -> None:
+        call_all(self.remote.coordinator.links, None, "newest")
+
+    def _bytes(self, layout: str) -> tuple[float, float]:
+        """Bytes of the messages and of the answers of a fan-out, on average."""
+        asked = self.corpus.fan_outs(layout, CHECKED, seed=2)
+        for one in self.taps:
+            one.keeps = True
+        for queries in asked:
+            self.local.search(queries, K)
+        sent, received = (
+            sum(len(pickle.dumps(each, protocol=5)) for one in self.taps for each in getattr(one, name)) / len(asked)
+            for name in ("sent", "answers")
+        )
+        for one in self.taps:
+            one.keeps = False
+            one.sent.clear()
+            one.answers.clear()
+        return round(sent), round(received)
+
+    def agents_row(self, layout: str, agents: int, seconds: float) -> ShardsRow:
+        """The row of many agents."""
+        right = self.verified(layout)
+        before, sent = self.remote.coalescer.stats(), sum(len(one.us) for one in self.sends)
+        row = run_agents(self.remote, self.corpus, layout, agents, seconds)
+        after, sent = self.remote.coalescer.stats(), sum(len(one.us) for one in self.sends) - sent
+        launches = after["launches"] - before["launches"]
+        per_launch = sent / launches
+        return ShardsRow(
+            phase="agents",
+            case=layout,
+            shards=self.shards,
+            records=self.corpus.documents,
+            queries_per_launch=round_digits((after["queries"] - before["queries"]) / launches),
+            messages_per_launch=round_digits(per_launch),
+            # A launch is at most one message a shard.
+            verified=right and per_launch <= self.shards,
+            **row,
+            **self.common,
+        )
+
+
+def run_agents(
+    engine: fr.Engine | fr.ShardedEngine, corpus: Corpus, layout: str, agents: int, seconds: float
+) -> dict[str, Any]:
+    """The fields of many agents, each with its fan-outs of 5 to 20 queries (`bench.agents`)."""
+    prepared = [query for queries in corpus.fan_outs(layout, 500) for query in queries]
+    tenants = len(prepared) // FAN_OUT
+
+    async def wait(chosen: Sequence[int]) -> HitArrays:
+        # Numbers that are drawn choose the place in a fan-out; the first chooses the fan-out, and so the namespace.
+        start = chosen[0] % tenants * FAN_OUT
+        hits = await engine.asearch([prepared[start + number % FAN_OUT] for number in chosen], K)
+        return hits.documents, hits.scores
+
+    found = fire(ClientMethod("asearch", wait=wait), agents, len(prepared), seconds, 0)
+    while not found.ms:  # a machine so busy that no launch ended in time
+        seconds *= 2
+        found = fire(ClientMethod("asearch", wait=wait), agents, len(prepared), seconds, 0)
+    middle, last = percentiles([1e3 * ms for ms in found.ms])
+    return {
+        "agents": agents,
+        "fan_outs": len(found.ms),
+        "p50_us": middle,
+        "p99_us": last,
+        "seconds": round_digits(found.wall),
+        "queries_per_s": round_digits(found.queries / found.wall),
+    }
+
+
+def service_row(corpus: Corpus, records: int, count: int, folder: Path, common: dict[str, Any]) -> ShardsRow:
+    """The row of one shard in this process that holds so many records of one namespace."""
+    with fr.ShardedEngine.open(folder, shards=1, transport="local", split_at=10 * records, **OPTIONS) as engine:
+        engine.add(fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(corpus.texts(records)))
+        held = len(engine)
+        taps = tap(engine)
+        asked = corpus.fan_outs("split", count)
+        for queries in asked[:CHECKED]:
+            engine.search(queries, K)
+        taps[0].us.clear()
+        for queries in asked:
+            engine.search(queries, K)
+        values = taps[0].us
+    middle, last = percentiles(values)
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return ShardsRow(
+        phase="service",
+        case="split",
+        shards=1,
+        records=held,
+        fan_outs=count,
+        p50_us=middle,
+        p99_us=last,
+        disk_bytes_per_record=round_digits(size / held),
+        quantiles_us=quantiles(values),
+        note=f"peak of the process {peak_rss_gib()} GiB",
+        **common,
+    )
+
+
+def measure(
+    documents: int,
+    shards: Sequence[int],
+    service: Sequence[int],
+    count: int,
+    agents: int,
+    seconds: float,
+    common: dict[str, Any],
+    say: Callable[[str], None],
+) -> list[ShardsRow]:
+    """All rows of a run."""
+    corpus = Corpus(documents)
+    rows: list[ShardsRow] = []
+    engine = fr.Engine.from_records(corpus.records(), **OPTIONS)
+    for layout in LAYOUTS:
+        say(f"one engine, {layout}: {agents} agents")
+        row = run_agents(engine, corpus, layout, agents, seconds)
+        rows.append(
+            ShardsRow(phase="agents", case=layout, shards=0, records=corpus.documents, verified=True, **row, **common)
+        )
+    for number in shards:
+        with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name, ExitStack() as stack:
+            say(f"{number} shards: build")
+            several = Shards(corpus, engine, number, Path(name), common)
+            stack.callback(several.close)
+            for layout in LAYOUTS:
+                say(f"{number} shards, {layout}: {count} fan-outs")
+                rows += several.fan_out_rows(layout, count)
+                say(f"{number} shards, {layout}: {agents} agents")
+                rows.append(several.agents_row(layout, agents, seconds))
+    for records in service:
+        say(f"one shard of {records:,} records")
+        with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name:
+            rows.append(service_row(corpus, records, count, Path(name) / "memory", common))
+    return rows
+
+
+def render(rows: Sequence[ShardsRow]) -> str:
+    """Tables, a line a row."""
+
+    def cell(value: float | None) -> str:
+        return "" if value is None else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
+
+    heads = {
+        "fan-out": (
+            *("p50_us", "p99_us", "alone_p50_us", "alone_p99_us", "over_p50_us", "over_p99_us", "empty_p50_us"),
+            *("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
+        ),
+        "agents": ("queries_per_s", "p50_us", "p99_us", "queries_per_launch", "messages_per_launch"),
+        "service": ("p50_us", "p99_us", "disk_bytes_per_record"),
+    }
+    lines: list[str] = []
+    for phase, names in heads.items():
+        lines += [
+            "",
+            f"| {phase} | shards | records | {' | '.join(names)} | verified |",
+            "|---" * (len(names) + 4) + "|",
+        ]
+        for row in rows:
+            if row.phase == phase:
+                values = " | ".join(cell(getattr(row, name)) for name in names)
+                verdict = "" if row.verified is None else "yes" if row.verified else "NO"
+                lines.append(f"| {row.case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
+    return "\n".join(lines).strip()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; rows are written only with --results. Returns 0 if all answers were right, else 1."""
+    parser = argparse.ArgumentParser(prog="python -m bench.shards", description="Shards on Ray beside one engine.")
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help=f"turns of SGD (default {DOCUMENTS})")
+    parser.add_argument("--shards", type=numbers, default=(1, 2, 4), help="default 1,2,4")
+    parser.add_argument("--service", type=numbers, default=SERVICE, help="records of one shard that is measured alone")
+    parser.add_argument("--fan-outs", type=int, default=300, help="of one caller (default 300)")
+    parser.add_argument("--agents", type=int, default=100, help="default 100")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of the agents (default 3)")
+    parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/shards.jsonl")
+    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
+    options = parser.parse_args(arguments)
+    if min(options.documents, options.fan_outs, options.agents) < 1 or options.seconds <= 0:
+        parser.error("--documents, --fan-outs and --agents must be 1 or more, and --seconds above 0")
+    import ray  # the rows say its version
+
+    # One Ray for all memories: starting one takes seconds.
+    ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        common = stamp_rows("shards")
+        common["machine"] |= {"ray": ray.__version__}
+        rows = measure(
+            options.documents,
+            options.shards,
+            options.service,
+            options.fan_outs,
+            options.agents,
+            options.seconds,
+            common,
+            progress(),
+        )
+    finally:
+        ray.shutdown()
+    if options.results:
+        append(options.results, rows)
+    print("\n".join(json.dumps(asdict(row)) for row in rows) if options.json else render(rows))
+    return int(not all(row.verified is not False for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
