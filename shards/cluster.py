@@ -191,7 +191,8 @@ class Cluster:
 
 def check_gpus(wanted: float) -> None:
     """Raise `ShardError` where this machine has fewer GPUs. Ray itself waits until there are enough."""
-    there = float(ray.cluster_resources().get("GPU", 0))
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    there = resources.get("GPU", 0.0)
     if wanted > there:
         raise ShardError(
             f"the shards ask for {wanted:g} GPUs, and Ray sees {there:g} on this machine; lower num_gpus (shards may "
