@@ -21,8 +21,8 @@ FAULTS = (
     Fault(
         "each piece of a head begins its time anew",
         "server/connections.py",
-        "if state is h11.IDLE and self.reading is None:\n",
-        "if state is h11.IDLE:\n                self.stop_reading()\n",
+        "            if self.due is self.timed:\n                return\n",
+        "",
         f"{HOSTILE}::test_a_client_that_sends_byte_by_byte_is_ended",
     ),
     Fault(
@@ -56,7 +56,7 @@ FAULTS = (
     Fault(
         "bodies for the tools are not counted",
         "server/mcp_run.py",
-        "_Bounded(route.app, settings.limits)",
+        "WholeBodies(route.app, settings.limits)",
         "route.app",
         f"{TOOLS}::test_bodies_for_the_tools_count_with_all_that_are_held",
     ),
