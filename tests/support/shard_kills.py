@@ -278,7 +278,7 @@ class Owner:
         assert self.process.stdin is not None
         self.process.stdin.write(asked)
         self.process.stdin.close()
-        self._said: list[tuple[str, Any]] = []
+        self._events: list[tuple[str, Any]] = []
         self.thread = threading.Thread(target=self._listen)
         self.thread.start()
 
@@ -295,14 +295,14 @@ class Owner:
                 elif event == "done":
                     self.done.append(value)
                     self.sent = None
-                self._said.append((event, value))
+                self._events.append((event, value))
 
     def said(self, event: str) -> list[Any]:
-        if broken := [value for name, value in self._said if name == "broken"]:
+        if broken := [value for name, value in self._events if name == "broken"]:
             raise Broken(broken[0])
         if self.process.poll() is not None and not self.thread.is_alive():
             raise Broken(f"the owner ended with {self.process.returncode}")
-        return [value for name, value in self._said if name == event]
+        return [value for name, value in self._events if name == event]
 
     def kill(self) -> None:
         self.process.kill()
