@@ -84,7 +84,7 @@ class Hits:
     timing: dict[str, float] | None = None
     """Milliseconds of each phase of the search, in order, if `Engine.search` was called with ``timing=True``."""
     postings: int | None = None
-    """Postings read from lists, with ``timing=True`` only; look-ups do not count. None where the backend counts none."""
+    """Postings read from lists, with ``timing=True`` only; look-ups do not count. None: the backend counts none."""
     reranked: npt.NDArray[np.float64] | None = None
     """[B, k] the reranker's scores where one decided the order, NaN after the hits that it read; `scores` stays."""
     decisions: tuple[Decision, ...] | None = None
