@@ -107,6 +107,7 @@ def _read_headers(scope: Scope) -> tuple[str, bool]:
 def routes_of(app: Starlette) -> Callable[[Scope], str | None]:
     """What tells the template of a request's address: a bounded set, without ids or namespaces."""
     templates: dict[int, str] = {}
+    fixed: set[str] = set()
 
     def route_of(scope: Scope) -> str | None:
         if not templates:
@@ -114,6 +115,12 @@ def routes_of(app: Starlette) -> Callable[[Scope], str | None]:
             templates.update(
                 {id(route.endpoint): route.path_format for route in app.router.routes if isinstance(route, Route)}
             )
+            fixed.update(
+                template for route in app.router.routes if "{" not in (template := getattr(route, "path", "{"))
+            )
+        # The files of the page have one endpoint, and each an address.
+        if scope["path"] in fixed:
+            return str(scope["path"])
         endpoint = scope.get("endpoint")
         if endpoint is None:
             # Turned away before it was routed.

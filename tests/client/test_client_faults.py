@@ -18,10 +18,12 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("httpx")
 
+import httpx
 from starlette.responses import Response
 from support.serving import running, served
 
 import fanrank as fr
+from fanrank.client.asynchronous import AT_ONCE
 from fanrank.client.sending import Target
 
 UNREACHABLE = fr.errors.UnreachableError
@@ -303,3 +305,37 @@ def test_an_address_that_no_server_has_is_refused(url: str) -> None:
 def test_a_filter_beyond_an_address_is_refused_by_name() -> None:
     with fr.Client("http://127.0.0.1:1") as client, pytest.raises(fr.errors.ParameterError, match="address"):
         client.count(fr.col("session").isin([f"session {n}" for n in range(20_000)]))
+
+
+def test_requests_of_one_loop_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way: list[int] = []
+    now = 0
+
+    async def request(self: Any, **arguments: Any) -> httpx.Response:
+        nonlocal now
+        now += 1
+        under_way.append(now)
+        await asyncio.sleep(0)
+        now -= 1
+        return httpx.Response(200, json={"count": 1})
+
+    async def ask_all() -> list[int]:
+        async with fr.AsyncClient("http://127.0.0.1:9") as client:
+            return await asyncio.gather(*(client.count() for _ in range(3 * AT_ONCE)))
+
+    monkeypatch.setattr(httpx.AsyncClient, "request", request)
+    assert asyncio.run(ask_all()) == [1] * (3 * AT_ONCE)
+    assert max(under_way) == AT_ONCE
+
+
+def test_the_time_of_a_request_goes_on_while_it_waits_for_its_turn() -> None:
+    async def hang(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await asyncio.sleep(5)
+
+    async def ask_all(url: str) -> list[Any]:
+        async with fr.AsyncClient(url, timeout=0.3) as client:
+            return await asyncio.gather(*(client.count() for _ in range(AT_ONCE + 1)), return_exceptions=True)
+
+    with running(hang) as url:
+        assert {type(found) for found in asyncio.run(ask_all(url))} == {fr.errors.DeadlineError}

@@ -80,6 +80,13 @@ def ask_all(client: TestClient) -> None:
     client.get("/v1/health")
 
 
+def test_each_file_of_the_page_is_logged_by_its_own_address(watched: Watched) -> None:
+    """They have one endpoint."""
+    for address in ("/", "/page/main.js"):
+        assert watched.client.get(address).status_code == 200
+    assert [line["route"] for line in watched.lines()] == ["/", "/page/main.js"]
+
+
 def test_a_line_says_what_was_asked_and_how_it_ended(watched: Watched) -> None:
     watched.client.post("/v1/search", json={"queries": ["tea", "zanzibarov", "nothing"], "namespace": "acme/ana"})
     watched.client.get("/v1/records/nobody", params={"namespace": "acme/ana"})
