@@ -149,6 +149,8 @@ class MovingCoordinator(Coordinator):
             return False
         with self.paused():
             more = self._is_current(move) and self._copy(move, watch)
+            # The new shards are at the page's number. To a search that looks for lost shards they would be ahead of it.
+            self.view = View(self._number, self.view.placement, self.view.content)
         reach("move.page")
         return more
 
