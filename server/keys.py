@@ -25,6 +25,7 @@ from typing import Any
 from starlette.requests import Request
 
 from ..engine.errors import ParameterError, StorageError
+from ..engine.storage.sync import replace_file
 from .access import Principal
 from .problems import Problem
 
@@ -189,17 +190,8 @@ def _write_keys(file: str | os.PathLike[str], keys: Sequence[Key]) -> None:
     """Replace the file at once: a reader sees the old keys or the new ones."""
     target = Path(os.path.realpath(file))
     text = json.dumps({"format": FORMAT, "version": VERSION, "keys": [key.to_dict() for key in keys]}, indent=1)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        try:
-            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
-                handle.write(text + "\n")
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(target, text + "\n", 0o600)
     except OSError as error:
         raise StorageError(f"{target}: cannot be written: {error.strerror or error}") from None
 

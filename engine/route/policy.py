@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ParameterError, PolicyFileError
 from ..hybrid.strategy import STRATEGIES, AnyStrategy, Strategy
+from ..storage.sync import replace_file
 from .cascade import AUTO, Cascade
 from .router import Router
 
@@ -89,17 +89,8 @@ def save(path: str | os.PathLike[str], policy: AnyStrategy | AnyPolicy, about: M
     except (TypeError, ValueError, RecursionError) as error:
         raise ParameterError(f"what is said about a policy must be JSON values: {error}") from None
     target = Path(path)
-    temporary = target.with_name(f"{target.name}.{secrets.token_hex(4)}")
     try:
-        try:
-            with temporary.open("w", encoding="ascii") as handle:
-                handle.write(text + "\n")
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        replace_file(target, text + "\n")
     except OSError as error:
         raise PolicyFileError(f"{target}: cannot be written: {error.strerror or error}") from error
 

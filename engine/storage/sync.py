@@ -1,8 +1,9 @@
-"""Makes a file or a folder's entries durable."""
+"""Makes a file or a folder's entries durable, and replaces a file whole."""
 
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 
@@ -15,3 +16,20 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def replace_file(target: Path, text: str, mode: int = 0o666) -> None:
+    """Put a synced file of this text, which is ASCII, in the place of `target`: a reader sees the old or the new one.
+
+    `mode` are the rights of the file, less those that the process masks. Raises `OSError`, and changes nothing then.
+    """
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="ascii") as handle:
+            handle.write(text)
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
