@@ -14,7 +14,11 @@ Rows by `phase`:
              nothing.
 ``agents``   many agents at once, a task each, by `asearch`
 ``service``  one shard with so many records in one namespace: the times of its answers, its bytes. `bench.scale` draws
-             from `quantiles_us`.
+             from `quantiles_us`. The largest answers at several k, too: what a shard takes longer for k than for 1 is
+             the most that it could save if another shard told it a k-th score first.
+
+With ``--awake`` a process that runs only where nothing else does keeps each core from falling asleep. A virtual core
+that sleeps is given back to its host, and takes some hundred microseconds to wake; each message of Ray wakes several.
 
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
@@ -23,13 +27,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pickle
 import random
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +60,8 @@ SPLIT = "all"
 LAYOUTS = ("tenant", "tenants", "split")
 SERVICE = (1_000, 50_000, 400_000)
 """Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
+DEPTHS = (1, 10, 100, 1_000)
+"""Hits of a query of the largest ``service`` shard."""
 POINTS = 201
 """Quantiles in a row: every half percent."""
 CHECKED = 10
@@ -94,6 +102,7 @@ class ShardsRow:
     disk_bytes_per_record: float | None = None
     quantiles_us: tuple[float, ...] = ()
     verified: bool | None = None
+    awake: bool = False
     note: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
@@ -178,12 +187,29 @@ def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr
         folder, shards=shards, transport=transport, split_at=min(10_000, corpus.documents // 2), **OPTIONS
     )
     engine.add(corpus.records())
+    engine.finish_splits()
     return engine
 
 
 def are_equal(one: fr.Hits, other: fr.Hits) -> bool:
     """Whether two answers hold the same ids and scores, bit for bit."""
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("counts", "scores", "ids"))
+
+
+# Linux gives such a process a core only while no other one wants it.
+IDLER = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+
+
+@contextmanager
+def awake() -> Iterator[None]:
+    """Keep all cores from falling asleep. Raises `OSError` where the system cannot."""
+    idlers = [subprocess.Popen([sys.executable, "-c", IDLER]) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for idler in idlers:
+            idler.kill()
+            idler.wait()
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -337,34 +363,40 @@ def run_agents(
     }
 
 
-def service_row(corpus: Corpus, records: int, count: int, folder: Path, common: dict[str, Any]) -> ShardsRow:
-    """The row of one shard in this process that holds so many records of one namespace."""
+def service_rows(
+    corpus: Corpus, records: int, depths: Sequence[int], count: int, folder: Path, common: dict[str, Any]
+) -> list[ShardsRow]:
+    """The rows of one shard in this process that holds so many records of one namespace, one for each k."""
+    rows: list[ShardsRow] = []
     with fr.ShardedEngine.open(folder, shards=1, transport="local", split_at=10 * records, **OPTIONS) as engine:
         engine.add(fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(corpus.texts(records)))
         held = len(engine)
         taps = tap(engine)
         asked = corpus.fan_outs("split", count)
-        for queries in asked[:CHECKED]:
-            engine.search(queries, K)
-        taps[0].us.clear()
-        for queries in asked:
-            engine.search(queries, K)
-        values = taps[0].us
-    middle, last = percentiles(values)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return ShardsRow(
-        phase="service",
-        case="split",
-        shards=1,
-        records=held,
-        fan_outs=count,
-        p50_us=middle,
-        p99_us=last,
-        disk_bytes_per_record=round_digits(size / held),
-        quantiles_us=quantiles(values),
-        note=f"peak of the process {peak_rss_gib()} GiB",
-        **common,
-    )
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        for k in depths:
+            for queries in asked[:CHECKED]:
+                engine.search(queries, k)
+            taps[0].us.clear()
+            for queries in asked:
+                engine.search(queries, k)
+            middle, last = percentiles(taps[0].us)
+            row = ShardsRow(
+                phase="service",
+                case="split",
+                shards=1,
+                records=held,
+                k=k,
+                fan_outs=count,
+                p50_us=middle,
+                p99_us=last,
+                disk_bytes_per_record=round_digits(size / held),
+                quantiles_us=quantiles(taps[0].us),
+                note=f"peak of the process {peak_rss_gib()} GiB",
+                **common,
+            )
+            rows.append(row)
+    return rows
 
 
 def measure(
@@ -400,7 +432,8 @@ def measure(
     for records in service:
         say(f"one shard of {records:,} records")
         with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name:
-            rows.append(service_row(corpus, records, count, Path(name) / "memory", common))
+            depths = DEPTHS if records == max(service) else (K,)
+            rows += service_rows(corpus, records, depths, count, Path(name) / "memory", common)
     return rows
 
 
@@ -416,7 +449,7 @@ def render(rows: Sequence[ShardsRow]) -> str:
             *("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
         ),
         "agents": ("queries_per_s", "p50_us", "p99_us", "queries_per_launch", "messages_per_launch"),
-        "service": ("p50_us", "p99_us", "disk_bytes_per_record"),
+        "service": ("k", "p50_us", "p99_us", "disk_bytes_per_record"),
     }
     lines: list[str] = []
     for phase, names in heads.items():
@@ -442,6 +475,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fan-outs", type=int, default=300, help="of one caller (default 300)")
     parser.add_argument("--agents", type=int, default=100, help="default 100")
     parser.add_argument("--seconds", type=float, default=3.0, help="of the agents (default 3)")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from falling asleep")
     parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/shards.jsonl")
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(arguments)
@@ -452,18 +486,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # One Ray for all memories: starting one takes seconds.
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        common = stamp_rows("shards")
+        common = {**stamp_rows("shards"), "awake": options.awake}
         common["machine"] |= {"ray": ray.__version__}
-        rows = measure(
-            options.documents,
-            options.shards,
-            options.service,
-            options.fan_outs,
-            options.agents,
-            options.seconds,
-            common,
-            progress(),
-        )
+        with awake() if options.awake else nullcontext():
+            rows = measure(
+                options.documents,
+                options.shards,
+                options.service,
+                options.fan_outs,
+                options.agents,
+                options.seconds,
+                common,
+                progress(),
+            )
     finally:
         ray.shutdown()
     if options.results:
