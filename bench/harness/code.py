@@ -81,7 +81,7 @@ COMMANDS: Mapping[str, str] = {
     "agents": "python -m bench.agents --results bench/results/agents.jsonl",
     "serve": "make serve ARGS=--record",
     "shards": "make shards ARGS='--results bench/results/shards.jsonl'",
-    "shardkills": "python -m tests.support.shard_kills --results bench/results/shardkills.jsonl",
+    "shardkills": "make shardkills",
     "scale": "make scale ARGS='--results bench/results/scale.jsonl --page docs/scaling.md'",
     "writes": "make writes ARGS='--base 1000000'",
     "churn": "python -m bench.churn",
