@@ -22,7 +22,7 @@ def shards(recorded: Recorded) -> list[str]:
         if rows:
             text += _run(rows, awake)
     if not text:
-        text.append(f"{NONE}: `make shards ARGS='--results bench/results/shards.jsonl'`.")
+        text.append(f"{NONE}: `make shards`.")
     return [*text, *_kills(recorded)]
 
 
