@@ -118,7 +118,7 @@ class Measured:
 
         Raises `ValueError`.
         """
-        shards = [row for row in shards if not row["awake"] and row["k"] == K]
+        shards = [row for row in shards if not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT]
         run = max((row["run"] for row in shards), default="")
         rows = [row for row in shards if row["run"] == run]
         services = {row["records"]: row["quantiles_us"] for row in rows if row["phase"] == "service"}

@@ -1,6 +1,6 @@
 """Shards on Ray beside one engine: ``python -m bench.shards``. Turns of SGD, in many namespaces and in one.
 
-Three kinds of fan-outs, each of 20 queries:
+Three kinds of fan-outs, of 1, 5 and 20 queries:
 
 ``tenant``   all queries in one namespace, which lies whole in one shard
 ``tenants``  each query in another namespace, so that all shards are asked
@@ -27,15 +27,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import random
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,11 +46,13 @@ from fanrank.shards.links import Link, Waiting, call_all
 from .agents import ClientMethod, HitArrays, fire
 from .harness import cases
 from .harness.corpora import Tokens, load, prepare
+from .harness.machine import awake
 from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
 from .harness.options import numbers, progress
 from .harness.rows import append
 
 DOCUMENTS = 50_000
+SIZES = (1, 5, FAN_OUT)
 TENANT = 250
 """Records of a namespace that is not split."""
 SPLIT = "all"
@@ -164,21 +164,21 @@ class Corpus:
     def texts(self, count: int) -> list[str]:
         return [" ".join(terms) for terms, _ in zip(self._tokens.each_document(), range(count), strict=False)]
 
-    def fan_outs(self, layout: str, count: int, seed: int = 0) -> list[list[fr.Query]]:
-        """Fan-outs of a kind; the same seed gives the same."""
+    def fan_outs(self, layout: str, count: int, seed: int = 0, size: int = FAN_OUT) -> list[list[fr.Query]]:
+        """Fan-outs of a kind and size; the same seed gives the same."""
         draw = random.Random(f"{layout} {seed}")
         return [
             [
                 fr.Query(terms=terms, namespace=name)
-                for terms, name in zip(draw.sample(self.terms, FAN_OUT), self._names(layout, draw), strict=True)
+                for terms, name in zip(draw.sample(self.terms, size), self._names(layout, draw, size), strict=True)
             ]
             for _ in range(count)
         ]
 
-    def _names(self, layout: str, draw: random.Random) -> list[str]:
+    def _names(self, layout: str, draw: random.Random, size: int) -> list[str]:
         if layout == "tenants":
-            return draw.choices(self.tenants, k=FAN_OUT)
-        return [SPLIT if layout == "split" else draw.choice(self.tenants)] * FAN_OUT
+            return draw.choices(self.tenants, k=size)
+        return [SPLIT if layout == "split" else draw.choice(self.tenants)] * size
 
 
 def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr.ShardedEngine:
@@ -194,22 +194,6 @@ def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr
 def are_equal(one: fr.Hits, other: fr.Hits) -> bool:
     """Whether two answers hold the same ids and scores, bit for bit."""
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("counts", "scores", "ids"))
-
-
-# Linux gives such a process a core only while no other one wants it.
-IDLER = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-
-
-@contextmanager
-def awake() -> Iterator[None]:
-    """Keep all cores from falling asleep. Raises `OSError` where the system cannot."""
-    idlers = [subprocess.Popen([sys.executable, "-c", IDLER]) for _ in os.sched_getaffinity(0)]
-    try:
-        yield
-    finally:
-        for idler in idlers:
-            idler.kill()
-            idler.wait()
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -253,12 +237,12 @@ class Shards:
             for form in (self.remote, self.local)
         )
 
-    def fan_out_rows(self, layout: str, count: int) -> list[ShardsRow]:
-        """The rows of one caller: the engine's, and that of the shards."""
+    def fan_out_rows(self, layout: str, count: int, size: int) -> list[ShardsRow]:
+        """The rows of one caller and fan-outs of a size: the engine's, and that of the shards."""
         right = self.verified(layout)
         engine, remote, alone, empty = ([] for _ in range(4))
         messages = sum(len(one.us) for one in self.sends)
-        for place, queries in enumerate(self.corpus.fan_outs(layout, count)):
+        for place, queries in enumerate(self.corpus.fan_outs(layout, count, size=size)):
             for one in self.taps:
                 one.us.clear()
             works: list[Callable[[], None]] = [
@@ -272,11 +256,12 @@ class Shards:
             alone.append(max(us for one in self.taps for us in one.us))
         messages = sum(len(one.us) for one in self.sends) - messages
         over = [whole - own for whole, own in zip(remote, alone, strict=True)]
-        sent, received = self._bytes(layout)
+        sent, received = self._bytes(layout, size)
         whole: dict[str, Any] = dict(zip(("p50_us", "p99_us"), percentiles(remote), strict=True))
         for name, values in (("alone", alone), ("over", over), ("empty", empty)):
             whole |= dict(zip((f"{name}_p50_us", f"{name}_p99_us"), percentiles(values), strict=True))
-        same: dict[str, Any] = {"case": layout, "records": self.corpus.documents, "fan_outs": count, **self.common}
+        same: dict[str, Any] = {"case": layout, "fan_out": size, "fan_outs": count, **self.common}
+        same["records"] = self.corpus.documents
         middle, last = percentiles(engine)
         return [
             ShardsRow(phase="fan-out", shards=0, p50_us=middle, p99_us=last, note=f"beside {self.shards}", **same),
@@ -296,9 +281,9 @@ class Shards:
     def _ask_nothing(self) -> None:
         call_all(self.remote.coordinator.links, None, "newest")
 
-    def _bytes(self, layout: str) -> tuple[float, float]:
+    def _bytes(self, layout: str, size: int) -> tuple[float, float]:
         """Bytes of the messages and of the answers of a fan-out, on average."""
-        asked = self.corpus.fan_outs(layout, CHECKED, seed=2)
+        asked = self.corpus.fan_outs(layout, CHECKED, seed=2, size=size)
         for one in self.taps:
             one.keeps = True
         for queries in asked:
@@ -426,7 +411,8 @@ def measure(
             stack.callback(several.close)
             for layout in LAYOUTS:
                 say(f"{number} shards, {layout}: {count} fan-outs")
-                rows += several.fan_out_rows(layout, count)
+                for size in SIZES:
+                    rows += several.fan_out_rows(layout, count, size)
                 say(f"{number} shards, {layout}: {agents} agents")
                 rows.append(several.agents_row(layout, agents, seconds))
     for records in service:
@@ -462,7 +448,8 @@ def render(rows: Sequence[ShardsRow]) -> str:
             if row.phase == phase:
                 values = " | ".join(cell(getattr(row, name)) for name in names)
                 verdict = "" if row.verified is None else "yes" if row.verified else "NO"
-                lines.append(f"| {row.case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
+                case = f"{row.case}, {row.fan_out}"
+                lines.append(f"| {case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
     return "\n".join(lines).strip()
 
 
