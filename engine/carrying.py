@@ -11,7 +11,7 @@ from typing import Any
 from .carry import copying
 from .carry import export as exporting
 from .carry.files import AnyFile, path_of
-from .carry.importing import Import, Imported, read
+from .carry.importing import Import, Imported, MemoryTarget, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
 from .index.columns import Schema
@@ -132,7 +132,7 @@ class Carrying:
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        importing = Import(self.index.ready(), self.searcher.models, upsert=upsert, resume=resume)
+        importing = Import(MemoryTarget(self.index.ready()), self.searcher.models, upsert=upsert, resume=resume)
         return importing.run(counted(read(file, format), "importing", None, progress))
 
     def copy_to(self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> int:

@@ -22,6 +22,7 @@ from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .carrying import ShardedCarrying
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
@@ -38,7 +39,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations):
+class ShardedEngine(ShardedOperations, ShardedCarrying):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
