@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 from ..engine.carry.export import export_records
-from ..engine.carry.files import AnyFile
+from ..engine.carry.files import AnyFile, path_of
 from ..engine.carry.importing import Held, Import, Imported, Reader, read
 from ..engine.carry.progress import counted
+from ..engine.carrying import shown_progress
 from ..engine.monitor.monitor import checked_scope
 from ..engine.records.filters import Filter
 from ..engine.records.record import Record
 from ..engine.storage.pending import Decision
 from ..engine.storage.state import MemoryState
+from .backup import ShardedBackupReport, back_up, check_backup, restore
 from .coordinator import View
 from .launches import Launch
 from .listing import read_records
@@ -69,6 +72,31 @@ class ShardedCarrying(ShardedWriting):
         target = _Target(self.template.bm25.fields, self._write_decided)
         importing = Import(target, self.searcher.models, upsert=upsert, resume=resume)
         return importing.run(counted(read(file, format), "importing", None, progress))
+
+    def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:
+        """Copy the memory, as of one epoch, to the new directory `path`, which `ShardedEngine.open` opens.
+
+        As `Engine.backup`: writes and searches go on meanwhile, and the copy appears in one step. The shards' copies lie
+        beside the table of placement, so all machines must see `path`. Raises `ShardError` too, where a shard is
+        started anew meanwhile.
+        """
+        self._check_open()
+        with shown_progress(progress) as show:
+            return back_up(self.coordinator, path_of(path), show)
+
+    @staticmethod
+    def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:
+        """As `Engine.check_backup`, for the directory of a sharded memory whose shards lie beside its table."""
+        with shown_progress(progress) as show:
+            return check_backup(path_of(path), show)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str], path: str | os.PathLike[str], *, progress: bool = False
+    ) -> ShardedBackupReport:
+        """As `Engine.restore`, for the directory of a sharded memory whose shards lie beside its table."""
+        with shown_progress(progress) as show:
+            return restore(path_of(backup), path_of(path), show)
 
     def _write_decided(self, decide: Callable[[Reader], Decision]) -> None:
         """Write what `decide` makes of what the shards hold, while no other writer comes between."""

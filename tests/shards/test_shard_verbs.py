@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.hashing import Hashing
-from support.sharding import assert_same_answers, split_over_all
+from support.sharding import assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
 from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
+from fanrank.errors import ForeignIndexError, StorageError
+from fanrank.shards.backup import begin_copy
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import LocalLink
 from fanrank.shards.streams import stream_all
 
 SPACES = ("", "big", "team/a", "team/b")
@@ -199,3 +204,64 @@ def test_records_go_from_an_engine_to_shards_and_back(memories: Any, tmp_path: P
     with fr.Engine.open(tmp_path / "back", columns=COLUMNS, encoder=HASHING) as back:
         back.import_records(tmp_path / "several.jsonl")
         assert_same_answers(back, several, queries, k=20)
+
+
+def shard_texts(engine: fr.Engine | ShardedEngine) -> list[fr.Record]:
+    return list(engine.records(namespace=None))
+
+
+def test_a_backup_is_of_one_epoch(own_memories: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = own_memories
+    several.coordinator.place("team/b", ((several.coordinator.placement.home("team/b") + 1) % 3,))
+    batch = [fr.Record(f"late{number}", "late", namespace="big") for number in range(9)]
+    writer = threading.Thread(target=lambda: several.add(batch))
+    sent: list[str] = []
+    send = LocalLink.send
+
+    def slowly(self: LocalLink, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        answer = send(self, verb, *arguments, **keywords)
+        if arguments and arguments[0] is begin_copy:
+            sent.append(verb)
+            if len(sent) == 1:
+                writer.start()
+                writer.join(0.1)  # it has to wait for the other shards
+        return answer
+
+    monkeypatch.setattr(LocalLink, "send", slowly)
+    report = several.backup(tmp_path / "copy")
+    monkeypatch.undo()
+    writer.join()
+    assert several.count(namespace="big") == one.count(namespace="big") + 9
+    assert len(sent) == 3
+    assert (report.records, report.namespaces) == (len(shard_texts(one)), len(one.namespaces))
+    assert report.index == "whole"
+    checked = ShardedEngine.check_backup(tmp_path / "copy")
+    assert (checked.records, checked.namespaces, checked.bytes) == (report.records, report.namespaces, report.bytes)
+    ShardedEngine.restore(tmp_path / "copy", tmp_path / "restored")
+    for name in ("copy", "restored"):
+        with ShardedEngine.open(tmp_path / name, transport="local", encoder=HASHING) as copy:
+            assert shard_texts(copy) == shard_texts(one)
+            queries = [fr.Query("ant bee", namespace=space) for space in SPACES]
+            assert_same_answers(one, copy, queries, k=20, strategy="rrf")
+            assert copy.verify()["missing"] == 0
+            copy.add(batch)
+            assert copy.coordinator.placement.split == several.coordinator.placement.split
+
+
+def test_a_backup_refuses_what_it_cannot_do(own_memories: Any, tmp_path: Path) -> None:
+    one, several = own_memories
+    (tmp_path / "there").mkdir()
+    with pytest.raises(StorageError, match="is there already"):
+        several.backup(tmp_path / "there")
+    with pytest.raises(ForeignIndexError, match="lies in the directory"):
+        several.backup(several.coordinator.folder / "inside")
+    with pytest.raises(ForeignIndexError, match="no sharded memory"):
+        ShardedEngine.check_backup(tmp_path / "one")
+    several.backup(tmp_path / "copy")
+    several.backup(tmp_path / "other")
+    shutil.rmtree(tmp_path / "copy" / "shard-0001")
+    with pytest.raises(ForeignIndexError, match="shard-0001"):
+        ShardedEngine.check_backup(tmp_path / "copy")
+    with sharded(2) as memory, pytest.raises(StorageError, match="without files"):
+        memory.backup(tmp_path / "none")
+    assert not [path.name for path in tmp_path.iterdir() if "partial" in path.name]
