@@ -10,7 +10,6 @@ from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
-from ..engine.encoders.encoder import Encoder
 from ..engine.errors import ParameterError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.records.explanation import Explanation, FusedExplanation
@@ -27,6 +26,7 @@ from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
 from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .settings import ShardedSettings
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -39,7 +39,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations, ShardedCarrying):
+class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -140,16 +140,6 @@ class ShardedEngine(ShardedOperations, ShardedCarrying):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """As `Engine.encoder`."""
-        return self.template.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """As `Engine.pin`."""
-        return self.template.pin
 
     def namespace(self, name: str) -> ShardedNamespace:
         """As `Engine.namespace`."""
