@@ -36,6 +36,7 @@ from .coordinator import Coordinator, View
 from .encoding import encode_queries
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
 from .launches import Again, Launch
+from .learned import carry_learned
 from .links import UnavailableError, call_all, pause
 from .messages import Count, Scope
 from .order import ORDER
@@ -236,6 +237,7 @@ class ShardedSearcher(Searcher):
             if whole.link is not None:
                 # Columns may have been added since the memory was opened.
                 whole.link.send("call", take_columns, self.template.columns).result(launch.until)
+                carry_learned(self.coordinator, wanted, whole.link)
             raise Again
 
     def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
