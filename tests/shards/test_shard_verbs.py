@@ -20,6 +20,7 @@ from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
 from fanrank.errors import ForeignIndexError, StorageError
 from fanrank.shards.backup import begin_copy
+from fanrank.shards.changes import Changes
 from fanrank.shards.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import LocalLink
@@ -382,3 +383,30 @@ def test_drift_and_sizes_are_of_all_parts(own_memories: Any) -> None:
     several.drop("big")
     one.drop("big")
     assert several.drift("big") == one.drift("big")
+
+
+@pytest.mark.parametrize("space", ["team/a", "big"])
+def test_hits_are_explained_after_writes_to_other_namespaces(own_memories: Any, space: str) -> None:
+    one, several = own_memories
+    queries = [fr.Query("ant bee", namespace=space)]
+    known, found = one.search(queries), several.search(queries)
+    best = known.ids[0, 0]
+    for engine in own_memories:
+        engine.add([fr.Record("other", "ant bee", namespace="team/b")])
+        engine.drop("team/b")
+    assert found.explain(0, best).to_dict() == known.explain(0, best).to_dict()
+    several.add([fr.Record("own", "ant bee", namespace=space)])
+    with pytest.raises(fr.errors.QueryError, match="were written since"):
+        found.explain(0, best)
+
+
+def test_namespaces_beyond_those_remembered_count_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fanrank.shards.changes.KEPT", 2)
+    changes = Changes()
+    for epoch, name in enumerate("abc", 1):
+        changes.note([name], epoch)
+    assert not changes.since("abc", 3)
+    assert [changes.since(name, 1) for name in "abcd"] == [False, True, True, False]
+    assert changes.since("d", 0)
+    changes.note_all(9)
+    assert changes.since("d", 8)
