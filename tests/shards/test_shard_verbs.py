@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,31 @@ from fanrank.shards.backup import begin_copy
 from fanrank.shards.changes import Changes
 from fanrank.shards.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import LocalLink
+from fanrank.shards.links import Done, LocalLink
 from fanrank.shards.streams import stream_all
 
 SPACES = ("", "big", "team/a", "team/b")
 HASHING = Hashing(dimension=8)
 COLUMNS = {"kind": "category", "rank": "number"}
 SHARDS = (1, 3)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_between_processes() -> Iterator[None]:
+    """All that is sent to a shard, and all that it answers, is pickled on the way, as between processes."""
+    send = LocalLink.send
+
+    def packed(self: LocalLink, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        arguments, keywords = pickle.loads(pickle.dumps((arguments, keywords)))
+        answer = send(self, verb, *arguments, **keywords)
+        try:
+            return Done(pickle.loads(pickle.dumps(answer.result(None))))
+        except fr.FanrankError as error:
+            return Done(error=pickle.loads(pickle.dumps(error)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalLink, "send", packed)
+        yield
 
 
 def make_records(count: int, seed: int = 0) -> list[fr.Record]:
