@@ -20,12 +20,13 @@ from ..engine.errors import DeadlineError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
+from .changes import Changes
 from .checks import check_added, check_removed
 from .dividing import after_last, divide
 from .intents import Batch, Intent, IntentLog
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
-from .order import stamp
+from .order import in_write_order, stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
@@ -68,7 +69,8 @@ class Coordinator:
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace."""
         self.settings = settings
-        self._folder = folder
+        self.folder = folder
+        """Where the table of placement lies; None for a memory without files."""
         self._fields = fields
         self._intents = intents
         self._pending: Intent | None = None
@@ -80,6 +82,7 @@ class Coordinator:
         self.placement = placement
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
+        self.changes = Changes()
         self._writing = threading.RLock()
         self._counting = threading.Lock()
         self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
@@ -182,20 +185,23 @@ class Coordinator:
         removed = removed or {}
         with self._bounded(), self.paused():
             self._wait_for(lambda: self._make_room(added))
-            records = stamp(added, self._next_order)
+            live: dict[str, set[str]] | None = None
+            if removed and added and len({record.namespace for record in added}) > 1:
+                live = self._wait_for(lambda: self._live(removed, added))
+            records = stamp(in_write_order(added, removed, live or {}), self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
             batches = divide(self.placement, removed, records)
             if not batches:
                 return 0
-            live: dict[str, set[str]] = {}
             if len(batches) > 1 or not records:
                 # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
-                live = self._wait_for(lambda: self._live(removed, added))
+                if live is None:
+                    live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
                     check_removed(removed, live)
             if len(batches) > 1:
-                check_added(added, removed, live, schema)
+                check_added(added, removed, live or {}, schema)
                 acknowledged = self._write_all(batches)
             else:
                 acknowledged = self._write_one(batches, missing_ok)
@@ -203,7 +209,7 @@ class Coordinator:
                 self._follow(removed, records)
                 self._publish(acknowledged.values())
         return len(records) or sum(
-            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+            len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
         )
 
     def drop(self, namespace: str) -> None:
@@ -232,6 +238,7 @@ class Coordinator:
             self.tables.pop(namespace, None)
             for whole in self.wholes.values():
                 whole.forget(namespace)
+            self.changes.note([namespace], self._number)
             self.view = View(self._number, self.placement, self._number)
 
     def _make_room(self, added: Sequence[Record]) -> None:
@@ -261,8 +268,8 @@ class Coordinator:
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
-        if self._folder is not None:
-            placement.save(self._folder, self.settings)
+        if self.folder is not None:
+            placement.save(self.folder, self.settings)
         self.placement = placement
 
     def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
@@ -384,6 +391,7 @@ class Coordinator:
         self._doubtful.clear()
         self.clear_wholes()
         self._count(self.placement.split)
+        self.changes.note_all(self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def _count(self, namespaces: Any) -> None:
@@ -411,6 +419,7 @@ class Coordinator:
                 self._count([namespace])
             else:
                 self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
+        self.changes.note((name for each in answers for name in each.sizes), self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def clear_wholes(self) -> None:

@@ -10,9 +10,9 @@ from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
-from ..engine.encoders.encoder import Encoder
 from ..engine.errors import ParameterError
-from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.hybrid.evidence import Evidence
+from ..engine.hybrid.strategy import AnyStrategy, Strategy
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
@@ -20,12 +20,16 @@ from ..engine.rerank.reranker import DEPTH, CheckedReranker
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
+from ..engine.search.options import SearchOptions
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .candidates import collect
+from .carrying import ShardedCarrying
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
 from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .settings import ShardedSettings
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -38,7 +42,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations):
+class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -140,16 +144,6 @@ class ShardedEngine(ShardedOperations):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def encoder(self) -> Encoder | None:
-        """As `Engine.encoder`."""
-        return self.template.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """As `Engine.pin`."""
-        return self.template.pin
-
     def namespace(self, name: str) -> ShardedNamespace:
         """As `Engine.namespace`."""
         return ShardedNamespace(self, name)
@@ -196,6 +190,9 @@ class ShardedEngine(ShardedOperations):
         partial: str | None = None,
     ) -> Hits:
         """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
+
+        `Hits.documents` are numbers of the shard that answered, or of the writes where several did. They tell the hits
+        of a row apart, and stand for no place in an index. Ids say which records the hits are.
 
         Raises as `Engine.search`, `DeadlineError` and `ShardError`.
         """
@@ -261,6 +258,16 @@ class ShardedEngine(ShardedOperations):
             self.search, k=k, threads=threads, execution=execution, timing=timing, texts=texts, payload=payload
         )
         return _stream(search, batches, ahead)
+
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+    ) -> Evidence:
+        """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
+        say, differs from an engine's.
+        """
+        self._check_open()
+        options = SearchOptions(threads=threads, execution=execution)
+        return collect(self.searcher, queries, Strategy.of(strategy), options)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"

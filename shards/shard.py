@@ -43,6 +43,10 @@ PAGE = 4_096
 """Records that a move reads at a time."""
 
 
+class OutdatedError(Exception):
+    """A record was written since the state that is read."""
+
+
 class PinnedTerms:
     """Stands for the encoder of term weights, which the owner's process holds. It encodes nothing."""
 
@@ -101,6 +105,8 @@ class Shard:
         self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
         self._metrics = Metrics()
+        self.tasks: dict[str, Any] = {}
+        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -380,8 +386,18 @@ class Shard:
             return Gone(self.newest())
         try:
             return read(state)
+        except OutdatedError:
+            return Gone(self.newest())
         except FanrankError as error:
             return Failure(error)
+
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
+        return self._read(epoch, lambda state: function(self, state, *arguments))
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
         """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
