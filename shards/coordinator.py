@@ -25,7 +25,7 @@ from .dividing import after_last, divide
 from .intents import Batch, Intent, IntentLog
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
-from .order import stamp
+from .order import in_write_order, stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
@@ -182,20 +182,23 @@ class Coordinator:
         removed = removed or {}
         with self._bounded(), self.paused():
             self._wait_for(lambda: self._make_room(added))
-            records = stamp(added, self._next_order)
+            live: dict[str, set[str]] | None = None
+            if removed and added and len({record.namespace for record in added}) > 1:
+                live = self._wait_for(lambda: self._live(removed, added))
+            records = stamp(in_write_order(added, removed, live or {}), self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
             batches = divide(self.placement, removed, records)
             if not batches:
                 return 0
-            live: dict[str, set[str]] = {}
             if len(batches) > 1 or not records:
                 # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
-                live = self._wait_for(lambda: self._live(removed, added))
+                if live is None:
+                    live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
                     check_removed(removed, live)
             if len(batches) > 1:
-                check_added(added, removed, live, schema)
+                check_added(added, removed, live or {}, schema)
                 acknowledged = self._write_all(batches)
             else:
                 acknowledged = self._write_one(batches, missing_ok)
@@ -203,7 +206,7 @@ class Coordinator:
                 self._follow(removed, records)
                 self._publish(acknowledged.values())
         return len(records) or sum(
-            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+            len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
         )
 
     def drop(self, namespace: str) -> None:

@@ -10,9 +10,11 @@ from ..engine.engine import Engine
 from ..engine.errors import QueryError, RecordError, StorageError
 from ..engine.index.masks import unknown_column
 from ..engine.listing import matching
+from ..engine.listing.listing import Listing
 from ..engine.moments import Moment
 from ..engine.monitor.health import HealthReport
 from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.reading import checked_wanted
 from ..engine.records.filters import Filter, parse_filter
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
@@ -21,6 +23,7 @@ from ..engine.search.batch import combine_filters
 from .coordinator import Coordinator, View
 from .launches import Launch
 from .links import Waiting, call_all
+from .listing import ShardedPages
 from .order import ORDER, strip
 from .searching import ShardedSearcher
 
@@ -72,6 +75,32 @@ class ShardedReading:
         if not isinstance(id, str):
             raise RecordError(f"an id must be a string, not {id!r}")
         return self.fetch([id], namespace=namespace)[0]
+
+    def records(
+        self,
+        *,
+        filter: Filter | Mapping[str, Any] | None = None,
+        namespace: str | None = "",
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        """As `Engine.records`: each page is of one epoch of all shards, and a cursor stays good while namespaces move.
+
+        A cursor of an engine's listing is none of this one.
+        """
+        self._check_open()
+        wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
+        stores = self.coordinator.settings.get("stores")
+        # That of the first shard stays as long as the memory does.
+        secret = str(stores[0]) if stores else self.template.index.memory.secret
+
+        def begin() -> Listing:
+            return Listing(ShardedPages(self.searcher, self.coordinator, wanted), wanted, secret, after, limit)
+
+        return self.searcher.declaring(begin, [wanted.filter])
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """As `Engine.count`."""
@@ -129,7 +158,12 @@ class ShardedReading:
             sent = {shard: links[shard].send(verb, view.epoch, filter, namespace, *arguments) for shard in shards}
             return Launch(self.coordinator, view, until, None).received(sent)
 
-        return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
+        def checked() -> dict[int, Any]:
+            # Shards have a column more, which a filter is not to name.
+            matching.compiled(self.template.index.memory.state, filter)
+            return self.searcher.retry(read)
+
+        return self.searcher.declaring(checked, [filter])
 
     def sizes(self) -> dict[str, int]:
         """The live records of each namespace."""

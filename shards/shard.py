@@ -43,6 +43,10 @@ PAGE = 4_096
 """Records that a move reads at a time."""
 
 
+class OutdatedError(Exception):
+    """A record was written since the state that is read."""
+
+
 class PinnedTerms:
     """Stands for the encoder of term weights, which the owner's process holds. It encodes nothing."""
 
@@ -380,8 +384,18 @@ class Shard:
             return Gone(self.newest())
         try:
             return read(state)
+        except OutdatedError:
+            return Gone(self.newest())
         except FanrankError as error:
             return Failure(error)
+
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
+        return self._read(epoch, lambda state: function(self, state, *arguments))
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
         """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
