@@ -25,7 +25,7 @@ from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_opti
 from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
-from .operations import ShardedOperations
+from .serving import ShardedServing
 from .searching import PARTIAL, REFUSE, ShardedSearcher
 
 if sys.version_info >= (3, 11):
@@ -39,7 +39,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations):
+class ShardedEngine(ShardedServing):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
