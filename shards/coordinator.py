@@ -68,7 +68,8 @@ class Coordinator:
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace."""
         self.settings = settings
-        self._folder = folder
+        self.folder = folder
+        """Where the table of placement lies; None for a memory without files."""
         self._fields = fields
         self._intents = intents
         self._pending: Intent | None = None
@@ -264,8 +265,8 @@ class Coordinator:
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
-        if self._folder is not None:
-            placement.save(self._folder, self.settings)
+        if self.folder is not None:
+            placement.save(self.folder, self.settings)
         self.placement = placement
 
     def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:

@@ -22,11 +22,12 @@ from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .carrying import ShardedCarrying
 from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
-from .serving import ShardedServing
 from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .serving import ShardedServing
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -39,7 +40,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedServing):
+class ShardedEngine(ShardedServing, ShardedCarrying):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies

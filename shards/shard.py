@@ -105,6 +105,8 @@ class Shard:
         self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
         self._metrics = Metrics()
+        self.tasks: dict[str, Any] = {}
+        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import random
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sharding import split_over_all
+from support.hashing import Hashing
+from support.sharding import assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
+from fanrank.engine.carry.json_lines import write_lines
+from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
+from fanrank.errors import ForeignIndexError, StorageError
+from fanrank.shards.backup import begin_copy
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import LocalLink
+from fanrank.shards.streams import stream_all
 
 SPACES = ("", "big", "team/a", "team/b")
+HASHING = Hashing(dimension=8)
 COLUMNS = {"kind": "category", "rank": "number"}
 SHARDS = (1, 3)
 
@@ -48,8 +58,9 @@ def fill(engine: fr.Engine | ShardedEngine, records: list[fr.Record]) -> None:
 
 def make_memories(folder: Path, shards: int) -> tuple[fr.Engine, ShardedEngine]:
     """One engine, and shards over which the namespace "big" is split, after the same writes."""
-    one = fr.Engine.open(folder / "one", columns=COLUMNS)
-    several = ShardedEngine.open(folder / "several", shards=shards, transport="local", columns=COLUMNS)
+    options: dict[str, Any] = {"columns": COLUMNS, "encoder": HASHING}
+    one = fr.Engine.open(folder / "one", **options)
+    several = ShardedEngine.open(folder / "several", shards=shards, transport="local", **options)
     records = make_records(120)
     fill(one, records[:60])
     fill(several, records[:60])
@@ -132,3 +143,125 @@ def test_listings_refuse_what_an_engine_refuses(memories: Any, how: dict[str, An
             list(engine.records(**how))
         refused.append((type(error.value), str(error.value)))
     assert refused[0] == refused[1]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"namespace": "big"}, {"filter": {"kind": "x", "rank": 3}}, {"vectors": False}], ids=str
+)
+def test_an_export_is_the_file_of_one_engine(memories: Any, tmp_path: Path, how: dict[str, Any]) -> None:
+    one, several = memories
+    assert several.export(tmp_path / "several.jsonl", **how) == one.export(tmp_path / "one.jsonl", **how)
+    assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_an_export_is_of_one_moment(own_memories: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = own_memories
+    placement = several.coordinator.placement
+    several.coordinator.place("team/b", ((placement.home("team/b") + 1) % 3,))
+    one.export(tmp_path / "one.jsonl")
+    monkeypatch.setattr("fanrank.shards.streams.PAGE", 5)
+    records = stream_all(several.coordinator, None)
+    found = [next(records)]
+    for space in SPACES:
+        several.upsert([fr.Record("late", "late", namespace=space), *several.records(namespace=space, limit=9)])
+        several.delete(list(several.ids(namespace=space))[:5], namespace=space)
+    several.drop("team/a")
+    found += records
+    with (tmp_path / "several.jsonl").open("wb") as file:
+        write_lines(file, found, model_of(several.pin))
+    assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+    assert not any(link.shard.tasks for link in several.coordinator.links)
+
+
+def test_an_import_does_what_it_does_to_one_engine(own_memories: Any, tmp_path: Path) -> None:
+    given = make_records(90, seed=1)
+    source = fr.Engine.open(tmp_path / "source", columns=COLUMNS, encoder=HASHING)
+    source.add([*given, fr.Record("over", "ant", namespace="big", expires=1.0)])
+    source.export(file := tmp_path / "all.jsonl")
+    outcomes = []
+    for engine in own_memories:
+        said: list[Any] = []
+        for how in ({}, {"upsert": True}, {"upsert": True}, {"upsert": True, "resume": False}):
+            try:
+                said.append(engine.import_records(file, **how))
+            except fr.FanrankError as error:
+                said.append((type(error), str(error)))
+        outcomes.append(said)
+    assert outcomes[0] == outcomes[1]
+    one, several = own_memories
+    assert list(several.records(namespace=None)) == list(one.records(namespace=None))
+    source.close()
+
+
+def test_records_go_from_an_engine_to_shards_and_back(memories: Any, tmp_path: Path) -> None:
+    one, several = memories
+    queries = [fr.Query("ant bee", namespace=space) for space in SPACES]
+    with ShardedEngine.open(tmp_path / "other", shards=2, transport="local", columns=COLUMNS, encoder=HASHING) as other:
+        one.export(tmp_path / "one.jsonl")
+        other.import_records(tmp_path / "one.jsonl")
+        assert_same_answers(one, other, queries, k=20)
+    several.export(tmp_path / "several.jsonl")
+    with fr.Engine.open(tmp_path / "back", columns=COLUMNS, encoder=HASHING) as back:
+        back.import_records(tmp_path / "several.jsonl")
+        assert_same_answers(back, several, queries, k=20)
+
+
+def shard_texts(engine: fr.Engine | ShardedEngine) -> list[fr.Record]:
+    return list(engine.records(namespace=None))
+
+
+def test_a_backup_is_of_one_epoch(own_memories: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = own_memories
+    several.coordinator.place("team/b", ((several.coordinator.placement.home("team/b") + 1) % 3,))
+    batch = [fr.Record(f"late{number}", "late", namespace="big") for number in range(9)]
+    writer = threading.Thread(target=lambda: several.add(batch))
+    sent: list[str] = []
+    send = LocalLink.send
+
+    def slowly(self: LocalLink, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        answer = send(self, verb, *arguments, **keywords)
+        if arguments and arguments[0] is begin_copy:
+            sent.append(verb)
+            if len(sent) == 1:
+                writer.start()
+                writer.join(0.1)  # it has to wait for the other shards
+        return answer
+
+    monkeypatch.setattr(LocalLink, "send", slowly)
+    report = several.backup(tmp_path / "copy")
+    monkeypatch.undo()
+    writer.join()
+    assert several.count(namespace="big") == one.count(namespace="big") + 9
+    assert len(sent) == 3
+    assert (report.records, report.namespaces) == (len(shard_texts(one)), len(one.namespaces))
+    assert report.index == "whole"
+    checked = ShardedEngine.check_backup(tmp_path / "copy")
+    assert (checked.records, checked.namespaces, checked.bytes) == (report.records, report.namespaces, report.bytes)
+    ShardedEngine.restore(tmp_path / "copy", tmp_path / "restored")
+    for name in ("copy", "restored"):
+        with ShardedEngine.open(tmp_path / name, transport="local", encoder=HASHING) as copy:
+            assert shard_texts(copy) == shard_texts(one)
+            queries = [fr.Query("ant bee", namespace=space) for space in SPACES]
+            assert_same_answers(one, copy, queries, k=20, strategy="rrf")
+            assert copy.verify()["missing"] == 0
+            copy.add(batch)
+            assert copy.coordinator.placement.split == several.coordinator.placement.split
+
+
+def test_a_backup_refuses_what_it_cannot_do(own_memories: Any, tmp_path: Path) -> None:
+    one, several = own_memories
+    (tmp_path / "there").mkdir()
+    with pytest.raises(StorageError, match="is there already"):
+        several.backup(tmp_path / "there")
+    with pytest.raises(ForeignIndexError, match="lies in the directory"):
+        several.backup(several.coordinator.folder / "inside")
+    with pytest.raises(ForeignIndexError, match="no sharded memory"):
+        ShardedEngine.check_backup(tmp_path / "one")
+    several.backup(tmp_path / "copy")
+    several.backup(tmp_path / "other")
+    shutil.rmtree(tmp_path / "copy" / "shard-0001")
+    with pytest.raises(ForeignIndexError, match="shard-0001"):
+        ShardedEngine.check_backup(tmp_path / "copy")
+    with sharded(2) as memory, pytest.raises(StorageError, match="without files"):
+        memory.backup(tmp_path / "none")
+    assert not [path.name for path in tmp_path.iterdir() if "partial" in path.name]
