@@ -278,7 +278,9 @@ class Metrics:
             self._late,
         )  # fmt: skip
         yield from _shards(stats.get("shards", ()))
-        yield Family("fanrank_backend_info", "gauge", "1, with what serves.", ("backend",), {(stats.get("backend", ""),): 1})
+        yield Family(
+            "fanrank_backend_info", "gauge", "1, with what serves.", ("backend",), {(stats.get("backend", ""),): 1}
+        )
 
     def _read(self) -> Mapping[str, Any]:
         with self._reading:

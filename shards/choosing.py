@@ -39,6 +39,15 @@ def is_sharded(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / SHARDS).exists()
 
 
+def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
+    """The class whose verbs check and restore such a directory."""
+    if not is_sharded(path):
+        return Engine
+    from .engine import ShardedEngine  # as below
+
+    return cast("type[Engine]", ShardedEngine)
+
+
 def open_directory(
     path: str | os.PathLike[str],
     settings: ShardSettings | None = None,
