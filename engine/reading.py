@@ -75,7 +75,7 @@ class Reading:
         `StorageError` for an engine that keeps no texts.
         """
         wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
-        
+
         def begin() -> Listing:
             pages = MemoryPages(self.index, wanted)
             return Listing(pages, wanted, secret_of(self.index.ready()), after, limit)

@@ -76,8 +76,8 @@ class ShardedCarrying(ShardedWriting):
     def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:
         """Copy the memory, as of one epoch, to the new directory `path`, which `ShardedEngine.open` opens.
 
-        As `Engine.backup`: writes and searches go on meanwhile, and the copy appears in one step. The shards' copies lie
-        beside the table of placement, so all machines must see `path`. Raises `ShardError` too, where a shard is
+        As `Engine.backup`: writes and searches go on meanwhile, and the copy appears in one step. The shards' copies
+        lie beside the table of placement, so all machines must see `path`. Raises `ShardError` too, where a shard is
         started anew meanwhile.
         """
         self._check_open()
@@ -157,6 +157,8 @@ def find_held(
         there = list(snapshot.find_all(some))
         records: dict[str, Record | None] = dict.fromkeys(there)
         if compare:
-            records |= {record_id: record for (_, record_id), record in read_records(shard, state, {name: there}).items()}
+            records |= {
+                record_id: record for (_, record_id), record in read_records(shard, state, {name: there}).items()
+            }
         found[name] = records, {*snapshot.expired(clock, some)}
     return found

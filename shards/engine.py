@@ -10,7 +10,6 @@ from functools import partial as bind
 from pathlib import Path
 from typing import Any
 
-from ..engine.encoders.encoder import Encoder
 from ..engine.errors import ParameterError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.records.explanation import Explanation, FusedExplanation
@@ -26,8 +25,9 @@ from .carrying import ShardedCarrying
 from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
+from .operations import ShardedOperations
 from .searching import PARTIAL, REFUSE, ShardedSearcher
-from .serving import ShardedServing
+from .settings import ShardedSettings
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -40,7 +40,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedServing, ShardedCarrying):
+class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -153,16 +153,6 @@ class ShardedEngine(ShardedServing, ShardedCarrying):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """As `Engine.encoder`."""
-        return self.template.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """As `Engine.pin`."""
-        return self.template.pin
 
     def namespace(self, name: str) -> ShardedNamespace:
         """As `Engine.namespace`."""

@@ -62,9 +62,7 @@ class ShardedPages:
         launch, links, wanted = Launch(self._coordinator, view, until, None), self._coordinator.links, self._wanted
         whole = wanted.namespace is None
         shards = range(view.placement.shards) if whole else view.placement.homes(wanted.namespace or "")
-        sent = {
-            shard: links[shard].send("read", view.epoch, list_places, wanted, after, count + 1) for shard in shards
-        }
+        sent = {shard: links[shard].send("read", view.epoch, list_places, wanted, after, count + 1) for shard in shards}
         found: dict[int, list[Place]] = launch.received(sent)
         ranked = [(place.key, shard, place) for shard, places in found.items() for place in places]
         ranked.sort(key=itemgetter(0), reverse=wanted.reverse)

@@ -18,6 +18,7 @@ from ..engine.storage.backup import check_apart
 from ..engine.storage.lock import LOCK, let_go, take_lock
 from ..engine.storage.row_codec import RECORDS
 from ..engine.storage.sync import sync
+from .columns import settle_columns
 from .importing import IMPORTING, Source, check_importing
 from .intents import INTENTS, IntentLog
 from .links import Link, LocalLink, call_all, deadline_at
@@ -131,12 +132,14 @@ def open_memory(
         check_stores(folder, stores, kept.get("stores"))
         if found is None:
             check_empty(folder, described)
-        template = make_template(described, options, models, folder, backend)
+        columns = settle_columns(links, {number: each.config["columns"] for number, each in described.items()})
+        config = {**described[0].config, "columns": columns}
+        template = make_template(config, options, models, folder, backend)
         kept = {**kept, "stores": stores}
         if found is None or found[0] != placement:
             placement.save(folder, kept)
         intents = IntentLog(folder / INTENTS)
-        memory_options = shard_options(template_options(described[0].config, options), new=True)
+        memory_options = shard_options(template_options(config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
         coordinator = MovingCoordinator(
             folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
@@ -255,16 +258,13 @@ def template_options(config: Mapping[str, Any], options: EngineOptions) -> Engin
 
 
 def make_template(
-    described: Mapping[int, Description],
+    config: Mapping[str, Any],
     options: EngineOptions,
     models: Models,
     folder: Path,
     backend: str | None,
 ) -> Engine:
     """An empty engine with the memory's parameters and models. Raises as `Engine.open`."""
-    config = dict(described[0].config)
-    # A filter may have declared a column in some shards before a crash.
-    config["columns"] = {name: kind for each in described.values() for name, kind in each.config["columns"].items()}
     made = Engine(backend=backend, **template_options(config, options))
     # The models were made before the shards were opened, which need their pins.
     made.searcher.models.encoder, made.searcher.models.pin = models.encoder, models.pin

@@ -31,6 +31,7 @@ from ..engine.search.shaping import set_defaults
 from ..engine.searcher import Searcher
 from ..engine.storage.state import MemoryState, names_under
 from .checks import check_columns
+from .columns import take_columns
 from .coordinator import Coordinator, View
 from .encoding import encode_queries
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
@@ -244,6 +245,9 @@ class ShardedSearcher(Searcher):
             if sum((held | read).values()) > whole.most:
                 self.coordinator.clear_whole(number)
             self.coordinator.copy_whole(number, read)
+            if whole.link is not None:
+                # Columns may have been added since the memory was opened.
+                whole.link.send("call", take_columns, self.template.columns).result(launch.until)
             raise Again
 
     def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:

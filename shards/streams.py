@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,9 @@ TRIES = 4
 """Attempts to begin beside a shard that deletes records which have expired."""
 
 
-def stream_all(coordinator: Coordinator, namespace: str | None, *, vectors: bool = True) -> Iterator[Record]:
+def stream_all(
+    coordinator: Coordinator, namespace: str | None, *, vectors: bool = True
+) -> Generator[Record, None, None]:
     """The records of one namespace or (None) of all, oldest first, expired ones too, as of the first step.
 
     With `vectors` false they have no embedding. Raises `ShardError` where a shard is started anew meanwhile.
@@ -55,7 +57,9 @@ def stream_all(coordinator: Coordinator, namespace: str | None, *, vectors: bool
                         raise answer.error
                 left = [link for link in left if isinstance(begun[link.number], Gone)]
             if left:
-                raise ShardError(f"shard {left[0].number} changes its records by itself, or was started anew; try again")
+                raise ShardError(
+                    f"shard {left[0].number} was started anew, or changes by itself; try again"
+                )
         except BaseException:
             _end_streams(links, key)
             raise

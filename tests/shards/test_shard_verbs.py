@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
 from fanrank.errors import ForeignIndexError, StorageError
 from fanrank.shards.backup import begin_copy
+from fanrank.shards.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import LocalLink
 from fanrank.shards.streams import stream_all
@@ -86,6 +89,14 @@ def own_memories(tmp_path: Path) -> Any:
     yield one, several
     one.close()
     several.close()
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+    """What a call returns, or the error by which it fails."""
+    try:
+        return call(*arguments, **how)
+    except fr.FanrankError as error:
+        return type(error), str(error)
 
 
 def in_pages(engine: fr.Engine | ShardedEngine, size: int, **how: Any) -> list[fr.Record]:
@@ -182,10 +193,7 @@ def test_an_import_does_what_it_does_to_one_engine(own_memories: Any, tmp_path: 
     for engine in own_memories:
         said: list[Any] = []
         for how in ({}, {"upsert": True}, {"upsert": True}, {"upsert": True, "resume": False}):
-            try:
-                said.append(engine.import_records(file, **how))
-            except fr.FanrankError as error:
-                said.append((type(error), str(error)))
+            said.append(outcome(engine.import_records, file, **how))
         outcomes.append(said)
     assert outcomes[0] == outcomes[1]
     one, several = own_memories
@@ -249,7 +257,7 @@ def test_a_backup_is_of_one_epoch(own_memories: Any, tmp_path: Path, monkeypatch
 
 
 def test_a_backup_refuses_what_it_cannot_do(own_memories: Any, tmp_path: Path) -> None:
-    one, several = own_memories
+    _, several = own_memories
     (tmp_path / "there").mkdir()
     with pytest.raises(StorageError, match="is there already"):
         several.backup(tmp_path / "there")
@@ -265,3 +273,41 @@ def test_a_backup_refuses_what_it_cannot_do(own_memories: Any, tmp_path: Path) -
     with sharded(2) as memory, pytest.raises(StorageError, match="without files"):
         memory.backup(tmp_path / "none")
     assert not [path.name for path in tmp_path.iterdir() if "partial" in path.name]
+
+
+def test_columns_come_and_go_in_all_shards(own_memories: Any, tmp_path: Path) -> None:
+    one, several = own_memories
+    queries = [fr.Query("ant bee", namespace=space, filter={"payload.n": {"<": 50}}) for space in SPACES]
+    for engine in own_memories:
+        engine.add([fr.Record("odd", "ant", namespace="big", extra={"size": "large"})])
+    calls: list[tuple[str, tuple[str, ...]]] = [
+        ("add_column", ("payload.n", "number")),
+        ("add_column", ("payload.n", "number")),
+        ("add_column", ("size", "number")),  # one record has a string there
+        ("drop_column", ("nothing",)),
+        ("drop_column", ("rank",)),
+    ]
+    for verb, arguments in calls:
+        assert outcome(getattr(several, verb), *arguments) == outcome(getattr(one, verb), *arguments)
+        assert several.columns == one.columns
+        for strategy in ("bm25", "recall"):
+            assert_same_answers(one, several, queries, k=20, strategy=strategy)
+        assert several.distinct("payload.n", namespace=None) == one.distinct("payload.n", namespace=None)
+    assert outcome(several.add_column, "fanrank_order", "number")[0] is fr.errors.ParameterError
+    assert outcome(several.drop_column, "fanrank_order")[0] is fr.errors.ParameterError
+    # A crash may leave a column in some shards alone.
+    several.coordinator.links[1].send("call", take_columns, {"kind": "category"}).result(None)
+    several.close()
+    with ShardedEngine.open(tmp_path / "several", transport="local", encoder=HASHING) as again:
+        assert again.columns == one.columns
+        assert_same_answers(one, again, queries, k=20)
+
+
+def test_expired_records_are_swept_in_all_shards(own_memories: Any) -> None:
+    for engine in own_memories:
+        engine.upsert([fr.Record(f"brief{number}", "ant", namespace="big") for number in range(9)], ttl=0.05)
+    time.sleep(0.1)
+    one, several = own_memories
+    swept = several.sweep()
+    assert swept in (0, 9)  # the shards sweep by themselves too
+    assert list(several.records(namespace=None)) == list(one.records(namespace=None))
