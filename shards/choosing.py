@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..engine import carrying
 from ..engine.engine import Engine
 from ..engine.errors import ForeignIndexError, ParameterError
 from ..engine.storage.index_files import SHARDS
@@ -46,6 +48,17 @@ def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
     from .engine import ShardedEngine  # as below
 
     return cast("type[Engine]", ShardedEngine)
+
+
+def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+    """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
+    coordinator = getattr(engine, "coordinator", None)
+    if coordinator is None:
+        carrying.change_columns(engine, dropped, added)
+    else:
+        from . import columns  # as below
+
+        columns.change_columns(coordinator, cast(Any, engine).template, dropped, added)
 
 
 def open_directory(

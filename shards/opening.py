@@ -11,7 +11,7 @@ from typing import Any
 
 from ..engine.encoders.pins import PINNED, Models
 from ..engine.engine import Engine
-from ..engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError
+from ..engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError, StoreLockedError
 from ..engine.index.profiles import LITERATURE
 from ..engine.signatures import EngineOptions
 from ..engine.storage.backup import check_apart
@@ -104,7 +104,7 @@ def open_memory(
             options = taken.options(options)
             check_apart(source, folder)
         make_folder(folder)
-        lock = take_lock(folder / LOCK)
+        lock = _take_lock(folder)
         found = load(folder)
         if found is None:
             if shards is None:
@@ -163,6 +163,18 @@ def open_memory(
 
     how = tuple(described[number].opened for number in sorted(described))
     return Opened(coordinator, template, partial(let_go, lock), how, begin, taken)
+
+
+def _take_lock(folder: Path) -> int:
+    try:
+        return take_lock(folder / LOCK)
+    except StoreLockedError as error:
+        # Only one engine has readers in other processes.
+        owner = str(error).partition(": ")[2].partition(" writes")[0]
+        raise StoreLockedError(
+            f"{folder}: {owner} has it open, and a sharded memory has one owner; ask that one, such as `fanrank serve` "
+            "over HTTP, or end it"
+        ) from None
 
 
 def make_in_memory(

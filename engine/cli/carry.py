@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from ...shards.choosing import ShardSettings, open_directory
+from ...shards.choosing import ShardSettings, change_columns, open_directory
 from ..carry.files import FORMATS, format_of
-from ..carrying import change_columns
 from ..encoders.embed import show_pin
 from ..engine import Engine
 from ..errors import ForeignIndexError
