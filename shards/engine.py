@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.errors import ParameterError
-from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.hybrid.evidence import Evidence
+from ..engine.hybrid.strategy import AnyStrategy, Strategy
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
@@ -19,8 +20,10 @@ from ..engine.rerank.reranker import DEPTH, CheckedReranker
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
+from ..engine.search.options import SearchOptions
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .candidates import collect
 from .carrying import ShardedCarrying
 from .importing import finishing, import_records
 from .namespace import ShardedNamespace
@@ -265,6 +268,16 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             self.search, k=k, threads=threads, execution=execution, timing=timing, texts=texts, payload=payload
         )
         return _stream(search, batches, ahead)
+
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+    ) -> Evidence:
+        """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
+        say, differs from an engine's.
+        """
+        self._check_open()
+        options = SearchOptions(threads=threads, execution=execution)
+        return collect(self.searcher, queries, Strategy.of(strategy), options)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"

@@ -18,7 +18,7 @@ from ..engine.search.batch import check_places, k_of
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import with_fields
 from .launches import Launch
-from .merge import Merged, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
+from .merge import Merged, MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
 from .messages import Forward, Listed, ListedEvidence, Scope, ScopeCounts, Spread
 from .notes import note_over
 from .routing import SPREAD, Routed, keys_of, shards_of
@@ -145,6 +145,9 @@ class ForwardJob(Job):
 class SpreadJob(Job):
     """Queries that several shards answer together."""
 
+    listing = True
+    """Whether BM25 alone gives lists, not candidates."""
+
     def __init__(
         self,
         launch: Launch,
@@ -158,7 +161,7 @@ class SpreadJob(Job):
         super().__init__(launch, routed, given, queries, k, options, explain)
         assert isinstance(routed.part.answerer, Strategy)
         self.strategy: Strategy = routed.part.answerer
-        self._places: dict[int, int] = {}
+        self.places: dict[int, int] = {}
         self._rows: dict[int, list[int]] = {}
         self._depths = np.zeros(0, dtype=np.int64)
 
@@ -188,13 +191,13 @@ class SpreadJob(Job):
         for row, scope in enumerate(scopes):
             for shard in shards_of(scope, self.launch.view.placement):
                 self._rows.setdefault(shard, []).append(row)
-        strategy = None if self.strategy.plain else self.strategy
+        strategy = None if self.strategy.plain and self.listing else self.strategy
         bare = replace(self.options, texts=False, payload=False)
         for shard, own in self._rows.items():
             known = dict.fromkeys(scopes[row] for row in own)
             held = tuple(ScopeCounts(scope, keys[scope], counted[scope][1], counted[scope][0]) for scope in known)
             item = Spread(tuple(asked[row] for row in own), self.k, strategy, held, bare)
-            self._places[shard] = self.launch.add(shard, item)
+            self.places[shard] = self.launch.add(shard, item)
 
     def _list_depths(self, limits: Sequence[int], counted: Counted) -> Integers:
         """[B] how many documents a channel lists over all shards."""
@@ -204,7 +207,7 @@ class SpreadJob(Job):
         return np.minimum(np.array(sizes, dtype=np.int64), np.array(asked, dtype=np.int64))
 
     def receive(self) -> Hits:
-        answers = {shard: self.launch.answer(shard, place) for shard, place in self._places.items()}
+        answers = {shard: self.launch.answer(shard, place) for shard, place in self.places.items()}
         parts = {shard: answer for shard, answer in answers.items() if answer is not None}
         pages, places = Pages.of(self.given, self.limits), place_of(self.routed.scopes)
         count = len(self.given)
@@ -212,8 +215,7 @@ class SpreadJob(Job):
             lists = [_expand_list(part, self._rows[shard], count) for shard, part in parts.items()]
             merged = merge_lists(lists, pages, self.width, places)
         elif parts:
-            evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
-            joined = join_evidence(evidence, self.strategy, self._depths, self.given, places)
+            joined = self.join(parts)
             merged = merge_evidence(joined, fuse(self.strategy, joined.candidates), pages, self.width)
         else:
             merged = Merged.empty(count, self.width)
@@ -225,6 +227,12 @@ class SpreadJob(Job):
             records = self.launch.records(merged)
             hits = hits.with_records(records, texts=self.options.texts, payload=self.options.payload)
         return hits
+
+    def join(self, parts: Mapping[int, ListedEvidence]) -> MergedEvidence:
+        """The candidates over all shards."""
+        count, places = len(self.given), place_of(self.routed.scopes)
+        evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
+        return join_evidence(evidence, self.strategy, self._depths, self.given, places)
 
     def _notes(self, merged: Merged, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
         """Why queries have no hits in any shard."""

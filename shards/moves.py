@@ -24,6 +24,7 @@ from .balancing import is_outgrown
 from .coordinator import Coordinator, View
 from .copies import Page
 from .intents import Batch, Intent
+from .learned import carry_learned
 from .links import Link, UnavailableError, call_all
 from .messages import Acknowledged
 from .order import number_of
@@ -203,6 +204,8 @@ class MovingCoordinator(Coordinator):
             self._intents.write(self._pending)
             while self._copy(move, watch):
                 pass
+            if move.after[0] != move.before[0]:
+                carry_learned(self, [namespace], self.links[move.after[0]])
             reach("move.copied")
             self._place(self.placement.placed(namespace, move.after))
             reach("move.placed")

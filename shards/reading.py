@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..engine.engine import Engine
@@ -12,8 +13,9 @@ from ..engine.index.masks import unknown_column
 from ..engine.listing import matching
 from ..engine.listing.listing import Listing
 from ..engine.moments import Moment
-from ..engine.monitor.health import HealthReport
-from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.monitor.health import DriftReport, HealthReport
+from ..engine.monitor.monitor import checked_namespace, checked_scope, observed_ids
+from ..engine.monitor.recency import Recency
 from ..engine.reading import checked_wanted
 from ..engine.records.filters import Filter, parse_filter
 from ..engine.records.jsonl import checked_ids
@@ -22,6 +24,8 @@ from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
 from .coordinator import Coordinator, View
 from .launches import Launch
+from .learned import tell
+from .learning import Drifts, find_windows, frequencies_of, ranks_over, recency
 from .links import Waiting, call_all
 from .listing import ShardedPages
 from .order import ORDER, strip
@@ -36,6 +40,10 @@ class ShardedReading:
     template: Engine
     """An empty engine with the memory's parameters and models."""
     _closed: bool
+
+    @cached_property
+    def _drifts(self) -> Drifts:
+        return Drifts()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -165,6 +173,18 @@ class ShardedReading:
 
         return self.searcher.declaring(checked, [filter])
 
+    def read_parts(self, namespace: str, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+        """What `Shard.read` gives for a function in each shard that holds a namespace, at one epoch."""
+        self._check_open()
+
+        def read(view: View, until: float | None) -> dict[int, Any]:
+            links = self.coordinator.links
+            homes = view.placement.homes(namespace)
+            sent = {home: links[home].send("read", view.epoch, function, *arguments) for home in homes}
+            return Launch(self.coordinator, view, until, None).received(sent)
+
+        return self.searcher.retry(read)
+
     def sizes(self) -> dict[str, int]:
         """The live records of each namespace."""
         self._check_open()
@@ -174,16 +194,31 @@ class ShardedReading:
         self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
     ) -> None:
         """As `Engine.observe`."""
-        batch, name = checked_ids(ids, "observe"), checked_namespace(namespace)
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(name)]
-        call_all(links, self.coordinator.until(), "observe", batch, name, now, windows)
+        self._check_open()
+        batch, moment, name = observed_ids(ids), Query(now=now).now, checked_namespace(namespace)
+        window = self.template.window
+        found = self.read_parts(name, find_windows, name, batch, window).values()
+        ranks = ranks_over(found, window, None if moment is None else float(moment))
+        tell(self.coordinator, name, "observe_ranks", ranks, name, windows)
 
     def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
         """As `Engine.resolved`."""
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(checked_namespace(namespace))]
-        call_all(links, self.coordinator.until(), "resolved", name, entity, namespace, times)
+        self._check_open()
+        checked = checked_namespace(namespace)
+        tell(self.coordinator, checked, "resolved", name, entity, checked, times)
+
+    def recency(self, namespace: str = "") -> Recency:
+        """As `Engine.recency`, as of now: what is observed later does not change it."""
+        self._check_open()
+        own = self.template.monitor
+        rule = Recency(epsilon=own.epsilon, max_windows=own.max_windows, rate=own.rate)
+        return recency(self.coordinator, rule, checked_namespace(namespace))
+
+    def drift(self, namespace: str = "") -> DriftReport:
+        """As `Engine.drift`: since the last call in this process."""
+        self._check_open()
+        name = checked_namespace(namespace)
+        return self._drifts.check(name, self.read_parts(name, frequencies_of, name).values())
 
     def health(self, namespace: str = "") -> HealthReport:
         """As `Engine.health`: of the searches that this process has asked since it opened the memory."""

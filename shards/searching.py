@@ -36,6 +36,7 @@ from .coordinator import Coordinator, View
 from .encoding import encode_queries
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
 from .launches import Again, Launch
+from .learned import carry_learned
 from .links import UnavailableError, call_all, pause
 from .messages import Count, Scope
 from .order import ORDER
@@ -153,17 +154,13 @@ class ShardedSearcher(Searcher):
         missing: set[int] | None = set() if self.partial == ALLOW else None
         launch = Launch(self.coordinator, view, until, missing)
         check_columns(queries, self.template.index.memory.state)
-        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
-        routed = route_batch(
-            queries, answerer, options, view.placement, self.template.bm25, modelled, self.coordinator.expiring
-        )
-        self._bring_whole(launch, routed)
+        routed = self.route(launch, queries, answerer, options)
         jobs = []
         for each in routed:
             given = [queries[row] for row in each.part.rows]
             encoded = encode_queries(given, each.part.answerer, self.models)
-            jobs.append(make_job(launch, each, given, encoded, k, options, self._explain))
-        counted = self._count(launch, [job for job in jobs if isinstance(job, SpreadJob)])
+            jobs.append(make_job(launch, each, given, encoded, k, options, self.explain_job))
+        counted = self.count_scopes(launch, [job for job in jobs if isinstance(job, SpreadJob)])
         for job in jobs:
             job.send(counted)
         launch.send()
@@ -181,7 +178,17 @@ class ShardedSearcher(Searcher):
         hits = answers[0] if len(answers) == 1 else _join(queries, [job.routed.part for job in jobs], answers, options)
         return replace(hits, missing_shards=tuple(sorted(missing))) if missing else hits
 
-    def _count(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
+    def route(
+        self, launch: Launch, queries: tuple[Query, ...], answerer: AnyAnswerer, options: SearchOptions
+    ) -> list[Routed]:
+        """Which shards answer which queries. Whole copies that this needs are made first, then raises `Again`."""
+        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
+        placement, expiring = launch.view.placement, self.coordinator.expiring
+        routed = route_batch(queries, answerer, options, placement, self.template.bm25, modelled, expiring)
+        self._bring_whole(launch, routed)
+        return routed
+
+    def count_scopes(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
         """The statistics of all scopes of these jobs, with the terms of their queries.
 
         Those of a split namespace are known here. Those of several namespaces, of records that expire, and of filtered
@@ -248,9 +255,10 @@ class ShardedSearcher(Searcher):
             if whole.link is not None:
                 # Columns may have been added since the memory was opened.
                 whole.link.send("call", take_columns, self.template.columns).result(launch.until)
+                carry_learned(self.coordinator, wanted, whole.link)
             raise Again
 
-    def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
+    def explain_job(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
         """How a record scores for a query of a job, by the records of its search."""
 
         def explain(view: View, until: float | None) -> Explanation | FusedExplanation:
@@ -264,7 +272,7 @@ class ShardedSearcher(Searcher):
             if spread:
                 self._bring_whole(launch, [job.routed], explaining=True)
             shard = WHOLE if spread else job.shard
-            asked = ForwardJob(launch, job.routed, job.given, job.queries, job.k, job.options, self._explain)
+            asked = ForwardJob(launch, job.routed, job.given, job.queries, job.k, job.options, self.explain_job)
             place = launch.add(shard, asked.forward((job.queries[row],), record_id))
             launch.send()
             explanation: Explanation | FusedExplanation = launch.answer(shard, place)

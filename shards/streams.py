@@ -57,9 +57,7 @@ def stream_all(
                         raise answer.error
                 left = [link for link in left if isinstance(begun[link.number], Gone)]
             if left:
-                raise ShardError(
-                    f"shard {left[0].number} was started anew, or changes by itself; try again"
-                )
+                raise ShardError(f"shard {left[0].number} was started anew, or changes by itself; try again")
         except BaseException:
             _end_streams(links, key)
             raise

@@ -176,6 +176,7 @@ class ShardedWriting(ShardedReading):
         self._check_open()
         self.coordinator.drop(checked_namespace(namespace))
         self.template.drop(namespace)
+        self._drifts.drop(namespace)
 
     async def aadd(
         self,

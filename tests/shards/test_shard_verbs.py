@@ -191,10 +191,8 @@ def test_an_import_does_what_it_does_to_one_engine(own_memories: Any, tmp_path: 
     source.export(file := tmp_path / "all.jsonl")
     outcomes = []
     for engine in own_memories:
-        said: list[Any] = []
-        for how in ({}, {"upsert": True}, {"upsert": True}, {"upsert": True, "resume": False}):
-            said.append(outcome(engine.import_records, file, **how))
-        outcomes.append(said)
+        ways: list[dict[str, Any]] = [{}, {"upsert": True}, {"upsert": True}, {"upsert": True, "resume": False}]
+        outcomes.append([outcome(engine.import_records, file, **how) for how in ways])
     assert outcomes[0] == outcomes[1]
     one, several = own_memories
     assert list(several.records(namespace=None)) == list(one.records(namespace=None))
@@ -311,3 +309,76 @@ def test_expired_records_are_swept_in_all_shards(own_memories: Any) -> None:
     swept = several.sweep()
     assert swept in (0, 9)  # the shards sweep by themselves too
     assert list(several.records(namespace=None)) == list(one.records(namespace=None))
+
+
+DAY = 86_400.0
+
+
+def test_what_is_learned_stays_with_a_namespace(tmp_path: Path) -> None:
+    """The k* rule and the meanings of names are those of one engine, over copies, moves, splits and openings."""
+    options: dict[str, Any] = {"window": "1d"}
+    one = fr.Engine.open(tmp_path / "one", **options)
+    several = ShardedEngine.open(tmp_path / "several", shards=3, transport="local", **options)
+    records = [
+        fr.Record(
+            f"r{number}",
+            f"ant Ana {'bee' if number % 2 else 'cat'}",
+            namespace="big",
+            time=number * DAY,
+            entities={"Ana": f"ana{number % 3}"},
+        )
+        for number in range(20)
+    ]
+    queries = [fr.Query("who is Ana", namespace="big", now=19 * DAY, windows="auto"), fr.Query("Ana", namespace="big")]
+
+    def compare() -> None:
+        assert several.recency("big").to_dict() == one.recency("big").to_dict()
+        assert several.namespace("big").stats()["recency"] == one.namespace("big").stats()["recency"]
+        for strategy in ("bm25", "recall"):
+            assert_same_answers(one, several, queries, k=20, strategy=strategy)
+
+    def learn(times: int) -> None:
+        for engine in (one, several):
+            for _ in range(times):
+                engine.observe(["r19", "r18", "r3", "nobody"], namespace="big", now=19 * DAY)
+                engine.observe(["r12", "r1"], namespace="big", windows=4)
+            engine.resolved("Ana", "ana2", namespace="big", times=times)
+
+    for engine in (one, several):
+        engine.add(records)
+    learn(3)
+    compare()
+    home = several.coordinator.placement.home("big")
+    several.coordinator.place("big", ((home + 1) % 3,))
+    compare()
+    split_over_all(several, "big")
+    compare()
+    learn(30)
+    compare()
+    assert one.recency("big").windows() > 2
+    wrong: list[dict[str, Any]] = [{"ids": "r1"}, {"ids": ["r1"], "windows": 0}, {"ids": ["r1"], "now": "soon"}]
+    for how in wrong:
+        assert outcome(several.observe, **how, namespace="big") == outcome(one.observe, **how, namespace="big")
+    assert outcome(several.resolved, "", "ana1") == outcome(one.resolved, "", "ana1")
+    several.close()
+    with ShardedEngine.open(tmp_path / "several", transport="local") as again:
+        assert again.recency("big").to_dict() == one.recency("big").to_dict()
+        assert_same_answers(one, again, queries, k=20, strategy="recall")
+    one.close()
+
+
+def test_drift_and_sizes_are_of_all_parts(own_memories: Any) -> None:
+    for texts in ("ant bee", "dog elk fox gnu hen ibis jay", "dog elk"):
+        reports = []
+        for engine in own_memories:
+            engine.upsert([fr.Record(f"d{number}", texts, namespace="big") for number in range(40)])
+            reports.append([engine.drift(space) for space in SPACES])
+        assert reports[0] == reports[1]
+    one, several = own_memories
+    for space in SPACES:
+        known, own = one.namespace(space).stats(), several.namespace(space).stats()
+        assert {*known, "shards"} == {*own}
+        assert (own["documents"], own["recency"]) == (known["documents"], known["recency"])
+    several.drop("big")
+    one.drop("big")
+    assert several.drift("big") == one.drift("big")
