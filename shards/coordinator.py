@@ -427,6 +427,11 @@ class Coordinator:
         for whole in self.wholes.values():
             whole.clear()
 
+    def clear_whole(self, number: int) -> None:
+        """Let go of the whole copies of the shard with this number."""
+        with self.paused():
+            self.wholes[number].clear()
+
     def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
         """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
         with self.paused():

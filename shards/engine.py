@@ -25,6 +25,7 @@ from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
 from .candidates import collect
 from .carrying import ShardedCarrying
+from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
@@ -69,6 +70,8 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         address: str | None = None,
         transport: str = RAY,
         storage: str | os.PathLike[str] | None = None,
+        source: str | os.PathLike[str] | None = None,
+        progress: bool = False,
         split_at: int | None = None,
         whole_at: int | None = None,
         deadline: float = DEADLINE,
@@ -88,6 +91,11 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         which a shard holds more than `split_at` records is split over shards, while it is searched and written.
         Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
         records.
+
+        `source` is the directory of one engine, and `path` is new: the memory then has its parameters, its records, and
+        what it has learned, so its answers are the same. The directory stays as it is, and nobody may write to it
+        meanwhile. A call that was cut off is to be made again, and goes on where it was; until then the memory opens
+        for nothing else. `progress` shows a bar on a terminal.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
         `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`
@@ -123,12 +131,17 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
                 storage=None if storage is None else Path(storage),
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),
+                source=None if source is None else Path(source),
             )
         except BaseException:
             if release is not None:
                 release()
             raise
-        return cls(opened, partial, release)
+        engine = cls(opened, partial, release)
+        if opened.source is not None:
+            with finishing(engine, opened.source) as taken:
+                import_records(engine, taken, progress=progress)
+        return engine
 
     def __repr__(self) -> str:
         view = self.coordinator.view

@@ -290,6 +290,12 @@ class MovingCoordinator(Coordinator):
                 self._give_up(self._moves[namespace])
             super().drop(namespace)
 
+    def forget_setting(self, name: str) -> None:
+        """Keep a setting no longer that stands beside the table."""
+        with self.paused():
+            self.settings = {key: value for key, value in self.settings.items() if key != name}
+            self._place(self.placement)
+
     def extend(self, links: Sequence[Link], stores: Sequence[str | None]) -> None:
         """Add shards, which are empty. All records stay where they are. Raises `ForeignIndexError`."""
         with self.paused():

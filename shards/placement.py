@@ -16,9 +16,10 @@ from typing import Any
 
 from ..engine.errors import DamagedIndexError, ForeignIndexError, NewerFormatError, ParameterError, StorageError
 from ..engine.index.columns import stable_hash
+from ..engine.storage.index_files import SHARDS
 from ..engine.storage.sync import sync
 
-TABLE = "shards.json"
+TABLE = SHARDS
 FORMAT, VERSION = "fanrank-shards", 1
 
 SPLIT_AT = 20_000_000

@@ -225,21 +225,33 @@ class ShardedSearcher(Searcher):
         return self.template.analyzer(query.text) if query.terms is None else query.terms
 
     def _bring_whole(self, launch: Launch, routed: Sequence[Routed], *, explaining: bool = False) -> None:
-        """Have whole copies of what is read as one. Raises `Again` once they are made, and `ShardError`."""
+        """Have whole copies of what is read as one. Raises `Again` once they are made, and `SplitNamespaceError`.
+
+        Where there is no room for all, those that no query of this batch reads are let go of.
+        """
         needed = {scope: each for each in routed if each.route.way == WHOLE_WAY or explaining for scope in each.scopes}
         if not needed:
             return
         sizes = launch.sizes()
+        wanted: dict[int, dict[str, int]] = {}
         for scope, each in needed.items():
             names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
             whole = self.coordinator.wholes[WHOLE if explaining else each.route.shard]
-            if whole.link is not None and whole.holds(names):
-                continue
+            own = {name: sizes.get(name, 0) for name in names}
             chosen = each.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
-            wanted = {name: sizes.get(name, 0) for name in (*whole.names, *names)}
-            whole.check(wanted, why)
-            self.coordinator.copy_whole(whole.number, wanted)
+            whole.check(own, why)
+            wanted[whole.number] = wanted.get(whole.number, {}) | own
+        for number, read in wanted.items():
+            whole = self.coordinator.wholes[number]
+            if whole.link is not None and whole.holds(read):
+                continue
+            # Together they may be queries of many callers, so the error names none.
+            whole.check(read, "the batch", named=False)
+            held = {name: sizes.get(name, 0) for name in whole.names}
+            if sum((held | read).values()) > whole.most:
+                self.coordinator.clear_whole(number)
+            self.coordinator.copy_whole(number, read)
             if whole.link is not None:
                 # Columns may have been added since the memory was opened.
                 whole.link.send("call", take_columns, self.template.columns).result(launch.until)

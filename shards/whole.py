@@ -7,10 +7,10 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from ..engine.errors import DeadlineError, FanrankError, ShardError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ..engine.records.record import Record
 from .intents import Batch
 from .links import Link
@@ -41,15 +41,15 @@ class WholeCopies:
         self.link: Link | None = None
         self.names: frozenset[str] = frozenset()
 
-    def holds(self, names: Sequence[str]) -> bool:
+    def holds(self, names: Iterable[str]) -> bool:
         return self.names.issuperset(names)
 
-    def check(self, sizes: Mapping[str, int], why: str) -> None:
-        """Raise `ShardError` where namespaces of these sizes are too large for whole copies."""
+    def check(self, sizes: Mapping[str, int], why: str, *, named: bool = True) -> None:
+        """Raise `SplitNamespaceError` where namespaces of these sizes are too large for whole copies."""
         total = sum(sizes.values())
         if total > self.most:
-            shown = ", ".join(map(repr, sorted(sizes)[:3]))
-            raise ShardError(
+            shown = ", ".join(map(repr, sorted(sizes)[:3])) if named else "what it searches"
+            raise SplitNamespaceError(
                 f"{why} reads its records as one, and {shown} lies in several shards and holds {total:,} records: a "
                 f"whole copy may hold {self.most:,}; use bm25, dense or a fusion of these, or open with a greater "
                 "whole_at"

@@ -16,6 +16,7 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.explanation import Explanation, FusedExplanation
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.opening import PlacementSettings
 from fanrank.shards.routing import adds_up
 from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 
@@ -217,6 +218,24 @@ def test_explanations(shards: int, strategy: str) -> None:
         several.explain(queries()[0], "nobody", strategy=strategy)
     with pytest.raises(fr.errors.QueryError, match="no query 99"):
         answer.explain(99, "r1")
+
+
+def test_tenants_whose_whole_copies_have_no_room_together_are_answered_in_turn() -> None:
+    settings = PlacementSettings(whole_at=12)
+    one, several = fr.Engine(), sharded(2, split=["ana", "bo"], settings=settings)
+    for engine in (one, several):
+        engine.add([fr.Record(f"r{n}", f"tea {n % 3}", name) for name in ("ana", "bo") for n in range(10)])
+    both = [fr.Query("tea 1", namespace=name) for name in ("ana", "bo")]
+    for query in (*both, *both):
+        assert_same_answers(one, several, [query], strategy="rm3")
+    # An error of queries that may be of several callers names nobody's namespace.
+    with pytest.raises(fr.errors.SplitNamespaceError, match="the batch reads its records as one") as failure:
+        several.search(both, strategy="rm3")
+    assert "ana" not in str(failure.value)
+    several.add([fr.Record(f"s{n}", "tea", "bo") for n in range(3)])
+    with pytest.raises(fr.errors.SplitNamespaceError, match=r"'bo' lies in several shards and holds 13 records"):
+        several.search([both[1]], strategy="rm3")
+    assert_same_answers(one, several, [both[0]], strategy="rm3")
 
 
 @pytest.mark.parametrize("name", [*STRATEGIES])
