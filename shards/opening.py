@@ -22,6 +22,7 @@ from .messages import Description, own_version
 from .moves import MovingCoordinator
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
+from .replicas import Replicas
 from .shard import Shard
 from .whole import MODELLED, WHOLE, WholeCopies
 
@@ -82,11 +83,13 @@ def open_memory(
     storage: Path | None,
     settings: PlacementSettings,
     deadline: float,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
 
-    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. Raises as
-    `ShardedEngine.open`.
+    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `replicas` and
+    `background` are those of `Replicas`. Raises as `ShardedEngine.open`.
     """
     make_folder(folder)
     lock = take_lock(folder / LOCK)
@@ -121,9 +124,12 @@ def open_memory(
         intents = IntentLog(folder / INTENTS)
         memory_options = shard_options(template_options(described[0].config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
+        copies = make_replicas(replicas, start, memory_options, template, deadline, background)
+        links = [copies.lead(link) for link in links]
         coordinator = MovingCoordinator(
             folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
         )
+        copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
         coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
     except BaseException:
@@ -136,7 +142,7 @@ def open_memory(
     def begin(number: int, columns: Mapping[str, str]) -> Link:
         given: EngineOptions = {**memory_options, "columns": with_order(columns)}
         path = str(root / f"shard-{number:04d}")
-        return start(number, path, given, template.pin, template.term_pin, False)
+        return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
 
     how = tuple(described[number].opened for number in sorted(described))
     return Opened(coordinator, template, partial(let_go, lock), how, begin)
@@ -150,6 +156,8 @@ def make_in_memory(
     start: Start | None = None,
     deadline: float = 30.0,
     settings: PlacementSettings | None = None,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
     begin = partial(start_local, backend=backend) if start is None else start
@@ -157,14 +165,17 @@ def make_in_memory(
     placement = (settings or PlacementSettings()).of(Placement(shards))
     pin, term_pin = template.pin, template.term_pin
     own = shard_options(options, new=True)
-    links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
+    copies = make_replicas(replicas, begin, own, template, deadline, background)
+    links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
     coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    copies.recover = coordinator.recover
     coordinator.start(0)
 
     def begin_more(number: int, columns: Mapping[str, str]) -> Link:
-        return begin(number, None, {**own, "columns": with_order(columns)}, template.pin, template.term_pin, False)
+        given: EngineOptions = {**own, "columns": with_order(columns)}
+        return copies.lead(begin(number, None, given, template.pin, template.term_pin, False))
 
     return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
 
@@ -184,6 +195,25 @@ def make_wholes(
         WholeCopies(WHOLE, plain, placement.whole_at),
         WholeCopies(MODELLED, start_modelled, placement.whole_at),
     ]
+
+
+def make_replicas(
+    replicas: int, start: Start, options: EngineOptions, template: Engine, deadline: float, background: bool
+) -> Replicas:
+    """Makes the links of shards with so many replicas. Followers have the columns that are declared by then."""
+
+    def begin(number: int) -> Link:
+        given: EngineOptions = {**options, "columns": with_order(template.index.memory.schema.declared())}
+        link = start(number, None, given, template.pin, template.term_pin, False)
+        try:
+            check_versions(call_all([link], deadline_at(OPENING), "describe"))
+        except BaseException:
+            with suppress(FanrankError):
+                link.close()
+            raise
+        return link
+
+    return Replicas(replicas, begin, deadline, background=background)
 
 
 def make_folder(folder: Path) -> None:

@@ -32,6 +32,7 @@ from ..engine.storage.sizes import sizes_in
 from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .copies import Hidden, Page, ids_after
+from .following import Following
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
 from .metrics import Metrics
@@ -61,7 +62,7 @@ class PinnedTerms:
         return []
 
 
-class Shard:
+class Shard(Following):
     """The shard with this number. `path` is its engine's directory; None: an engine in memory.
 
     `options` are those of its engine, with the column of orders; `pin` and `term_pin` name the models of the vectors
@@ -125,6 +126,11 @@ class Shard:
         """The epoch of the newest state; None: it has yet to be told."""
         with self._lock:
             return self._states[-1][0] if self._states else None
+
+    def number_at(self, epoch: int) -> int | None:
+        """The number of the newest state of an epoch or an older one; None where none is kept."""
+        with self._lock:
+            return next((number for number, _ in reversed(self._states) if number <= epoch), None)
 
     def _state_at(self, epoch: int) -> MemoryState | None:
         """The newest state of this epoch or an older one; None where it is not kept. The caller holds the lock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -77,10 +78,29 @@ class Monitor:
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""
-        for namespace, learned in store.learned().items():
-            self.recency(namespace).restore(learned)
-            if MEANINGS in learned:
-                self._meanings_of(namespace).restore(learned[MEANINGS])
+        self.adopt(store.learned())
+
+    def learned(self, namespace: str | None = None) -> dict[str, dict[str, Any]]:
+        """All that was learned of one namespace or (None) of all, as `adopt` takes it."""
+        names = {*list(self._recency), *list(self._meanings)} if namespace is None else {namespace}
+        learned: dict[str, dict[str, Any]] = {}
+        for name in names:
+            values, meant = self.recency(name).learned(), self._meanings.get(name)
+            if meant is not None:
+                values[MEANINGS] = meant.learned()
+            if values["observed"] or meant is not None:
+                learned[name] = values
+        return learned
+
+    def adopt(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what `learned` gave; with `alone`, all other namespaces are forgotten."""
+        if alone:
+            self._recency.clear()
+            self._meanings.clear()
+        for namespace, values in learned.items():
+            self.recency(namespace).restore(values)
+            if MEANINGS in values:
+                self._meanings_of(namespace).restore(values[MEANINGS])
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""
