@@ -20,7 +20,8 @@ from ..engine.errors import DeadlineError, FanrankError, ShardError
 from ..engine.records.record import Record
 from .following import ShardPage
 from .intents import Batch
-from .links import Done, Link, Verb, deadline_at
+from .links import Done, Link, Verb, Waiting, deadline_at
+from .messages import Gone
 from .whole import apply_to
 
 PAGE = 4_096
@@ -45,6 +46,8 @@ class Told:
     verb: Verb
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
+    after: int = -1
+    """The number of the leader's state before a write or a tag."""
 
     @property
     def number(self) -> int:
@@ -317,10 +320,10 @@ class Follower:
         if told.verb == "apply":
             # A record may have expired since the leader removed it.
             how = {**told.keywords, "missing_ok": True, "tracked": ()}
-            apply_to(link, *told.arguments, self._until, **how)
+            self._check_followed(link.send("follow", told.after, "apply", *told.arguments, **how))
         elif told.verb == "tag":
             if tagging:
-                link.send("tag", told.number).result(self._until())
+                self._check_followed(link.send("follow", told.after, "tag", told.number))
             # A leader that was started anew has forgotten what it learned since its last checkpoint.
             self._learn(link, None)
         elif told.verb in ("observe", "resolved"):
@@ -330,6 +333,12 @@ class Follower:
             link.send(told.verb, *told.arguments, **told.keywords).result(self._until())
             if told.verb != "newest":
                 self._note_informed()
+
+    def _check_followed(self, waiting: Waiting) -> None:
+        """Raise `ShardError` where it does not hold the state that the leader had before."""
+        answer = waiting.result(self._until())
+        if isinstance(answer, Gone):
+            raise ShardError("it has missed a write" if answer.newest is not None else "it was started anew")
 
     def _note_informed(self) -> None:
         with self._leading.changed:

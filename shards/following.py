@@ -38,12 +38,20 @@ class Following:
     def as_of(self, number: int, verb: str, asked: Ask | int, *arguments: Any, **keywords: Any) -> Any:
         """What a verb answers at the epoch of `asked` (an epoch, or a message that says it) from the state `number`.
 
-        `Gone` where the newest state of that epoch is another one: then this follower has missed a write.
+        `Gone` where the newest state of that epoch is another one.
         """
         epoch = asked.epoch if isinstance(asked, Ask) else asked
         if self.number_at(epoch) != number:
             return Gone(self.newest())
         return getattr(self, verb)(asked, *arguments, **keywords)
+
+    def follow(self, after: int, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        """Do a write or a tag that the leader did after its state of this number.
+
+        `Gone` where this follower's newest state is another one: then it has missed a write.
+        """
+        newest = self.newest()
+        return getattr(self, verb)(*arguments, **keywords) if newest == after else Gone(newest)
 
     def page_from(self, namespace: str, order: int, most: int) -> ShardPage:
         """Up to `most` live records, stamped, from behind this write of this namespace on. Copies of moves count.

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,7 +41,7 @@ OWN = frozenset(
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 
-FOLLOWERS = frozenset({"as_of", "learn"})
+FOLLOWERS = frozenset({"as_of", "follow", "learn"})
 """The verbs that followers alone are sent."""
 
 
@@ -131,6 +132,7 @@ class ReplicatedLink:
         """Tell the followers what the leader has done. `answer` is what it said."""
         with self.changed:
             self.away = False
+            told = replace(told, after=self.numbers[-1] if self.numbers else -1)
             if told.verb == "apply":
                 if self.pending == told.number:
                     self.pending = None
