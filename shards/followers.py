@@ -33,6 +33,9 @@ BEHIND = 200_000
 RETRY = 1.0
 """Seconds before a follower that failed is filled anew."""
 
+LEARNING = frozenset({"observe", "resolved"})
+"""The verbs by which a leader learns of one namespace."""
+
 FILLING, FOLLOWING, LOST = "filling", "following", "lost"
 """What a follower does: it is being filled; it holds the leader's records; it is to be filled anew."""
 
@@ -326,7 +329,7 @@ class Follower:
                 self._check_followed(link.send("follow", told.after, "tag", told.number))
             # A leader that was started anew has forgotten what it learned since its last checkpoint.
             self._learn(link, None)
-        elif told.verb in ("observe", "resolved"):
+        elif told.verb in LEARNING:
             self._learn(link, told.namespace)
             self._note_informed()
         else:
@@ -347,7 +350,7 @@ class Follower:
     def _learn(self, link: Link, namespace: str | None) -> None:
         """Take over what the leader has learned of one namespace or (None) of all."""
         learned = self._leading.leader.send("learned", namespace).result(self._until())
-        link.send("learn", learned, alone=namespace is None).result(self._until())
+        link.send("adopt", learned, alone=namespace is None).result(self._until())
 
 
 class _Nowhere:

@@ -75,6 +75,6 @@ class Following:
         """What was learned of hits and names in one namespace or (None) in all, by namespace."""
         return self.engine.monitor.learned(namespace)
 
-    def learn(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
+    def adopt(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
         """Take over what another shard has learned; with `alone` nothing else is remembered."""
         self.engine.monitor.adopt(learned, alone=alone)

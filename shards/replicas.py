@@ -41,7 +41,7 @@ OWN = frozenset(
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 
-FOLLOWERS = frozenset({"as_of", "follow", "learn"})
+FOLLOWERS = frozenset({"as_of", "follow", "adopt"})
 """The verbs that followers alone are sent."""
 
 
@@ -91,7 +91,7 @@ class ReplicatedLink:
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
         if verb in READS:
             return _Read(self, verb, arguments, keywords)
-        if verb not in WRITES:
+        if verb in OWN:
             return self.leader.send(verb, *arguments, **keywords)
         if verb == "apply":
             with self.changed:
@@ -150,6 +150,8 @@ class ReplicatedLink:
             else:
                 self.informed += 1
                 self._tell(told)
+                if told.verb not in WRITES:
+                    self._let_all_go(f"what {told.verb!r} does, followers are not told")
             self.changed.notify_all()
 
     def note_refusal(self, told: Told) -> None:

@@ -624,6 +624,24 @@ def test_every_verb_of_a_shard_is_known_to_replicas() -> None:
     assert sorted(verbs) == sorted(name for some in known for name in some)
 
 
+def test_what_followers_are_not_told_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verb that nobody thought of here may change what searches find."""
+
+    def rename(shard: Shard) -> None:
+        shard.engine.update([fr.Record("r1", "bee", namespace="big", extra={"fanrank_order": 7})])
+
+    monkeypatch.setattr(Shard, "rename", rename, raising=False)
+    several = sharded(1, replicas=2)
+    several.add([turn(1)])
+    catch_up(several)
+    links_of(several)[0].send("rename").result(None)
+    assert states_of(several) == ["lost"]
+    catch_up(several)
+    with answered_by(several, 1) as ways:
+        assert several.search([fr.Query("bee", namespace="big")]).ids[0, 0] == "r1"
+    assert ways == ["follower"]
+
+
 def test_an_approximate_search_is_the_leaders() -> None:
     for name, strategy in STRATEGIES.items():
         item = Forward((), 1, strategy, SearchOptions())
@@ -632,7 +650,7 @@ def test_an_approximate_search_is_the_leaders() -> None:
 
 def test_replicas_are_shown_and_checked(tmp_path: Path) -> None:
     for wrong in (0, -1, True, "two", 1.5):
-        with pytest.raises(fr.errors.ParameterError, match="replicas must be 1 .* or more, not"):
+        with pytest.raises(fr.errors.ParameterError, match=r"replicas must be 1 .* or more, not"):
             fr.ShardedEngine.open(tmp_path / "memory", shards=2, transport="local", replicas=wrong)  # type: ignore[arg-type]
     with fr.ShardedEngine.open(tmp_path / "memory", shards=2, transport="local", replicas=2) as several:
         several.add([turn(1)])
