@@ -24,6 +24,7 @@ from support.replicating import (
     forget_next,
     links_of,
     states_of,
+    wait_until_all_follow,
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
 from support.sharding import assert_same_answers, sharded, split_over_all
@@ -403,13 +404,6 @@ def test_a_leader_that_no_search_needs_is_brought_back(tmp_path: Path) -> None:
         wait_until_all_follow(several)
         for _ in by_each_replica(several):
             assert oracle.differs(several) is None
-
-
-def wait_until_all_follow(several: ShardedEngine) -> None:
-    for link in links_of(several):
-        for each in link.followers:
-            with link.changed:
-                assert link.changed.wait_for(lambda link=link, each=each: each.holds(link.numbers[-1]), 60)
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER, LATE])

@@ -11,6 +11,9 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.followers import FOLLOWING, Follower
 from fanrank.shards.replicas import ReplicatedLink
 
+PATIENCE = 120.0
+"""Seconds in which followers are filled, on a machine with more work than cores."""
+
 Chosen = tuple[Follower | None, int] | None
 
 
@@ -38,6 +41,14 @@ def assert_all_follow(engine: ShardedEngine) -> None:
     for link in links_of(engine):
         with link.changed:
             assert all(follower.holds(link.numbers[-1]) for follower in link.followers)
+
+
+def wait_until_all_follow(engine: ShardedEngine) -> None:
+    """Wait until all followers hold the records of their leaders."""
+    for link in links_of(engine):
+        for follower in link.followers:
+            with link.changed:
+                assert link.changed.wait_for(lambda: follower.holds(link.numbers[-1]), PATIENCE)  # noqa: B023
 
 
 @contextmanager
