@@ -14,8 +14,9 @@ A fan-out over n shards takes::
 - ``message`` is what each further shard costs the owner's process, which sends the messages one after another: the
   slope of the empty message's median between the fewest and the most shards that were measured.
 - Of all answers, `STRAGGLERS` take `SLOWER` times as long.
-- With hedging, a shard that has not answered by `HEDGE` of its times is asked again on a copy, and the first answer
-  counts. fanrank keeps no copies for reads: these columns say what they would bring.
+- With hedging, a shard that has not answered by `HEDGE` of its times is asked again at another replica, and the first
+  answer counts. fanrank asks another replica only where one fails or is silent for half of the deadline: these columns
+  say what hedging would bring.
 """
 
 from __future__ import annotations

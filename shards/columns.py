@@ -30,7 +30,7 @@ def change_columns(
         carrying.change_columns(template, dropped, added)
         done: list[Link] = []
         try:
-            waiting = [(link, link.send("call", take_columns, template.columns)) for link in coordinator.links]
+            waiting = [(link, link.send("change", take_columns, template.columns)) for link in coordinator.links]
             failure: FanrankError | None = None
             for link, each in waiting:
                 try:
@@ -41,7 +41,7 @@ def change_columns(
             if failure is not None:
                 raise failure
         except BaseException:
-            call_all(done, None, "call", take_columns, before)
+            call_all(done, None, "change", take_columns, before)
             set_columns(template, before)
             raise
         # They were made with the columns of before.
@@ -73,9 +73,9 @@ def settle_columns(links: Sequence[Link], held: Mapping[int, Mapping[str, Any]])
             continue
         kept = without_order({**columns})
         try:
-            call_all(links, None, "call", take_columns, kept)
+            call_all(links, None, "change", take_columns, kept)
         except FanrankError as error:
             logger.warning("column %r is in some shards alone, and is dropped: %s", name, error)
             del columns[name]
-    call_all(links, None, "call", take_columns, without_order(columns))
+    call_all(links, None, "change", take_columns, without_order(columns))
     return columns

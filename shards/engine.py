@@ -29,6 +29,7 @@ from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
+from .replicas import check_replicas
 from .searching import PARTIAL, REFUSE, ShardedSearcher
 from .settings import ShardedSettings
 
@@ -67,6 +68,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         path: str | os.PathLike[str],
         *,
         shards: int | None = None,
+        replicas: int = 1,
         address: str | None = None,
         transport: str = RAY,
         storage: str | os.PathLike[str] | None = None,
@@ -86,6 +88,10 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         `shards` is how many it has; it is kept, and may be left out later. Each is an actor of Ray, on the cluster at
         `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
         ``transport="local"`` the shards run in this process, without Ray.
+
+        `replicas` is how many processes answer for each shard. One holds its directory and does its writes; the others
+        follow it in memory, are filled in the background, and serve searches, also while the first is away. Answers are
+        the same whichever gives them.
 
         `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
         which a shard holds more than `split_at` records is split over shards, while it is searched and written.
@@ -113,6 +119,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
         if transport not in (LOCAL, RAY):
             raise ParameterError(f"transport must be {RAY!r} or {LOCAL!r}, not {transport!r}")
+        check_replicas(replicas)
         start: Start = bind(start_local, backend=backend)
         release = None
         if transport == RAY:
@@ -132,6 +139,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),
                 source=None if source is None else Path(source),
+                replicas=replicas,
             )
         except BaseException:
             if release is not None:

@@ -6,48 +6,25 @@ with the records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from ..engine.errors import FanrankError
 from .coordinator import Coordinator
 from .links import Link
-from .shard import Shard
 
 
 def tell(coordinator: Coordinator, namespace: str, verb: str, *arguments: Any) -> None:
     """Tell the shard that keeps what is learned of a namespace, then the whole copies of it."""
     until = coordinator.until()
     home = coordinator.links[coordinator.view.placement.homes(namespace)[0]]
-    learned = home.send("call", tell_monitor, verb, namespace, *arguments).result(until)
+    learned = home.send("tell", namespace, verb, *arguments).result(until)
     for whole in coordinator.wholes.values():
         if whole.link is not None and namespace in whole.names:
             try:
-                whole.link.send("call", take_learned, {namespace: learned}).result(until)
+                whole.link.send("learn", learned).result(until)
             except FanrankError:
                 whole.clear()
-
-
-def tell_monitor(shard: Shard, verb: str, namespace: str, *arguments: Any) -> dict[str, Any]:
-    """Call a verb of the shard's monitor; returns all that is learned of the namespace then."""
-    monitor = shard.engine.monitor
-    getattr(monitor, verb)(*arguments)
-    return monitor.learned(namespace)
-
-
-def learned_of(shard: Shard, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What the shard has learned of these namespaces, without those of which it knows nothing."""
-    found = {namespace: shard.engine.monitor.learned(namespace) for namespace in namespaces}
-    return {namespace: learned for namespace, learned in found.items() if learned}
-
-
-def take_learned(shard: Shard, learned: Mapping[str, Mapping[str, Any]]) -> None:
-    """Go on from what another shard has learned of these namespaces, and keep it."""
-    for namespace, values in learned.items():
-        shard.engine.monitor.learn(namespace, values)
-    store = shard.engine.index.memory.store
-    if store is not None and learned:
-        store.keep_learned(learned)
 
 
 def carry_learned(coordinator: Coordinator, namespaces: Iterable[str], target: Link) -> None:
@@ -57,5 +34,5 @@ def carry_learned(coordinator: Coordinator, namespaces: Iterable[str], target: L
     for namespace in namespaces:
         names.setdefault(coordinator.placement.homes(namespace)[0], []).append(namespace)
     for home, own in names.items():
-        learned = coordinator.links[home].send("call", learned_of, own).result(until)
-        target.send("call", take_learned, learned).result(until)
+        learned = coordinator.links[home].send("learned", own).result(until)
+        target.send("learn", learned).result(until)

@@ -17,7 +17,6 @@ from ..engine.monitor.recency import Recency
 from ..engine.search.events import occupied_windows, ranks_in, windows_of
 from ..engine.storage.state import MemoryState
 from .coordinator import Coordinator
-from .learned import learned_of
 from .shard import Shard
 
 Frequencies = tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]
@@ -44,7 +43,7 @@ def find_windows(shard: Shard, state: MemoryState, namespace: str, ids: Sequence
 def recency(coordinator: Coordinator, rule: Recency, namespace: str) -> Recency:
     """The k* rule of a namespace as of now. `rule` is one that has learned nothing yet."""
     home = coordinator.links[coordinator.view.placement.homes(namespace)[0]]
-    learned = home.send("call", learned_of, (namespace,)).result(coordinator.until())
+    learned = home.send("learned", (namespace,)).result(coordinator.until())
     if namespace in learned:
         rule.restore(learned[namespace])
     return rule

@@ -26,6 +26,7 @@ from .messages import Description, own_version
 from .moves import MovingCoordinator
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
+from .replicas import Replicas
 from .shard import Shard
 from .whole import MODELLED, WHOLE, WholeCopies
 
@@ -89,11 +90,14 @@ def open_memory(
     settings: PlacementSettings,
     deadline: float,
     source: Path | None = None,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
 
     `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `source` is the
-    engine's directory whose records it is to hold. Raises as `ShardedEngine.open`.
+    engine's directory whose records it is to hold. `replicas` and `background` are those of `Replicas`. Raises as
+    `ShardedEngine.open`.
     """
     links: list[Link] = []
     taken: Source | None = None
@@ -141,9 +145,12 @@ def open_memory(
         intents = IntentLog(folder / INTENTS)
         memory_options = shard_options(template_options(config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
+        copies = make_replicas(replicas, start, memory_options, template, deadline, background)
+        links = [copies.lead(link) for link in links]
         coordinator = MovingCoordinator(
             folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
         )
+        copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
         coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
     except BaseException:
@@ -159,7 +166,7 @@ def open_memory(
     def begin(number: int, columns: Mapping[str, str]) -> Link:
         given: EngineOptions = {**memory_options, "columns": with_order(columns)}
         path = str(root / f"shard-{number:04d}")
-        return start(number, path, given, template.pin, template.term_pin, False)
+        return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
 
     how = tuple(described[number].opened for number in sorted(described))
     return Opened(coordinator, template, partial(let_go, lock), how, begin, taken)
@@ -185,6 +192,8 @@ def make_in_memory(
     start: Start | None = None,
     deadline: float = 30.0,
     settings: PlacementSettings | None = None,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
     begin = partial(start_local, backend=backend) if start is None else start
@@ -192,14 +201,17 @@ def make_in_memory(
     placement = (settings or PlacementSettings()).of(Placement(shards))
     pin, term_pin = template.pin, template.term_pin
     own = shard_options(options, new=True)
-    links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
+    copies = make_replicas(replicas, begin, own, template, deadline, background)
+    links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
     coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    copies.recover = coordinator.recover
     coordinator.start(0)
 
     def begin_more(number: int, columns: Mapping[str, str]) -> Link:
-        return begin(number, None, {**own, "columns": with_order(columns)}, template.pin, template.term_pin, False)
+        given: EngineOptions = {**own, "columns": with_order(columns)}
+        return copies.lead(begin(number, None, given, template.pin, template.term_pin, False))
 
     return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
 
@@ -219,6 +231,25 @@ def make_wholes(
         WholeCopies(WHOLE, plain, placement.whole_at),
         WholeCopies(MODELLED, start_modelled, placement.whole_at),
     ]
+
+
+def make_replicas(
+    replicas: int, start: Start, options: EngineOptions, template: Engine, deadline: float, background: bool
+) -> Replicas:
+    """Makes the links of shards with so many replicas. Followers have the columns that are declared by then."""
+
+    def begin(number: int) -> Link:
+        given: EngineOptions = {**options, "columns": with_order(template.index.memory.schema.declared())}
+        link = start(number, None, given, template.pin, template.term_pin, False)
+        try:
+            check_versions(call_all([link], deadline_at(OPENING), "describe"))
+        except BaseException:
+            with suppress(FanrankError):
+                link.close()
+            raise
+        return link
+
+    return Replicas(replicas, begin, deadline, background=background)
 
 
 def make_folder(folder: Path) -> None:

@@ -17,6 +17,7 @@ from .links import Link, call_all, deadline_at
 from .messages import Description
 from .moves import MovingCoordinator
 from .opening import OPENING, Opened, check_versions
+from .replicas import replicas_of
 from .writing import ShardedWriting
 
 logger = logging.getLogger("fanrank")
@@ -141,7 +142,9 @@ class ShardedOperations(ShardedWriting):
 
         Each has its ``shard`` number, ``queries`` and ``messages`` since it was started, ``p50_ms`` and ``p99_ms`` of
         its last 1,024 answers in milliseconds, ``bytes`` of its records in memory, and ``lag``: writes that were sent
-        to it and that it has not acknowledged.
+        to it and that it has not acknowledged. ``replicas`` says of each replica, the leader first, its ``state``
+        (``leading``, ``away``; ``following``, ``filling``, ``lost``), the ``messages`` that it was sent, its ``lag``
+        behind the leader in writes, and by which ``failure`` it was lost; it is empty with ``replicas=1``.
         """
         found = super().stats()
         lags = self.coordinator.lags()
@@ -155,6 +158,7 @@ class ShardedOperations(ShardedWriting):
         }
         for number, own in enumerate(shards):
             own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
+            own["replicas"] = replicas_of(self.coordinator.links[number])
         found["generation"] = self.coordinator.view.placement.generation
         found["moving"] = sorted(self.coordinator.placement.moving)
         return found

@@ -29,6 +29,7 @@ from .learning import Drifts, find_windows, frequencies_of, ranks_over, recency
 from .links import Waiting, call_all
 from .listing import ShardedPages
 from .order import ORDER, strip
+from .passing import count_passing, events_passing, ids_passing, values_passing
 from .searching import ShardedSearcher
 
 
@@ -112,12 +113,12 @@ class ShardedReading:
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """As `Engine.count`."""
-        return sum(self.read_all("count", parse_filter(filter), checked_scope(namespace)).values())
+        return sum(self.read_all(count_passing, parse_filter(filter), checked_scope(namespace)).values())
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """As `Engine.ids`."""
         name = checked_namespace(namespace)
-        answers = self.read_all("ids", parse_filter(filter), name)
+        answers = self.read_all(ids_passing, parse_filter(filter), name)
         pairs = sorted(pair for answer in answers.values() for pair in answer.get(name, ()))
         return iter([record_id for _, record_id in pairs])
 
@@ -132,7 +133,7 @@ class ShardedReading:
         if column == ORDER:
             raise unknown_column(column, "to count by", self.template.index.memory.schema)
         counts: Counter[str | float | None] = Counter()
-        for answer in self.read_all("distinct", parse_filter(filter), checked_scope(namespace), column).values():
+        for answer in self.read_all(values_passing, parse_filter(filter), checked_scope(namespace), column).values():
             counts.update(answer)
         return matching.in_order(counts)
 
@@ -152,18 +153,20 @@ class ShardedReading:
         if query.since is None or query.until is None:
             raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         span = float(query.since), float(query.until)
-        answers = self.read_all("events", combine_filters(query), namespace, type, *span)
+        answers = self.read_all(events_passing, combine_filters(query), namespace, type, *span)
         found = sorted(event for answer in answers.values() for event in answer)
         return [(record_id, -time) for time, _, record_id in found]
 
-    def read_all(self, verb: str, filter: Filter | None, namespace: str | None, *arguments: Any) -> dict[int, Any]:
-        """What all shards that may hold such records answer to a verb that reads, at one epoch."""
+    def read_all(
+        self, function: Callable[..., Any], filter: Filter | None, namespace: str | None, *arguments: Any
+    ) -> dict[int, Any]:
+        """What a function of `passing.py` gives in all shards that may hold such records, at one epoch."""
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
-            links = self.coordinator.links
-            sent = {shard: links[shard].send(verb, view.epoch, filter, namespace, *arguments) for shard in shards}
+            links, asked = self.coordinator.links, (function, filter, namespace, *arguments)
+            sent = {shard: links[shard].send("read", view.epoch, *asked) for shard in shards}
             return Launch(self.coordinator, view, until, None).received(sent)
 
         def checked() -> dict[int, Any]:

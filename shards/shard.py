@@ -20,10 +20,7 @@ from ..engine.encoders.sparse import TermEncoder
 from ..engine.engine import Engine
 from ..engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
 from ..engine.index.masks import EVERYTHING
-from ..engine.index.time_order import documents_between
 from ..engine.listing import matching
-from ..engine.moments import Moment
-from ..engine.records.filters import Filter
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.record import Record
 from ..engine.search.texts import bring_records_of
@@ -32,6 +29,7 @@ from ..engine.storage.sizes import sizes_in
 from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .copies import Hidden, Page, ids_after
+from .following import Following
 from .intents import Batch
 from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
 from .metrics import Metrics
@@ -65,7 +63,7 @@ class PinnedTerms:
         return []
 
 
-class Shard:
+class Shard(Following):
     """The shard with this number. `path` is its engine's directory; None: an engine in memory.
 
     `options` are those of its engine, with the column of orders; `pin` and `term_pin` name the models of the vectors
@@ -131,6 +129,11 @@ class Shard:
         """The epoch of the newest state; None: it has yet to be told."""
         with self._lock:
             return self._states[-1][0] if self._states else None
+
+    def number_at(self, epoch: int) -> int | None:
+        """The number of the newest state of an epoch or an older one; None where none is kept."""
+        with self._lock:
+            return next((number for number, _ in reversed(self._states) if number <= epoch), None)
 
     def _state_at(self, epoch: int) -> MemoryState | None:
         """The newest state of this epoch or an older one; None where it is not kept. The caller holds the lock."""
@@ -353,32 +356,6 @@ class Shard:
             return Gone(self.newest())
         return {name: held.size for name, held in state.present(time.time()).items() if held.size}
 
-    def ids(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """(order, id) of the live records that pass a filter, by namespace (None: of all), in the order of writes."""
-        return self._read(epoch, lambda state: _ids_of(state, filter, namespace))
-
-    def count(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """How many live records pass a filter, in one namespace or (None) in all."""
-        return self._read(
-            epoch,
-            lambda state: matching.count(matching.snapshots_of(state, namespace), matching.compiled(state, filter)),
-        )
-
-    def distinct(self, epoch: int, filter: Filter | None, namespace: str | None, column: str) -> Any:
-        """As `Engine.distinct`, in this shard."""
-        return self._read(
-            epoch,
-            lambda state: matching.distinct(
-                state, matching.snapshots_of(state, namespace), column, matching.compiled(state, filter)
-            ),
-        )
-
-    def events(
-        self, epoch: int, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-    ) -> Any:
-        """(minus time, minus order, id) of the live records of a type in a time: ascending, they are newest first."""
-        return self._read(epoch, lambda state: _events_of(state, filter, namespace, kind, since, until))
-
     def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
         with self._lock:
             state = self._state_at(epoch)
@@ -395,8 +372,16 @@ class Shard:
         """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
         return self._read(epoch, lambda state: function(self, state, *arguments))
 
+    def begin(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `read`, for what later calls go on with: they must find it in the same process."""
+        return self.read(epoch, function, *arguments)
+
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
+
+    def change(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `call`, for what changes what a search finds: followers do it, too."""
         return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
@@ -407,20 +392,27 @@ class Shard:
             if missing:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), ())
 
-    def observe(self, ids: Sequence[str], namespace: str, now: Moment | None, windows: int | None) -> None:
-        """As `Engine.observe`."""
-        self.engine.observe(ids, namespace=namespace, now=now, windows=windows)
+    def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
+        """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""
+        getattr(self.engine.monitor, verb)(*arguments)
+        return self.engine.monitor.learned(namespace)
 
-    def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
-        """As `Engine.resolved`."""
-        self.engine.resolved(name, entity, namespace=namespace, times=times)
+    def learned(self, namespaces: Iterable[str] | None) -> dict[str, dict[str, Any]]:
+        """What was learned of hits and names in these namespaces or (None) in all, by namespace."""
+        monitor = self.engine.monitor
+        if namespaces is None:
+            return monitor.learned()
+        return {name: values for namespace in namespaces for name, values in monitor.learned(namespace).items()}
 
-    def learn(self, learned: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from what another engine has learned of these namespaces, and keep it."""
+    def learn(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what another shard or engine has learned of these namespaces, and keep it.
+
+        With `alone`, nothing else is remembered.
+        """
         store = self.engine.index.ready().store
-        if store is not None:
+        self.engine.monitor.adopt(learned, alone=alone)
+        if store is not None and learned:
             store.keep_learned(learned)
-            self.engine.monitor.restore(store)
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
@@ -452,31 +444,3 @@ def _change(namespace: str, before: MemoryState, after: MemoryState) -> Counts |
         return None
     strings = after.indexer.vocabulary.strings
     return changed_counts(before.snapshot(namespace), after.snapshot(namespace), strings)
-
-
-def _ids_of(state: MemoryState, filter: Filter | None, namespace: str | None) -> dict[str, list[tuple[int, str]]]:
-    accepted = matching.compiled(state, filter)
-    found = {}
-    for name, snapshot in matching.snapshots_of(state, namespace).items():
-        pairs: list[tuple[int, str]] = []
-        for number, segment in enumerate(snapshot.segments):
-            mask = matching.passing(snapshot, number, accepted)
-            own = np.arange(segment.size) if mask is None else np.flatnonzero(mask)
-            orders = orders_of(snapshot, own + snapshot.firsts[number])
-            pairs += zip(orders.tolist(), segment.ids.strings.take(own), strict=True)
-        if pairs:
-            found[name] = pairs
-    return found
-
-
-def _events_of(
-    state: MemoryState, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-) -> list[tuple[float, int, str]]:
-    code = None if kind is None else state.values["type"].ids.get(kind)
-    if kind is not None and code is None:
-        return []
-    snapshot = matching.searched(state.snapshot(namespace))
-    documents, times = documents_between(snapshot, code, matching.compiled(state, filter), since, until)
-    orders = orders_of(snapshot, documents)
-    ids = snapshot.ids_of(documents).tolist()
-    return [(-time, -order, name) for time, order, name in zip(times.tolist(), orders.tolist(), ids, strict=True)]

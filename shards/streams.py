@@ -51,7 +51,7 @@ def stream_all(
         try:
             left = links
             for _ in range(TRIES):
-                begun = call_all(left, coordinator.until(), "read", view.epoch, begin_stream, key, namespace, vectors)
+                begun = call_all(left, coordinator.until(), "begin", view.epoch, begin_stream, key, namespace, vectors)
                 for answer in begun.values():
                     if isinstance(answer, Failure):
                         raise answer.error

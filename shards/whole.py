@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
 from ..engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ..engine.records.record import Record
@@ -74,17 +75,12 @@ class WholeCopies:
                 merged = heapq.merge(*streams, key=number_of)
                 while records := list(islice(merged, COPIED)):
                     number += 1
-                    self._send(link, number, Batch(added=records), number, until)
+                    apply_to(link, number, Batch(added=records), until, oldest=number)
                 self.names |= {namespace}
         except BaseException:
             self.clear()
             raise
         return number
-
-    def _send(self, link: Link, number: int, batch: Batch, oldest: int, until: Until) -> None:
-        answer = link.send("apply", number, batch, missing_ok=True, oldest=oldest).result(until())
-        if isinstance(answer, Gone):
-            raise ShardError("the shard of whole copies was started anew; search again")
 
     def apply(
         self, number: int, removed: Mapping[str, Sequence[str]], added: Sequence[Record], oldest: int, until: Until
@@ -96,7 +92,7 @@ class WholeCopies:
         if link is None or not (own or records):
             return
         try:
-            self._send(link, number, Batch(own, records), oldest, until)
+            apply_to(link, number, Batch(own, records), until, oldest=oldest)
         except FanrankError:
             self.clear()
 
@@ -120,6 +116,13 @@ class WholeCopies:
         link, self.link, self.names = self.link, None, frozenset()
         if link is not None:
             link.close()
+
+
+def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) -> None:
+    """Let a copy do a write. Raises `ShardError` where the copy has ended, and is empty again."""
+    answer = link.send("apply", number, batch, **{"missing_ok": True, **how}).result(until())
+    if isinstance(answer, Gone):
+        raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")
 
 
 def _records(link: Link, namespace: str, until: Until) -> Iterator[Record]:

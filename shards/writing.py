@@ -21,6 +21,7 @@ from ..engine.records.filters import PAYLOAD, Filter, parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
 from ..engine.records.record import Record
 from ..engine.writing import AnyRecord, changed_by
+from .passing import ids_passing
 from .reading import ShardedReading
 
 if sys.version_info >= (3, 11):
@@ -161,7 +162,7 @@ class ShardedWriting(ShardedReading):
     def _ids_where(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
         """The ids of the live records that pass, by namespace, in the order of their writes."""
         pairs: dict[str, list[tuple[int, str]]] = {}
-        for answer in self.read_all("ids", filter, namespace).values():
+        for answer in self.read_all(ids_passing, filter, namespace).values():
             for name, own in answer.items():
                 pairs.setdefault(name, []).extend(own)
         return {name: [record_id for _, record_id in sorted(own)] for name, own in pairs.items()}

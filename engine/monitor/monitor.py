@@ -78,23 +78,29 @@ class Monitor:
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""
-        for namespace, learned in store.learned().items():
-            self.learn(namespace, learned)
+        self.adopt(store.learned())
 
-    def learned(self, namespace: str) -> dict[str, Any]:
-        """All that was learned of a namespace, as JSON that `learn` takes; {} where nothing was."""
-        if namespace not in self._recency and namespace not in self._meanings:
-            return {}
-        values = self.recency(namespace).learned()
-        if namespace in self._meanings:
-            values[MEANINGS] = self._meanings[namespace].learned()
-        return values
+    def learned(self, namespace: str | None = None) -> dict[str, dict[str, Any]]:
+        """All that was learned of one namespace or (None) of all, as `adopt` takes it."""
+        names = {*list(self._recency), *list(self._meanings)} if namespace is None else {namespace}
+        learned: dict[str, dict[str, Any]] = {}
+        for name in names:
+            values, meant = self.recency(name).learned(), self._meanings.get(name)
+            if meant is not None:
+                values[MEANINGS] = meant.learned()
+            if values["observed"] or meant is not None:
+                learned[name] = values
+        return learned
 
-    def learn(self, namespace: str, learned: Mapping[str, Any]) -> None:
-        """Go on from what `learned` gave."""
-        self.recency(namespace).restore(learned)
-        if MEANINGS in learned:
-            self._meanings_of(namespace).restore(learned[MEANINGS])
+    def adopt(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what `learned` gave; with `alone`, all other namespaces are forgotten."""
+        if alone:
+            self._recency.clear()
+            self._meanings.clear()
+        for namespace, values in learned.items():
+            self.recency(namespace).restore(values)
+            if MEANINGS in values:
+                self._meanings_of(namespace).restore(values[MEANINGS])
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""

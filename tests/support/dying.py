@@ -10,6 +10,7 @@ from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
 from fanrank.shards.opening import PlacementSettings, open_memory
+from fanrank.shards.replicas import ReplicatedLink
 from fanrank.shards.shard import Shard
 
 BEFORE, AFTER, LATE, HANGS = "before", "after", "late", "hangs"
@@ -81,8 +82,19 @@ class DyingLink:
             self._shard = None
 
 
-def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float = 60.0) -> ShardedEngine:
-    """A memory on disk whose shards can end: `link_of` gives the way to each."""
+def dying(
+    folder: Path,
+    shards: int,
+    *,
+    partial: str = "refuse",
+    deadline: float = 60.0,
+    replicas: int = 1,
+    background: bool = False,
+) -> ShardedEngine:
+    """A memory on disk whose shards can end: `link_of` gives the way to each, and `follower_of` to its followers.
+
+    Without `background`, followers do nothing before a test says so.
+    """
 
     def start(number: int, path: str | None, options: Any, pin: Any, term_pin: Any, known: bool) -> Link:
         made: list[int] = []
@@ -90,16 +102,39 @@ def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float
         def make() -> Shard:
             again = bool(made)
             made.append(number)
-            return Shard(number, path, options, pin, term_pin, known=known or again)
+            # One in memory is empty when it is started anew.
+            return Shard(number, path, options, pin, term_pin, known=path is not None and (known or again))
 
         return DyingLink(make)
 
     settings = PlacementSettings()
-    opened = open_memory(folder, shards, start, {}, backend=None, storage=None, settings=settings, deadline=deadline)
+    opened = open_memory(
+        folder,
+        shards,
+        start,
+        {},
+        backend=None,
+        storage=None,
+        settings=settings,
+        deadline=deadline,
+        replicas=replicas,
+        background=background,
+    )
     return ShardedEngine(opened, partial)
 
 
 def link_of(engine: ShardedEngine, shard: int) -> DyingLink:
     link = engine.coordinator.links[shard]
+    if isinstance(link, ReplicatedLink):
+        link = link.leader
     assert isinstance(link, DyingLink)
     return link
+
+
+def follower_of(engine: ShardedEngine, shard: int, number: int = 1) -> DyingLink:
+    """The way to a follower that was filled."""
+    link = engine.coordinator.links[shard]
+    assert isinstance(link, ReplicatedLink)
+    follower = link.followers[number - 1].link
+    assert isinstance(follower, DyingLink)
+    return follower

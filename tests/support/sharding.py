@@ -14,10 +14,20 @@ from fanrank.shards.opening import PlacementSettings, make_in_memory
 
 
 def sharded(
-    shards: int, *, split: Sequence[str] = (), settings: PlacementSettings | None = None, **options: Any
+    shards: int,
+    *,
+    split: Sequence[str] = (),
+    settings: PlacementSettings | None = None,
+    replicas: int = 1,
+    background: bool = False,
+    **options: Any,
 ) -> ShardedEngine:
-    """A sharded memory in this process, without files; the namespaces of `split` are split over all shards."""
-    engine = ShardedEngine(make_in_memory(shards, options, settings=settings), "refuse")
+    """A sharded memory in this process, without files; the namespaces of `split` are split over all shards.
+
+    Without `background`, followers do nothing before a test says so.
+    """
+    opened = make_in_memory(shards, options, settings=settings, replicas=replicas, background=background)
+    engine = ShardedEngine(opened, "refuse")
     for namespace in split:
         split_over_all(engine, namespace)
     return engine
