@@ -116,8 +116,10 @@ class Shard:
         )
 
     def tag(self, epoch: int) -> None:
-        """Call the present state that of this epoch, and forget all others."""
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing."""
         with self._writing, self._lock:
+            if epoch <= self._last:
+                return
             self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch
 
@@ -175,9 +177,12 @@ class Shard:
                 if batch.removed or batch.added:
                     count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
                 after = memory.state
-            except BaseException:
+            except BaseException as error:
                 with self._lock:
                     self._applying = False
+                    if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
+                        # The write may be done, and no epoch before may show it. The coordinator finds out.
+                        self._states.clear()
                 raise
             with self._lock:
                 self._applying = False
