@@ -430,11 +430,16 @@ class Coordinator:
         for whole in self.wholes.values():
             whole.clear()
 
-    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
+    def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces in the shard with this number. `sizes` are the records of all.
+
+        Copies that were made before go where there is no room for both.
+        """
         with self.paused():
             whole = self.wholes[number]
-            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
+                whole.clear()
+            self._number = whole.copy(self._number + 1, names, self.links, self.placement, self.until)
             self.view = View(self._number, self.placement, self.view.content)
 
     def close(self) -> None:

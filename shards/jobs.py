@@ -168,8 +168,8 @@ class SpreadJob(Job):
         # The ranking of one channel goes on behind the first k. That of several ends with its candidates.
         deeper = self.strategy.single
         depths = [
-            limit + (query.offset if deeper and limit else 0)
-            for query, limit in zip(self.queries, self.limits, strict=True)
+            min(limit + query.offset, max(limit, counted[scope][1].documents)) if deeper and limit else limit
+            for query, limit, scope in zip(self.queries, self.limits, scopes, strict=True)
         ]
         asked = [
             with_fields(

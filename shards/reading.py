@@ -124,6 +124,8 @@ class ShardedReading:
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
+            # Shards have a column more, which is not to be named.
+            matching.compiled(self.template.index.memory.state, filter)
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
             links = self.coordinator.links
             sent = {shard: links[shard].send(verb, view.epoch, filter, namespace, *arguments) for shard in shards}

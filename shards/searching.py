@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -107,7 +108,9 @@ class ShardedSearcher(Searcher):
 
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """Declare columns in all shards. Raises as `Memory.declare`."""
-        wanted = [name for name in dict.fromkeys((*error.columns, *names)) if name != ORDER]
+        wanted = list(dict.fromkeys((*error.columns, *names)))
+        if ORDER in wanted:
+            raise error
         coordinator = self.coordinator
         with coordinator.paused():
             super().declare(error, names)
@@ -133,11 +136,11 @@ class ShardedSearcher(Searcher):
                 attempt += 1
                 if again.untold or attempt > 1:
                     coordinator.recover(until)
-        with coordinator.paused(until) as view:
-            try:
-                return read(view, until)
-            except Again:
-                raise ShardError("a shard is started anew again and again; its log says why") from None
+        with coordinator.paused(until):
+            for _ in range(2):  # the first one may find whole copies missing, and make them
+                with suppress(Again):
+                    return read(coordinator.view, until)
+        raise ShardError("a shard is started anew again and again; its log says why")
 
     def _answer_at(
         self,
@@ -218,20 +221,25 @@ class ShardedSearcher(Searcher):
 
     def _bring_whole(self, launch: Launch, routed: Sequence[Routed], *, explaining: bool = False) -> None:
         """Have whole copies of what is read as one. Raises `Again` once they are made, and `ShardError`."""
-        needed = {scope: each for each in routed if each.route.way == WHOLE_WAY or explaining for scope in each.scopes}
-        if not needed:
+        asked = [each for each in routed if each.route.way == WHOLE_WAY or explaining]
+        if not asked:
             return
-        sizes = launch.sizes()
-        for scope, each in needed.items():
-            names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
-            whole = self.coordinator.wholes[WHOLE if explaining else each.route.shard]
-            if whole.link is not None and whole.holds(names):
-                continue
-            chosen = each.part.answerer
+        # Queries may be asked as of a moment before records expired.
+        sizes = launch.sizes(expired=True)
+        needed: dict[int, tuple[set[str], Routed]] = {}
+        for each in asked:
+            names, _ = needed.setdefault(WHOLE if explaining else each.route.shard, (set(), each))
+            for scope in each.scopes:
+                names.update(names_under(sizes, scope.under) if scope.under is not None else scope.names or ())
+        made = False
+        for number, (names, first) in needed.items():
+            whole, chosen = self.coordinator.wholes[number], first.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
-            wanted = {name: sizes.get(name, 0) for name in (*whole.names, *names)}
-            whole.check(wanted, why)
-            self.coordinator.copy_whole(whole.number, wanted)
+            whole.check({name: sizes.get(name, 0) for name in names}, why)
+            if whole.link is None or not whole.holds(names):
+                self.coordinator.copy_whole(number, sorted(names), sizes)
+                made = True
+        if made:
             raise Again
 
     def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:

@@ -344,13 +344,14 @@ class Shard:
         state = self.engine.index.ready().state
         return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
 
-    def sizes(self, epoch: int) -> dict[str, int] | Gone:
-        """The live records of each namespace at an epoch."""
+    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
+        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
         with self._lock:
             state = self._state_at(epoch)
         if state is None:
             return Gone(self.newest())
-        return {name: held.size for name, held in state.present(time.time()).items() if held.size}
+        snapshots = state.snapshots if expired else state.present(time.time())
+        return {name: held.size for name, held in snapshots.items() if held.size}
 
     def ids(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
         """(order, id) of the live records that pass a filter, by namespace (None: of all), in the order of writes."""

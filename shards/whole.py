@@ -7,7 +7,7 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from ..engine.errors import DeadlineError, FanrankError, ShardError
@@ -41,7 +41,7 @@ class WholeCopies:
         self.link: Link | None = None
         self.names: frozenset[str] = frozenset()
 
-    def holds(self, names: Sequence[str]) -> bool:
+    def holds(self, names: Iterable[str]) -> bool:
         return self.names.issuperset(names)
 
     def check(self, sizes: Mapping[str, int], why: str) -> None:
@@ -55,9 +55,7 @@ class WholeCopies:
                 "whole_at"
             )
 
-    def copy(
-        self, number: int, sizes: Mapping[str, int], links: Sequence[Link], placement: Placement, until: Until
-    ) -> int:
+    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
         """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
 
         The caller lets nobody write meanwhile. Raises `ShardError`.
@@ -67,7 +65,7 @@ class WholeCopies:
             link = self.link = self._start()
             link.send("tag", number).result(until())
         try:
-            for namespace in sizes:
+            for namespace in names:
                 if namespace in self.names:
                     continue
                 streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]
