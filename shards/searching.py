@@ -25,7 +25,7 @@ from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query, check_k
 from ..engine.route.by_namespace import AnyAnswerer
-from ..engine.route.parts import Part, join, renumber
+from ..engine.route.parts import Part, join
 from ..engine.search.batch import AnyQuery, as_queries
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import set_defaults
@@ -34,6 +34,7 @@ from ..engine.storage.state import MemoryState, names_under
 from .checks import check_columns
 from .coordinator import Coordinator, View
 from .encoding import encode_queries
+from .failures import Failures
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
 from .launches import Again, Launch
 from .links import UnavailableError, call_all, pause
@@ -160,25 +161,27 @@ class ShardedSearcher(Searcher):
             queries, answerer, options, view.placement, self.template.bm25, modelled, self.coordinator.expiring
         )
         self._bring_whole(launch, routed)
-        jobs = []
+        jobs: list[Job] = []
+        failures = Failures(routed)
         for each in routed:
             given = [queries[row] for row in each.part.rows]
-            encoded = encode_queries(given, each.part.answerer, self.models)
-            jobs.append(make_job(launch, each, given, encoded, k, options, self._explain))
+            try:
+                encoded = encode_queries(given, each.part.answerer, self.models)
+            except FanrankError as error:
+                failures.add(error, each.part)
+            else:
+                jobs.append(make_job(launch, each, given, encoded, k, options, self._explain))
         counted = self._count(launch, [job for job in jobs if isinstance(job, SpreadJob)])
         for job in jobs:
             job.send(counted)
         launch.send()
         answers: list[Hits] = []
-        failures: list[tuple[int, FanrankError]] = []
         for job in jobs:
             try:
                 answers.append(job.receive())
             except FanrankError as error:  # noqa: PERF203
-                renumber(error, job.routed.part)
-                failures.append((job.routed.part.rows[0] if job.routed.part.rows else 0, error))
-        if failures:
-            raise min(failures, key=lambda failure: failure[0])[1]
+                failures.add(error, job.routed.part)
+        failures.check()
         # A single part has all rows, in their order.
         hits = answers[0] if len(answers) == 1 else _join(queries, [job.routed.part for job in jobs], answers, options)
         return replace(hits, missing_shards=tuple(sorted(missing))) if missing else hits

@@ -67,3 +67,38 @@ def test_no_filter_reads_the_numbers_of_the_writes() -> None:
         with pytest.raises(fr.errors.UnknownColumnError, match="fanrank_order"):
             several.count({"fanrank_order": 1}, namespace=SPACES[0])
     assert several.add_shards(1) == 3
+
+
+NAMED = ("a", "b", "c", "d", "e", "f")
+"""Namespaces of three shards."""
+
+
+def asked(spaces: str, *, bad: bool = False, **how: Any) -> fr.Query:
+    """A query with a vector of two numbers; a bad one has three."""
+    return fr.Query("ant", namespaces=list(spaces), vector=[1.0, 0.5, 1.0] if bad else [1.0, 0.5], **how)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [*map(asked, "abcdef"), asked("c", bad=True), asked("a", bad=True)],
+        [asked("a"), asked("a"), asked("b", bad=True), asked("a", bad=True)],
+        [asked("b"), asked("a"), asked("c", model="x"), asked("b", model="y")],
+        [asked("ab"), asked("cd"), asked("ef", bad=True), asked("ab", bad=True)],
+        [asked("ab"), asked("cf", bad=True)],
+        [asked("b", strategy="bm25"), asked("ab", bad=True), asked("c", bad=True, strategy="bm25"), fr.Query("x")],
+        [asked("a"), asked("b", strategy="rrf", bad=True), asked("c", bad=True), asked("ab", strategy="rrf", bad=True)],
+    ],
+)
+@pytest.mark.parametrize("shards", [3, 7])
+def test_of_several_failures_the_one_is_raised_that_one_engine_finds(batch: list[fr.Query], shards: int) -> None:
+    records = [
+        fr.Record(f"r{number}", "ant", namespace=space, embedding=[1.0, number])
+        for space in NAMED
+        for number in range(3)
+    ]
+    one = fr.Engine(encoder=fr.OwnVectors(2, "model", "1"))
+    several = sharded(shards, encoder=fr.OwnVectors(2, "model", "1"))
+    for engine in (one, several):
+        engine.add(records)
+    assert_same_answers(one, several, batch, strategy="dense")
