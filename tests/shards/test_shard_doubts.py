@@ -178,3 +178,11 @@ def test_a_shard_that_fails_to_close_keeps_no_other_open(tmp_path: Path, monkeyp
             several.close()
     with ShardedEngine.open(tmp_path / "memory", transport="local") as several:
         assert len(several) == len(RECORDS)
+
+
+def test_of_several_ids_that_are_taken_the_first_of_the_batch_is_named() -> None:
+    for engine in (fr.Engine(), sharded(1), sharded(3, split=[SPACE])):
+        for number in range(4):
+            engine.add([fr.Record(f"r{number}", "ant", SPACE)])
+        with pytest.raises(fr.errors.DuplicateIdError, match="'r3'"):
+            engine.add([fr.Record(f"r{number}", "ant", SPACE) for number in (9, 3, 2, 1, 0)])
