@@ -182,7 +182,8 @@ def test_a_shard_that_fails_to_close_keeps_no_other_open(tmp_path: Path, monkeyp
 
 def test_of_several_ids_that_are_taken_the_first_of_the_batch_is_named() -> None:
     for engine in (fr.Engine(), sharded(1), sharded(3, split=[SPACE])):
-        for number in range(4):
-            engine.add([fr.Record(f"r{number}", "ant", SPACE)])
-        with pytest.raises(fr.errors.DuplicateIdError, match="'r3'"):
-            engine.add([fr.Record(f"r{number}", "ant", SPACE) for number in (9, 3, 2, 1, 0)])
+        # A segment of one record is not merged with one of a hundred, and is found behind it.
+        engine.add([fr.Record(f"r{number}", "ant", SPACE) for number in range(100)])
+        engine.add([fr.Record("last", "ant", SPACE)])
+        with pytest.raises(fr.errors.DuplicateIdError, match="'last'"):
+            engine.add([fr.Record(name, "ant", SPACE) for name in ("new", "last", "r3", "r2")])
