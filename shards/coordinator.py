@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..engine.errors import DeadlineError, ShardError, StorageError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
@@ -161,6 +161,7 @@ class Coordinator:
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
         # One that is ahead of the view holds what was never published.
         self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
+        self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
             whole.clear_untold(self.until())
 
@@ -206,8 +207,14 @@ class Coordinator:
             else:
                 acknowledged = self._write_one(batches, missing_ok)
             if acknowledged is not None:
-                self._follow(removed, records)
-                self._publish(acknowledged.values())
+                # What fails in between leaves the shards ahead of the tables, which are then counted anew.
+                self._doubtful |= {*batches}
+                try:
+                    self._follow(removed, records)
+                    self._publish(acknowledged.values())
+                    self._doubtful -= {*batches}
+                except UnavailableError:
+                    self._wait_for(self._settle)
         return len(records) or sum(
             len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
         )
@@ -224,9 +231,9 @@ class Coordinator:
             if len(homes) > 1:
                 # A crash in between leaves the namespace dropped: the move is carried out again.
                 placement = placement.placed(namespace, homes[:1])
-                self._pending = Intent(moved=namespace, before=homes, after=())
-                self._intents.write(self._pending)
+                self._intend(Intent(moved=namespace, before=homes, after=()))
             self._number += 1
+            self._doubtful |= {*homes}
             send = {
                 home: self.links[home].send("apply", self._number, Batch(), missing_ok=True, drop=namespace)
                 for home in homes
@@ -253,17 +260,18 @@ class Coordinator:
         assert namespace is not None
         kept = placement.homes(namespace) if intent.after else ()
         for shard in dict.fromkeys((*intent.before, *intent.after)):
+            if (shard,) == kept:
+                continue
             link = self.links[shard]
             self._number += 1
+            self._doubtful.add(shard)
             if shard not in kept:
                 sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
-            elif len(kept) > 1:
+            else:
                 gone = link.send("strangers", namespace, kept).result(self.until())
                 sent = link.send(
                     "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
                 )
-            else:
-                continue
             self._acknowledged({shard: sent})
 
     def _place(self, placement: Placement) -> None:
@@ -293,6 +301,7 @@ class Coordinator:
 
     def _send(self, batches: Mapping[int, Batch], *, missing_ok: bool) -> dict[int, Waiting]:
         self._number += 1
+        self._doubtful |= {*batches}
         return {
             shard: self.links[shard].send(
                 "apply",
@@ -336,16 +345,14 @@ class Coordinator:
             raise DeadlineError(f"{error}; whether the write was done is found out before the next one") from error
         except ShardError:
             raise
-        except BaseException:
-            # The engine refused the batch, so nothing was changed.
+        except FanrankError:
+            # The engine refused the batch, so nothing was changed. After an interrupt nobody knows.
             self._doubtful -= {*batches}
             raise
 
     def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged] | None:
         """A batch for several shards: all of them, or none. None where searches see it already."""
-        intent = Intent(batches)
-        self._intents.write(intent)
-        self._pending = intent
+        self._intend(Intent(batches))
         sent = self._send(batches, missing_ok=True)
         reach("batch.sent")
         try:
@@ -359,6 +366,11 @@ class Coordinator:
         reach("batch.acknowledged")
         self._dropped()
         return answers
+
+    def _intend(self, intent: Intent) -> None:
+        """Make an intent durable. One that cannot be written is not carried out later: its caller is told so."""
+        self._intents.write(intent)
+        self._pending = intent
 
     def _dropped(self) -> None:
         self._intents.drop()
@@ -427,16 +439,16 @@ class Coordinator:
         for whole in self.wholes.values():
             whole.clear()
 
-    def clear_whole(self, number: int) -> None:
-        """Let go of the whole copies of the shard with this number."""
-        with self.paused():
-            self.wholes[number].clear()
+    def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces in the shard with this number. `sizes` are the records of all.
 
-    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
+        Copies that were made before go where there is no room for both.
+        """
         with self.paused():
             whole = self.wholes[number]
-            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
+                whole.clear()
+            self._number = whole.copy(self._number + 1, names, self.links, self.placement, self.until)
             self.view = View(self._number, self.placement, self.view.content)
 
     def close(self) -> None:

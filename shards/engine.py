@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial as bind
 from pathlib import Path
 from typing import Any
@@ -183,14 +184,14 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             coalescer.close()
         self._end_writers()
         self.coordinator.close()
-        try:
-            self.coordinator.clear_wholes()
-            for link in self.coordinator.links:
-                link.close()
-        finally:
-            self._opened.release()
+        with ExitStack() as closing:
+            # From the last to the first: what one of them raises does not keep the others open.
             if self._release is not None:
-                self._release()
+                closing.callback(self._release)
+            closing.callback(self._opened.release)
+            for link in self.coordinator.links:
+                closing.callback(link.close)
+            closing.callback(self.coordinator.clear_wholes)
 
     def search(
         self,

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import Integers, offsets_of, ranges
-from ..engine.errors import QueryError
+from ..engine.errors import FanrankError, QueryError
 from ..engine.hybrid.strategy import PLAIN, Strategy
 from ..engine.locks import once
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits, TravelledIds, join_names
 from ..engine.records.query import Query
+from ..engine.route.parts import Part, renumber
 from ..engine.search.batch import check_places, k_of
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import with_fields
+from .failures import row_of
 from .launches import Launch
 from .merge import Merged, MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
 from .messages import Forward, Forwarded, Listed, ListedEvidence, Scope, ScopeCounts, Spread
@@ -171,8 +174,8 @@ class SpreadJob(Job):
         # The ranking of one channel goes on behind the first k. That of several ends with its candidates.
         deeper = self.strategy.single
         depths = [
-            limit + (query.offset if deeper and limit else 0)
-            for query, limit in zip(self.queries, self.limits, strict=True)
+            min(limit + query.offset, max(limit, counted[scope][1].documents)) if deeper and limit else limit
+            for query, limit, scope in zip(self.queries, self.limits, scopes, strict=True)
         ]
         asked = [
             with_fields(
@@ -207,7 +210,7 @@ class SpreadJob(Job):
         return np.minimum(np.array(sizes, dtype=np.int64), np.array(asked, dtype=np.int64))
 
     def receive(self) -> Hits:
-        answers = {shard: self.launch.answer(shard, place) for shard, place in self.places.items()}
+        answers = self._answers()
         parts = {shard: answer for shard, answer in answers.items() if answer is not None}
         pages, places = Pages.of(self.given, self.limits), place_of(self.routed.scopes)
         count = len(self.given)
@@ -233,6 +236,20 @@ class SpreadJob(Job):
         count, places = len(self.given), place_of(self.routed.scopes)
         evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
         return join_evidence(evidence, self.strategy, self._depths, self.given, places)
+
+    def _answers(self) -> dict[int, Any]:
+        """What each shard answered. Raises the failure of the first row that failed in any."""
+        answers: dict[int, Any] = {}
+        failures: list[FanrankError] = []
+        for shard, place in self.places.items():
+            try:
+                answers[shard] = self.launch.answer(shard, place)
+            except FanrankError as error:  # noqa: PERF203
+                renumber(error, Part(None, self._rows[shard]))
+                failures.append(error)
+        if failures:
+            raise min(failures, key=lambda error: row_of(error, 0))
+        return answers
 
     def _notes(self, merged: Merged, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
         """Why queries have no hits in any shard."""

@@ -91,9 +91,9 @@ class Launch:
                 raise answer.error
         return answers
 
-    def sizes(self) -> dict[str, int]:
-        """The live records of each namespace. Raises `Again`."""
-        sent = {link.number: link.send("sizes", self.view.epoch) for link in self.coordinator.links}
+    def sizes(self, *, expired: bool = False) -> dict[str, int]:
+        """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
+        sent = {link.number: link.send("sizes", self.view.epoch, expired=expired) for link in self.coordinator.links}
         sizes: dict[str, int] = {}
         for answer in self.received(sent).values():
             for name, size in answer.items():

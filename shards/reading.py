@@ -164,6 +164,8 @@ class ShardedReading:
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
+            # Shards have a column more, which is not to be named.
+            matching.compiled(self.template.index.memory.state, filter)
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
             links, asked = self.coordinator.links, (function, filter, namespace, *arguments)
             sent = {shard: links[shard].send("read", view.epoch, *asked) for shard in shards}

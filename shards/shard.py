@@ -120,8 +120,10 @@ class Shard(Following):
         )
 
     def tag(self, epoch: int) -> None:
-        """Call the present state that of this epoch, and forget all others."""
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing."""
         with self._writing, self._lock:
+            if epoch <= self._last:
+                return
             self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch
 
@@ -184,9 +186,12 @@ class Shard(Following):
                 if batch.removed or batch.added:
                     count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
                 after = memory.state
-            except BaseException:
+            except BaseException as error:
                 with self._lock:
                     self._applying = False
+                    if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
+                        # The write may be done, and no epoch before may show it. The coordinator finds out.
+                        self._states.clear()
                 raise
             with self._lock:
                 self._applying = False
@@ -348,13 +353,14 @@ class Shard(Following):
         state = self.engine.index.ready().state
         return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
 
-    def sizes(self, epoch: int) -> dict[str, int] | Gone:
-        """The live records of each namespace at an epoch."""
+    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
+        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
         with self._lock:
             state = self._state_at(epoch)
         if state is None:
             return Gone(self.newest())
-        return {name: held.size for name, held in state.present(time.time()).items() if held.size}
+        snapshots = state.snapshots if expired else state.present(time.time())
+        return {name: held.size for name, held in snapshots.items() if held.size}
 
     def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
         with self._lock:

@@ -56,9 +56,7 @@ class WholeCopies:
                 "whole_at"
             )
 
-    def copy(
-        self, number: int, sizes: Mapping[str, int], links: Sequence[Link], placement: Placement, until: Until
-    ) -> int:
+    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
         """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
 
         The caller lets nobody write meanwhile. Raises `ShardError`.
@@ -68,7 +66,7 @@ class WholeCopies:
             link = self.link = self._start()
             link.send("tag", number).result(until())
         try:
-            for namespace in sizes:
+            for namespace in names:
                 if namespace in self.names:
                     continue
                 streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]
