@@ -141,12 +141,14 @@ class ShardedReading:
     ) -> None:
         """As `Engine.observe`."""
         batch, name = checked_ids(ids, "observe"), checked_namespace(namespace)
+        self._check_open()
         view = self.coordinator.view
         links = [self.coordinator.links[shard] for shard in view.placement.homes(name)]
         call_all(links, self.coordinator.until(), "observe", batch, name, now, windows)
 
     def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
         """As `Engine.resolved`."""
+        self._check_open()
         view = self.coordinator.view
         links = [self.coordinator.links[shard] for shard in view.placement.homes(checked_namespace(namespace))]
         call_all(links, self.coordinator.until(), "resolved", name, entity, namespace, times)
