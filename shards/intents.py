@@ -65,9 +65,13 @@ class IntentLog:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file: int | None = None
         if path is not None:
-            sync(path.parent)
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                sync(path.parent)
+            except OSError as error:
+                raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def read(self) -> Intent | None:
         """The intent that was not dropped, or None. Raises `DamagedIndexError` and `StorageError`."""
@@ -83,7 +87,9 @@ class IntentLog:
         try:
             return _decode(json.loads(body))
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedIndexError(f"{self.path}: holds no intent that can be read ({error})") from error
+            raise DamagedIndexError(
+                f"{self.path}: holds no intent that can be read ({error}); restore the memory from a copy"
+            ) from error
 
     def write(self, intent: Intent) -> None:
         """Make the intent durable. Raises `RecordError` for a record that cannot be stored, and `StorageError`."""

@@ -122,7 +122,10 @@ def open_memory(
             placement, kept = found
             check_importing(folder, kept, taken)
             if shards is not None and shards != placement.shards:
-                raise ParameterError(f"{folder}: has {placement.shards} shards, not {shards}; leave shards out")
+                raise ParameterError(
+                    f"{folder}: has {placement.shards} shards, not {shards}; leave shards out, or "
+                    "add some with add_shards"
+                )
             placement = settings.of(placement)
         models = Models(options.get("encoder"), options.get("term_encoder"))
         own = shard_options(options, new=found is None)

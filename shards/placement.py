@@ -150,7 +150,10 @@ def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
             split={str(name): tuple(map(int, parts)) for name, parts in table["split"].items()},
             moving={str(name): tuple(map(int, parts)) for name, parts in table["moving"].items()},
         )
-        return placement, dict(table["settings"])
+        settings = dict(table["settings"])
+        if len(settings.get("stores", range(placement.shards))) != placement.shards:
+            raise ValueError("it does not name the store of each shard")
+        return placement, settings
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedIndexError(f"{path}: is incomplete ({error}); restore it from a copy of the memory") from None
 

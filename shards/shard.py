@@ -83,7 +83,10 @@ class Shard(Following):
     ) -> None:
         """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
         if known and path is not None and not Path(path).is_dir():
-            raise StorageError(f"{path}: the directory of shard {number} is lost; bring it back from a copy")
+            raise StorageError(
+                f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
+                "the memory was made with"
+            )
         self.number = number
         given: EngineOptions = {**options}
         if pin is not None:
