@@ -10,7 +10,9 @@ import numpy as np
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import LocalLink
 from fanrank.shards.opening import PlacementSettings, make_in_memory
+from fanrank.shards.order import ORDER
 
 
 def sharded(
@@ -27,6 +29,17 @@ def split_over_all(engine: ShardedEngine, namespace: str) -> None:
     """Split a namespace over all shards of a memory."""
     coordinator = engine.coordinator
     coordinator.place(namespace, coordinator.parts_of(namespace, coordinator.placement.shards))
+
+
+def assert_in_order(engine: ShardedEngine) -> None:
+    """In every shard, and in every whole copy, the records of a namespace stand in the order of all writes."""
+    coordinator = engine.coordinator
+    for link in [*coordinator.links, *(whole.link for whole in coordinator.wholes.values())]:
+        if isinstance(link, LocalLink):
+            for name, snapshot in link.shard.engine.index.ready().state.snapshots.items():
+                if snapshot.segments:
+                    numbers = np.concatenate([segment.columns.numbers[ORDER] for segment in snapshot.segments])
+                    assert (np.diff(numbers) > 0).all(), (link.number, name)
 
 
 def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
