@@ -150,7 +150,7 @@ def to(shard: int) -> Any:
 THERE_AND_BACK = [to(0), to(1), to(0)]
 """Moves of more than one page, so that what is asked between pages meets the copies."""
 GROWTH = [
-    ("upsert", [fr.Record(f"r{number}", "ant bee", "big") for number in range(24)]),
+    ("upsert", [fr.Record(f"x{number}", "ant bee", "big") for number in range(60)]),
     ("place", ("big", [0, 1], 2)),
     ("add_shards", 1),
     ("place", ("big", [0, 1, 2], 3)),
