@@ -175,7 +175,7 @@ def test_bad_batches_are_refused_alike(shards: int) -> None:
         ([fr.Query("ant", namespace="team/a"), fr.Query("ant", namespace="big", strategy="sparse")], {}),
         ([good], {"threads": 0}),
     ):
-        assert_same_answers(one, several, batch, **how)
+        assert_same_answers(one, several, batch, refused=True, **how)
 
 
 class Reversed:
@@ -187,11 +187,14 @@ class Reversed:
         return [-len(text) for _, text in pairs]
 
 
+RERANKER = fr.strategies.CheckedReranker(Reversed(), unchecked=True)
+
+
 @pytest.mark.parametrize("strategy", ["bm25", "fused"])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_a_reranker_reads_the_texts_of_all_shards(shards: int, strategy: str) -> None:
     one, several = memories(shards)
-    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=Reversed(), rerank_depth=4)
+    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=RERANKER, rerank_depth=4)
 
 
 def unnumbered(explanation: Explanation | FusedExplanation) -> dict[str, Any]:
