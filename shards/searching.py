@@ -222,6 +222,7 @@ class ShardedSearcher(Searcher):
         if not needed:
             return
         sizes = launch.sizes()
+        wanted: dict[int, dict[str, int]] = {}
         for scope, each in needed.items():
             names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
             whole = self.coordinator.wholes[WHOLE if explaining else each.route.shard]
@@ -229,9 +230,13 @@ class ShardedSearcher(Searcher):
                 continue
             chosen = each.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
-            wanted = {name: sizes.get(name, 0) for name in (*whole.names, *names)}
-            whole.check(wanted, why)
-            self.coordinator.copy_whole(whole.number, wanted)
+            copies = wanted.setdefault(whole.number, {name: sizes.get(name, 0) for name in whole.names})
+            copies |= {name: sizes.get(name, 0) for name in names}
+            whole.check(copies, why)
+        # All copies of the batch are made before it is asked again: the number of attempts is limited.
+        for number, copies in wanted.items():
+            self.coordinator.copy_whole(number, copies)
+        if wanted:
             raise Again
 
     def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:

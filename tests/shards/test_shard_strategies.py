@@ -178,6 +178,19 @@ def test_bad_batches_are_refused_alike(shards: int) -> None:
         assert_same_answers(one, several, batch, refused=True, **how)
 
 
+def test_more_whole_copies_in_one_batch_than_attempts() -> None:
+    names = [f"space{number}" for number in range(9)]
+    records = [fr.Record(str(number), "ant bee. cat dog.", name) for name in names for number in range(6)]
+    encoder = Hashing(dimension=8)
+    one, several = fr.Engine(encoder=encoder), sharded(3, split=names[:7], encoder=encoder)
+    for engine in (one, several):
+        engine.add(records)
+    batch = [fr.Query("ant bee", namespace=name, now=NOW) for name in names]
+    for name in ("rm3", "first-sentence", "recall"):
+        assert_same_answers(one, several, batch, k=4, strategy=name)
+    several.close()
+
+
 class Reversed:
     """A reranker that prefers short texts."""
 

@@ -7,6 +7,7 @@ from .fault import Fault
 HISTORIES = "tests/shards/test_shard_histories.py"
 STRATEGIES = "tests/shards/test_shard_strategies.py"
 DURABILITY = "tests/shards/test_shard_durability.py"
+GROUPING = "tests/shards/test_shard_grouping.py"
 LATE = "tests/shards/test_shard_late.py"
 MOVES = "tests/shards/test_shard_moves.py::test_any_history_of_moves_gives_the_answers_of_one_engine"
 
@@ -165,5 +166,26 @@ FAULTS = (
         "                self.tables[namespace].add(self._number, Counts.sum(known, self._fields))\n",
         "                pass\n",
         f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "small namespaces do not go to other shards together",
+        "shards/grouping.py",
+        "GROUP = 1_024\n",
+        "GROUP = 1\n",
+        f"{GROUPING} -k work_grows",
+    ),
+    Fault(
+        "namespaces that go together leave their records in the old home",
+        "shards/grouping.py",
+        "            self._apply_apart({shard: Batch(ids) for shard, ids in removed.items()})\n",
+        "            pass\n",
+        f"{GROUPING} -k a_crash",
+    ),
+    Fault(
+        "namespaces go together without an intent",
+        "shards/grouping.py",
+        "            self._intents.write(self._pending)\n",
+        "",
+        f"{GROUPING} -k a_crash",
     ),
 )
