@@ -154,8 +154,8 @@ class Shard:
         tag does nothing either: its sender has given it up, and what took its place is done.
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
-        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied here,
-        which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
+        here, which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
         changes nothing then.
         """
         dropped = (drop,) if isinstance(drop, str) else tuple(drop or ())
