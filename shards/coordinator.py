@@ -23,7 +23,7 @@ from ..engine.storage.failpoints import reach
 from .changes import Changes
 from .checks import check_added, check_removed
 from .dividing import after_last, divide
-from .intents import Batch, Intent, IntentLog
+from .intents import Batch, Intent, IntentLog, Moved
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
 from .order import in_write_order, stamp
@@ -231,7 +231,7 @@ class Coordinator:
             if len(homes) > 1:
                 # A crash in between leaves the namespace dropped: the move is carried out again.
                 placement = placement.placed(namespace, homes[:1])
-                self._intend(Intent(moved=namespace, before=homes, after=()))
+                self._intend(Intent(moves=(Moved(namespace, homes, ()),)))
             self._number += 1
             self._doubtful |= {*homes}
             send = {
@@ -255,24 +255,28 @@ class Coordinator:
         """Delete the copies of moves that were given up (`moves.py`)."""
 
     def _finish_move(self, intent: Intent) -> None:
-        """Delete what the shards hold of a moved namespace and the present table has elsewhere."""
-        namespace, placement = intent.moved, self.placement
-        assert namespace is not None
-        kept = placement.homes(namespace) if intent.after else ()
-        for shard in dict.fromkeys((*intent.before, *intent.after)):
-            if (shard,) == kept:
-                continue
-            link = self.links[shard]
-            self._number += 1
-            self._doubtful.add(shard)
-            if shard not in kept:
-                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
-            else:
-                gone = link.send("strangers", namespace, kept).result(self.until())
-                sent = link.send(
-                    "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
-                )
-            self._acknowledged({shard: sent})
+        """Delete what the shards hold of moved namespaces and the present table has elsewhere."""
+        dropped: dict[int, list[str]] = {}
+        for namespace, before, after in intent.moves:
+            kept = self.placement.homes(namespace) if after else ()
+            for shard in dict.fromkeys((*before, *after)):
+                if shard not in kept:
+                    dropped.setdefault(shard, []).append(namespace)
+                elif len(kept) > 1:
+                    gone = self.links[shard].send("strangers", namespace, kept).result(self.until())
+                    self._apply_apart({shard: Batch({namespace: gone})})
+        for shard, names in dropped.items():
+            self._apply_apart({shard: Batch()}, drop=names[0] if len(names) == 1 else tuple(names))
+
+    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
+        """Send shards a write that no search sees before the next epoch is published."""
+        self._number += 1
+        self._doubtful |= {*batches}
+        sent = {
+            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
+            for shard, batch in batches.items()
+        }
+        self._acknowledged(sent)
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
@@ -388,12 +392,12 @@ class Coordinator:
             self._acknowledged(self._send(again, missing_ok=True))
             self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
-            shards = dict.fromkeys((*intent.before, *intent.after))
+            shards = dict.fromkeys(shard for moved in intent.moves for shard in (*moved.before, *moved.after))
             self._number += 1
             call_all([self.links[shard] for shard in shards], self.until(), "tag", self._number)
-            if not intent.after:
-                assert intent.moved is not None
-                self._place(self.placement.placed(intent.moved, intent.before[:1]))
+            for namespace, before, after in intent.moves:
+                if not after:
+                    self._place(self.placement.placed(namespace, before[:1]))
             self._finish_move(intent)
         self._number += 1
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)

@@ -13,7 +13,7 @@ copied, and an intent what is being replaced, so that the next opening deletes w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,9 +21,10 @@ from ..engine.errors import FanrankError, ForeignIndexError, ShardError
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
 from .balancing import is_outgrown
-from .coordinator import Coordinator, View
+from .coordinator import View
 from .copies import Page
-from .intents import Batch, Intent
+from .grouping import TRIES, GroupingCoordinator, Watch
+from .intents import Batch, Intent, Moved
 from .learned import carry_learned
 from .links import Link, UnavailableError, call_all
 from .messages import Acknowledged
@@ -35,12 +36,6 @@ PAGE = 4_096
 
 BREATH = 0.001
 """Seconds between pages in which others get to write."""
-
-TRIES = 3
-"""Attempts at a move that shards interrupt by being started anew."""
-
-Watch = Callable[[int], object]
-"""Is told how many records were copied with each page."""
 
 
 @dataclass(eq=False)
@@ -87,7 +82,7 @@ class Move:
             )
 
 
-class MovingCoordinator(Coordinator):
+class MovingCoordinator(GroupingCoordinator):
     """The coordinator whose namespaces move."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -155,6 +150,9 @@ class MovingCoordinator(Coordinator):
         reach("move.page")
         return more
 
+    def _is_moving(self, namespace: str) -> bool:
+        return namespace in self._moves
+
     def _is_current(self, move: Move) -> bool:
         """Whether the move was not given up meanwhile."""
         return self._moves.get(move.namespace) is move
@@ -200,7 +198,7 @@ class MovingCoordinator(Coordinator):
         with self.paused():
             if not self._is_current(move):
                 return False
-            intent = Intent(moved=namespace, before=move.before, after=move.after)
+            intent = Intent(moves=(Moved(namespace, move.before, move.after),))
             self._intend(intent)
             while self._copy(move, watch):
                 pass
@@ -217,16 +215,6 @@ class MovingCoordinator(Coordinator):
             del self._moves[namespace]
             self.view = View(self._number, self.placement, self.view.content)
             return True
-
-    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
-        """Send shards a write that no search sees before the next epoch is published."""
-        self._number += 1
-        self._doubtful |= {*batches}
-        sent = {
-            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
-            for shard, batch in batches.items()
-        }
-        self._acknowledged(sent)
 
     def _give_up(self, move: Move) -> None:
         """Have the copies of a move deleted before the next write."""
