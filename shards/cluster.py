@@ -36,6 +36,7 @@ try:
 except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
+from .machines import Machines
 from .packing import pack, unpack
 
 LEAST = (2, 60)
@@ -128,6 +129,7 @@ class Cluster:
     def __init__(self, address: str | None, own: bool) -> None:
         self.address = address
         self._own = own
+        self._machines: Machines | None = None
 
     @classmethod
     def connect(cls, address: str | None, *, num_cpus: float = 0) -> Cluster:
@@ -159,9 +161,10 @@ class Cluster:
         backend: str | None = None,
         num_gpus: float = 0,
         num_cpus: float = 0,
+        shared: bool = False,
     ) -> Link:
-        """The shard with this number, as an actor."""
-        settings = {
+        """The shard with this number, as an actor, on the machine of its directory. `shared` is as in `open`."""
+        settings: dict[str, Any] = {
             # Shards wait more than they compute, and a small machine may hold many.
             "num_cpus": num_cpus if number >= 0 else 0,
             "num_gpus": num_gpus if number >= 0 else 0,
@@ -173,7 +176,13 @@ class Cluster:
         }
         if num_gpus and number >= 0 and self.address is None:
             check_gpus(num_gpus * (number + 1))
-        where = None if path is None else str(Path(path).absolute())
+        # Where it begins with ~, the path is that of each machine's user.
+        where = path if path is None or path.startswith("~") else str(Path(path).absolute())
+        if where is not None and not shared:
+            folder, name = where.rsplit("/", 1)
+            if self._machines is None:
+                self._machines = Machines(folder, needs_of(num_gpus, num_cpus))
+            settings["resources"] = self._machines.resources(number, name, known)
         try:
             actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
         except Exception as error:
@@ -187,6 +196,11 @@ class Cluster:
             type(self)._users -= own
             if own and not type(self)._users and ray.is_initialized():
                 ray.shutdown()
+
+
+def needs_of(num_gpus: float, num_cpus: float) -> dict[str, float]:
+    """What a shard takes of Ray's resources, by their names."""
+    return {kind: need for kind, need in (("GPU", num_gpus), ("CPU", num_cpus)) if need}
 
 
 def check_gpus(wanted: float) -> None:

@@ -65,6 +65,7 @@ class ShardedEngine(ShardedOperations):
         address: str | None = None,
         transport: str = RAY,
         storage: str | os.PathLike[str] | None = None,
+        shared: bool = False,
         split_at: int | None = None,
         whole_at: int | None = None,
         deadline: float = DEADLINE,
@@ -80,10 +81,13 @@ class ShardedEngine(ShardedOperations):
         `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
         ``transport="local"`` the shards run in this process, without Ray.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
-        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
-        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
-        records.
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. Each shard
+        runs on the machine that holds its directory. `shared` says that all machines see the same `storage`; then Ray
+        may start a shard on any of them.
+
+        A namespace of which a shard holds more than `split_at` records is split over shards, while it is searched and
+        written. Strategies that read a split namespace as one are served from a whole copy in memory of at most
+        `whole_at` records.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
         `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`
@@ -107,11 +111,11 @@ class ShardedEngine(ShardedOperations):
             from .cluster import Cluster  # Ray takes half a second to import, and is an extra
 
             cluster = Cluster.connect(address, num_cpus=num_cpus)
-            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus, shared=shared)
             release = cluster.close
         try:
             opened = open_memory(
-                Path(path),
+                Path(path).expanduser(),
                 shards,
                 start,
                 options,
