@@ -239,7 +239,15 @@ def _connect(address: str | None, num_cpus: float) -> None:
     except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
         with contextlib.suppress(Exception):
             ray.shutdown()
-        if "ersion mismatch" in str(error) or "ersions" in str(error):
+        if "uthenticat" in (told := said_by(error)) or (
+            # A client that has no token waits as for a cluster that is not up, though one listens there.
+            "connection timeout" in told and "RAY_AUTH_MODE" not in os.environ
+        ):
+            raise ShardError(
+                f"the cluster at {address!r} asks for its token ({shown(error)}): set RAY_AUTH_MODE=token, and "
+                "RAY_AUTH_TOKEN where the token is not in ~/.ray/auth_token"
+            ) from error
+        if "ersion mismatch" in told or "ersions" in told:
             raise ShardVersionError(
                 f"the cluster at {address!r} runs other versions than this process: {' '.join(str(error).split())}; "
                 "install the same Python and Ray on all machines"
@@ -267,6 +275,11 @@ def unreachable(address: str | None, error: BaseException) -> str:
         f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave "
         "the address out"
     )
+
+
+def said_by(error: BaseException | None) -> str:
+    """The messages of an error and of its causes."""
+    return "" if error is None else f"{error} {said_by(error.__cause__ or error.__context__)}"
 
 
 def _hush() -> None:
@@ -350,6 +363,6 @@ def _received(number: int, reference: Any, until: float | None) -> Any:
 
 
 def shown(error: BaseException) -> str:
-    """The first line of an error's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else type(error).__name__
+    """The first line of an error's message, and the last where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{lines[0]} {lines[-1]}"[:300] if lines[0].endswith(":") else lines[0][:200]
