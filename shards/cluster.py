@@ -239,6 +239,8 @@ def _connect(address: str | None, num_cpus: float) -> None:
     except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
         with contextlib.suppress(Exception):
             ray.shutdown()
+        if isinstance(error, ImportError):  # the client of Ray needs gRPC
+            raise MissingExtraError("the client of Ray", "ray") from error
         if "uthenticat" in (told := said_by(error)) or (
             # A client that has no token waits as for a cluster that is not up, though one listens there.
             "connection timeout" in told and "RAY_AUTH_MODE" not in os.environ

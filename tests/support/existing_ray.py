@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fanrank
+
 STARTING = 120.0
 """Seconds in which a cluster must be up, on a machine with more work than cores."""
 
@@ -51,7 +53,7 @@ def existing() -> Iterator[Existing]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "0" * 32,
         "RAY_USAGE_STATS_ENABLED": "0",
-        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONPATH": str(Path(fanrank.__file__).parent.parent),
     }
     command = [
         *(str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--num-cpus=2"),
