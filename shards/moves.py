@@ -118,7 +118,7 @@ class MovingCoordinator(Coordinator):
                 if self._finish(move, watch):
                     return
             except UnavailableError:
-                pass
+                self._give_up(move)
             except FanrankError:
                 self._give_up(move)
                 raise
@@ -134,7 +134,8 @@ class MovingCoordinator(Coordinator):
                 return None
             self.placement.placed(namespace, after)  # checks the numbers
             move.check()
-            sizes = call_all([self.links[home] for home in move.before], self.until(), "holdings", namespace)
+            holders = [self.links[home] for home in move.before]
+            sizes = self._wait_for(lambda: call_all(holders, self.until(), "holdings", namespace))
             if sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page:
                 # What a crash leaves of copies is found by the mark. Smaller ones are copied under their intent.
                 self._place(self.placement.marked(namespace, after))
