@@ -16,6 +16,8 @@ Rows by `phase`:
 ``service``  one shard with so many records in one namespace: the times of its answers, its bytes. `bench.scale` draws
              from `quantiles_us`.
 
+``move``     a row of `bench.shard_moves`
+
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
 
@@ -78,6 +80,7 @@ class ShardsRow:
     agents: int = 1
     p50_us: float = 0.0
     p99_us: float = 0.0
+    most_us: float | None = None
     alone_p50_us: float | None = None
     alone_p99_us: float | None = None
     over_p50_us: float | None = None

@@ -278,6 +278,11 @@ class MovingCoordinator(Coordinator):
             if is_outgrown(size, self.placement.homes(namespace), self.placement):
                 self.outgrown.add(namespace)
 
+    def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """(records, bytes) of each namespace in each shard. Waits for shards that are started anew."""
+        with self.paused():
+            return self._wait_for(lambda: call_all(self.links, self.until(), "holdings"))
+
     def lags(self) -> list[int]:
         """By shard: writes that were sent to it, and that it has not acknowledged."""
         return [int(link.number in self._doubtful) for link in self.links]

@@ -126,8 +126,11 @@ def test_a_shard_that_ended_answers_the_next_search(tmp_path: Path) -> None:
     one = one_engine()
     with filled(tmp_path / "memory") as several:
         for shard in range(SHARDS):
+            held = several.holdings()
             link_of(several, shard).end()
             assert_alike(one, several)
+            link_of(several, shard).end()
+            assert several.holdings() == held
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER])

@@ -158,6 +158,8 @@ class Life:
     model: Model
     tell: Callable[[str, int], None] = lambda _event, _number: None
     sent: list[int] = field(default_factory=list)
+    movable: bool = True
+    """Whether one thread moves namespaces."""
     counts: dict[int, int] = field(default_factory=dict)
     """What each write returned."""
     searches: list[tuple[int, int, float, float, Any]] = field(default_factory=list)
@@ -173,7 +175,7 @@ class Life:
         self.sent = list(self.done)
         self._threads = [
             threading.Thread(target=self._try, args=(work,))
-            for work in (self._write, self._move, self._search, partial(self._search, coalesced=True))
+            for work in (self._write, self._search, partial(self._search, coalesced=True), *[self._move] * self.movable)
         ]
 
     def start(self) -> None:
