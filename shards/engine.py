@@ -119,7 +119,8 @@ class ShardedEngine(ShardedOperations):
                 shards,
                 start,
                 options,
-                backend=backend,
+                # The owner scores nothing. Where shards are actors, the backend is that of their machines.
+                backend=backend if transport == LOCAL else None,
                 storage=None if storage is None else Path(storage),
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),

@@ -29,8 +29,9 @@ from .messages import Acknowledged
 from .order import number_of
 from .placement import Placement, chosen_part
 
-PAGE = 4_096
-"""Records that are copied at a time. Writes wait meanwhile."""
+PAGE = 512
+"""Records that are copied at a time. Writes wait meanwhile: 40 ms, and 325 ms with 4,096 at a time. The move of 50,000
+records takes as long with both."""
 
 BREATH = 0.001
 """Seconds between pages in which others get to write."""
