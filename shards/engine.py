@@ -77,6 +77,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         storage: str | os.PathLike[str] | None = None,
         source: str | os.PathLike[str] | None = None,
         progress: bool = False,
+        shared: bool = False,
         split_at: int | None = None,
         whole_at: int | None = None,
         deadline: float = DEADLINE,
@@ -96,10 +97,13 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         follow it in memory, are filled in the background, and serve searches, also while the first is away. Answers are
         the same whichever gives them.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
-        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
-        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
-        records.
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. Each shard
+        runs on the machine that holds its directory. `shared` says that all machines see the same `storage`; then Ray
+        may start a shard on any of them.
+
+        A namespace of which a shard holds more than `split_at` records is split over shards, while it is searched and
+        written. Strategies that read a split namespace as one are served from a whole copy in memory of at most
+        `whole_at` records.
 
         `source` is the directory of one engine, and `path` is new: the memory then has its parameters, its records, and
         what it has learned, so its answers are the same. The directory stays as it is, and nobody may write to it
@@ -130,15 +134,16 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             from .cluster import Cluster  # Ray takes half a second to import, and is an extra
 
             cluster = Cluster.connect(address, num_cpus=num_cpus)
-            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus, shared=shared)
             release = cluster.close
         try:
             opened = open_memory(
-                Path(path),
+                Path(path).expanduser(),
                 shards,
                 start,
                 options,
-                backend=backend,
+                # The owner scores nothing. Where shards are actors, the backend is that of their machines.
+                backend=backend if transport == LOCAL else None,
                 storage=None if storage is None else Path(storage),
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),

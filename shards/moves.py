@@ -31,8 +31,9 @@ from .messages import Acknowledged
 from .order import number_of
 from .placement import Placement, chosen_part
 
-PAGE = 4_096
-"""Records that are copied at a time. Writes wait meanwhile."""
+PAGE = 512
+"""Records that are copied at a time. Writes wait meanwhile: 40 ms, and 325 ms with 4,096 at a time. The move of 50,000
+records takes as long with both."""
 
 BREATH = 0.001
 """Seconds between pages in which others get to write."""
@@ -130,7 +131,8 @@ class MovingCoordinator(GroupingCoordinator):
                 return None
             self.placement.placed(namespace, after)  # checks the numbers
             move.check()
-            sizes = call_all([self.links[home] for home in move.before], self.until(), "holdings", namespace)
+            holders = [self.links[home] for home in move.before]
+            sizes = self._wait_for(lambda: call_all(holders, self.until(), "holdings", namespace))
             if sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page:
                 # What a crash leaves of copies is found by the mark. Smaller ones are copied under their intent.
                 self._place(self.placement.marked(namespace, after))
@@ -268,6 +270,11 @@ class MovingCoordinator(GroupingCoordinator):
         for namespace, size in [pair for each in answers for pair in each.sizes.items()]:
             if is_outgrown(size, self.placement.homes(namespace), self.placement):
                 self.outgrown.add(namespace)
+
+    def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """(records, bytes) of each namespace in each shard. Waits for shards that are started anew."""
+        with self.paused():
+            return self._wait_for(lambda: call_all(self.links, self.until(), "holdings"))
 
     def lags(self) -> list[int]:
         """By shard: writes that were sent to it, and that it has not acknowledged."""

@@ -80,12 +80,7 @@ class ShardedOperations(ShardedWriting):
 
     def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
         """(records, bytes) of each namespace in each shard."""
-        coordinator = self.coordinator
-        with coordinator.paused():
-            answers: dict[int, dict[str, tuple[int, int]]] = call_all(
-                coordinator.links, coordinator.until(), "holdings"
-            )
-        return answers
+        return self.coordinator.holdings()
 
     def _carry_out(self, steps: list[Step], progress: bool) -> None:
         total = sum(step.records for step in steps)

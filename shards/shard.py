@@ -6,6 +6,7 @@ vectors. Any thread may ask while one writes.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,6 +83,7 @@ class Shard(Following):
         known: bool = False,
     ) -> None:
         """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
+        path = None if path is None else os.path.expanduser(path)
         if known and path is not None and not Path(path).is_dir():
             raise StorageError(
                 f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "

@@ -1,4 +1,4 @@
-"""bench/shards.py on some hundred documents, with all shards in this process: its rows, and that it sees wrong answers."""
+"""bench/shards.py on some hundred documents, with all shards in this process: its rows, and wrong answers are seen."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import fanrank as fr
+
 ROOT = Path(__file__).resolve().parents[2]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
@@ -18,8 +20,6 @@ try:
     from bench.harness import cases, corpora
 finally:
     sys.path.remove(str(ROOT))
-
-import fanrank as fr
 
 TINY = cases.Corpus("tiny", "synthetic", queries=40, documents=500)
 GIVEN = ["--documents", "500", "--shards", "1,2", "--service", "100,300", "--fan-outs", "12", "--agents", "3"]
@@ -59,23 +59,30 @@ def test_a_run_verifies_times_and_keeps_its_rows(
     kinds = [(row["phase"], row["case"], row["shards"]) for row in rows]
     layouts = shards.LAYOUTS
     assert kinds[:3] == [("agents", layout, 0) for layout in layouts]
-    for place, count in ((3, 1), (12, 2)):
-        assert kinds[place : place + 9] == [
+    for place, count in ((3, 1), (24, 2)):
+        assert kinds[place : place + 21] == [
             each
             for layout in layouts
-            for each in (("fan-out", layout, 0), ("fan-out", layout, count), ("agents", layout, count))
+            for each in (*(("fan-out", layout, 0), ("fan-out", layout, count)) * 3, ("agents", layout, count))
         ]
-    assert kinds[21:] == [("service", "split", 1)] * 2
-    assert [row["records"] for row in rows[21:]] == [100, 300]
+    assert [row["fan_out"] for row in rows[3:9]] == [1, 1, 5, 5, 20, 20]
+    assert kinds[45:] == [("service", "split", 1)] * 5
+    # The largest shard is asked at several depths.
+    assert [(row["records"], row["k"]) for row in rows[45:]] == [
+        (100, 10),
+        *((300, k) for k in shards.DEPTHS),
+    ]
     assert all(row["machine"] and row["commit"] and row["run"] == rows[0]["run"] for row in rows)
     assert all(0 < row["p50_us"] <= row["p99_us"] for row in rows)
+    # The last fan-outs of a layout are those of 20 queries.
     cells = {(row["phase"], row["case"], row["shards"]): row for row in rows}
     for count in (1, 2):
         for layout in layouts:
             found = cells["fan-out", layout, count]
             assert found["verified"] is True
-            # All queries of a tenant go to its shard; the others ask all shards.
-            assert found["messages"] == (1 if layout == "tenant" else count)
+            # All queries of a tenant go to its shard, and all shards hold a part of what is split.
+            least, most = {"tenant": (1, 1), "tenants": (1, count), "split": (count, count)}[layout]
+            assert least <= found["messages"] <= most
             assert len(found["quantiles_us"]) == shards.POINTS
             assert found["quantiles_us"] == sorted(found["quantiles_us"])
             assert min(found["sent_bytes"], found["received_bytes"], found["alone_p50_us"]) > 0
@@ -83,12 +90,12 @@ def test_a_run_verifies_times_and_keeps_its_rows(
             assert agents["verified"] is True
             assert agents["messages_per_launch"] <= count
     shown = capsys.readouterr().out
-    assert "| split | 2 | 500 |" in shown
-    assert "| split | engine | 500 |" in shown
+    assert "| split, 20 | 2 | 500 |" in shown
+    assert "| split, 20 | engine | 500 |" in shown
     # What it writes is what the model of a platform reads.
     found = scale.Measured.of(rows, [{"figures": {"peak_bytes_per_record": 400}, "date": "1"}])
     assert found.queries_per_s == cells["agents", "tenant", 1]["queries_per_s"]
-    assert found.service(100).max() == max(rows[21]["quantiles_us"])
+    assert found.service(100).max() == max(rows[45]["quantiles_us"])
 
 
 def test_a_wrong_answer_is_seen(
