@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +18,7 @@ from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from ..engine.search.batch import queries_in
+from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
 from .answer_limits import check_records
 from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
@@ -77,7 +79,8 @@ async def search(request: Request) -> Response:
     else:
         hits = await _answer(request, wanted, wanted.queries)
     large = wanted.explain or hits.documents.size > ON_LOOP
-    answer = await run_in_threadpool(_as_json, hits, wanted) if large else _as_json(hits, wanted)
+    write = partial(_as_json, hits, wanted, sharded=is_sharded_memory(state.engine))
+    answer = await run_in_threadpool(write) if large else write()
     return Response(answer, media_type="application/json")
 
 
@@ -293,9 +296,9 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
         return None
 
 
-def _as_json(hits: Hits, wanted: Wanted) -> bytes:
+def _as_json(hits: Hits, wanted: Wanted, *, sharded: bool = False) -> bytes:
     if wanted.form == "columns":
-        return encode(to_columns(hits))
+        return encode(to_columns(hits, sharded=sharded))
     answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend}
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}

@@ -41,6 +41,11 @@ def is_sharded(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / SHARDS).exists()
 
 
+def is_sharded_memory(engine: object) -> bool:
+    """Whether this is a sharded memory, which is told without loading its module."""
+    return hasattr(engine, "coordinator")
+
+
 def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
     """The class whose verbs check and restore such a directory."""
     if not is_sharded(path):
@@ -52,13 +57,13 @@ def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
 
 def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
     """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
-    coordinator = getattr(engine, "coordinator", None)
-    if coordinator is None:
-        carrying.change_columns(engine, dropped, added)
-    else:
+    if is_sharded_memory(engine):
         from . import columns  # as below
 
-        columns.change_columns(coordinator, cast(Any, engine).template, dropped, added)
+        several = cast(Any, engine)
+        columns.change_columns(several.coordinator, several.template, dropped, added)
+    else:
+        carrying.change_columns(engine, dropped, added)
 
 
 def open_directory(
