@@ -94,10 +94,12 @@ def open_directory(
         return cast(Engine, _open_shards(root, settings, progress=progress, **options))
     given = {name: value for name, value in vars(settings).items() if name != "transport" and value is not None}
     if given:
-        raise ParameterError(
-            f"{root}: is no sharded memory, for which {min(given)!r} is; take a new directory: fanrank shards NEW "
-            f"--shards 4, with --import {root} to bring its records in"
+        do = (
+            f"fanrank shards NEW --shards 4 --import {root} makes one of it"
+            if (root / RECORDS).exists()
+            else ("--shards 4 makes one")
         )
+        raise ParameterError(f"{root}: is no sharded memory, for which --{min(given)} is; {do}")
     if not read_only and not accept_loss and is_sharded(root.absolute().parent) and root.name.startswith("shard-"):
         raise ForeignIndexError(
             f"{root}: is a shard of the sharded memory {root.parent}, which alone writes to it; open that"
