@@ -255,7 +255,7 @@ class ShardedSearcher(Searcher):
             if whole.link is not None:
                 # Columns may have been added since the memory was opened.
                 whole.link.send("call", take_columns, self.template.columns).result(launch.until)
-                carry_learned(self.coordinator, wanted, whole.link)
+                carry_learned(self.coordinator, read, whole.link)
             raise Again
 
     def explain_job(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
