@@ -20,6 +20,7 @@ from ..engine.errors import DeadlineError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
+from .changes import Changes
 from .checks import check_added, check_removed
 from .dividing import after_last, divide
 from .intents import Batch, Intent, IntentLog
@@ -81,6 +82,7 @@ class Coordinator:
         self.placement = placement
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
+        self.changes = Changes()
         self._writing = threading.RLock()
         self._counting = threading.Lock()
         self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
@@ -236,6 +238,7 @@ class Coordinator:
             self.tables.pop(namespace, None)
             for whole in self.wholes.values():
                 whole.forget(namespace)
+            self.changes.note([namespace], self._number)
             self.view = View(self._number, self.placement, self._number)
 
     def _make_room(self, added: Sequence[Record]) -> None:
@@ -388,6 +391,7 @@ class Coordinator:
         self._doubtful.clear()
         self.clear_wholes()
         self._count(self.placement.split)
+        self.changes.note_all(self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def _count(self, namespaces: Any) -> None:
@@ -415,6 +419,7 @@ class Coordinator:
                 self._count([namespace])
             else:
                 self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
+        self.changes.note((name for each in answers for name in each.sizes), self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def clear_wholes(self) -> None:

@@ -204,6 +204,9 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     ) -> Hits:
         """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
 
+        `Hits.documents` are numbers of the shard that answered, or of the writes where several did. They tell the hits
+        of a row apart, and stand for no place in an index. Ids say which records the hits are.
+
         Raises as `Engine.search`, `DeadlineError` and `ShardError`.
         """
         self._check_open()

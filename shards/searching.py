@@ -262,10 +262,13 @@ class ShardedSearcher(Searcher):
         """How a record scores for a query of a job, by the records of its search."""
 
         def explain(view: View, until: float | None) -> Explanation | FusedExplanation:
-            if view.content != job.launch.view.content:
+            before, names = job.launch.view, job.routed.scopes[row].names
+            # Writes to other namespaces change no score.
+            changed = names is None or self.coordinator.changes.since(names, before.epoch)
+            if view.content != before.content and changed:
                 raise QueryError(
-                    "records were written since the search, whose scores can be explained no more; search again, or "
-                    "ask engine.explain"
+                    "records of the query's namespaces were written since the search, whose scores can be explained no "
+                    "more; search again, or ask engine.explain"
                 )
             launch = Launch(self.coordinator, view, until, None)
             spread = isinstance(job, SpreadJob)
