@@ -415,13 +415,6 @@ class Shard:
         """As `Engine.resolved`."""
         self.engine.resolved(name, entity, namespace=namespace, times=times)
 
-    def learn(self, learned: Mapping[str, Mapping[str, Any]]) -> None:
-        """Go on from what another engine has learned of these namespaces, and keep it."""
-        store = self.engine.index.ready().store
-        if store is not None:
-            store.keep_learned(learned)
-            self.engine.monitor.restore(store)
-
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
         found = self.engine.stats()
