@@ -100,13 +100,14 @@ class Follower:
         self.state = LOST
         self.link: Link | None = None
         self.under_way = self.messages = 0
+        self.silent = False
+        """Whether it did not answer a read in time, and has answered nothing since."""
         self._leading = leading
         self._make = make
         self._first = self._last = -1  # the numbers of the leader's first and last state that it holds
         self._informed = 0
         self._queue: deque[Told] = deque()  # another one whenever it is let go of
         self._behind = 0
-        self._silent = False
         self._failure: str | None = None
         self._thread: threading.Thread | None = None
 
@@ -118,10 +119,7 @@ class Follower:
     def holds(self, number: int) -> bool:
         """Whether it can answer from the leader's state of this number."""
         return (
-            self.state == FOLLOWING
-            and self._first <= number <= self._last
-            and self._informed == self._leading.informed
-            and not self._silent
+            self.state == FOLLOWING and self._first <= number <= self._last and self._informed == self._leading.informed
         )
 
     def tell(self, told: Told) -> None:
@@ -137,7 +135,7 @@ class Follower:
         """Ask it nothing more before it is filled anew."""
         self.state, self._failure = LOST, why
         self._first = self._last = -1
-        self._queue, self._behind, self._silent = deque(), 0, False
+        self._queue, self._behind, self.silent = deque(), 0, False
         self._leading.changed.notify_all()
         logger.warning("follower %d of shard %d is filled anew: %s", self.number, self._leading.number, why)
 
@@ -147,9 +145,9 @@ class Follower:
             return
         if not isinstance(answer, DeadlineError):
             self.let_go(str(answer) if isinstance(answer, FanrankError) else "it was started anew, and is empty")
-        elif not self._silent:
-            # It is asked again once it has answered anything, and is let go of if it does not.
-            self._silent = True
+        elif not self.silent:
+            # Others are asked before it until it answers this, and it is let go of if it does not.
+            self.silent = True
             self._queue.append(Told("newest", (), {}))
             self._leading.changed.notify_all()
 
@@ -312,7 +310,7 @@ class Follower:
                 self._check(queue)
                 queue.popleft()
                 self._behind -= told.records
-                self._silent = False
+                self.silent = False
                 if told.verb == "apply":
                     self._last = told.number
                 elif told.verb == "tag":

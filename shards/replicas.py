@@ -198,11 +198,11 @@ class ReplicatedLink:
         """
         with self.changed:
             number = self.number_at(epoch)
-            able: list[Follower | None] = [each for each in self._able(number, exact) if each not in tried]
-            if None not in tried and not (self.away and able):
-                able.insert(0, None)
+            able: list[Follower | None] = [each for each in (None, *self._able(number, exact)) if each not in tried]
             if not able:
                 return None
+            # Those that did not answer the last time are asked when others do not either.
+            able = [each for each in able if not self._is_silent(each)] or able
             self._turn += 1
             first = self._turn % len(able)
             chosen = min([*able[first:], *able[:first]], key=self._load)
@@ -232,6 +232,9 @@ class ReplicatedLink:
 
     def _able(self, number: int | None, exact: bool) -> list[Follower]:
         return [] if number is None or exact else [each for each in self.followers if each.holds(number)]
+
+    def _is_silent(self, replica: Follower | None) -> bool:
+        return self.away if replica is None else replica.silent
 
     def _load(self, replica: Follower | None) -> int:
         return self._under_way if replica is None else replica.under_way
