@@ -33,8 +33,8 @@ BEHIND = 200_000
 RETRY = 1.0
 """Seconds before a follower that failed is filled anew."""
 
-LEARNING = frozenset({"observe", "resolved"})
-"""The verbs by which a leader learns of one namespace."""
+LEARNING = frozenset({"tell", "learn"})
+"""The verbs by which a leader learns of namespaces, which are their first argument."""
 
 FILLING, FOLLOWING, LOST = "filling", "following", "lost"
 """What a follower does: it is being filled; it holds the leader's records; it is to be filled anew."""
@@ -64,11 +64,10 @@ class Told:
         return len(self.arguments[1].added) if self.verb == "apply" else 0
 
     @property
-    def namespace(self) -> str:
-        """The namespace of which the leader has learned something."""
-        named = self.keywords.get("namespace")
-        place = 1 if self.verb == "observe" else 2
-        return str(self.arguments[place] if named is None else named)
+    def namespaces(self) -> list[str]:
+        """The namespaces of which the leader has learned something."""
+        named = self.arguments[0]
+        return [named] if isinstance(named, str) else list(named)
 
 
 class Leading(Protocol):
@@ -221,7 +220,7 @@ class Follower:
                 raise _LetGo  # the leader is not told its epoch yet
             before, self.link = self.link, None
             self.state, self._behind = FILLING, 0
-            self._queue = queue = deque()
+            self._queue = queue = deque[Told]()
             self._informed, hidden = leading.informed, sorted(leading.hidden)
         if before is not None:
             with suppress(FanrankError):
@@ -328,7 +327,7 @@ class Follower:
             # A leader that was started anew has forgotten what it learned since its last checkpoint.
             self._learn(link, None)
         elif told.verb in LEARNING:
-            self._learn(link, told.namespace)
+            self._learn(link, told.namespaces)
             self._note_informed()
         else:
             link.send(told.verb, *told.arguments, **told.keywords).result(self._until())
@@ -345,10 +344,10 @@ class Follower:
         with self._leading.changed:
             self._informed += 1
 
-    def _learn(self, link: Link, namespace: str | None) -> None:
-        """Take over what the leader has learned of one namespace or (None) of all."""
-        learned = self._leading.leader.send("learned", namespace).result(self._until())
-        link.send("adopt", learned, alone=namespace is None).result(self._until())
+    def _learn(self, link: Link, namespaces: list[str] | None) -> None:
+        """Take over what the leader has learned of these namespaces or (None) of all."""
+        learned = self._leading.leader.send("learned", namespaces).result(self._until())
+        link.send("learn", learned, alone=namespaces is None).result(self._until())
 
 
 class _Nowhere:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,11 +69,3 @@ class Following:
             if last is not None:
                 return ShardPage(records, (name, last))
         return ShardPage(records, None)
-
-    def learned(self, namespace: str | None) -> dict[str, dict[str, Any]]:
-        """What was learned of hits and names in one namespace or (None) in all, by namespace."""
-        return self.engine.monitor.learned(namespace)
-
-    def adopt(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool) -> None:
-        """Take over what another shard has learned; with `alone` nothing else is remembered."""
-        self.engine.monitor.adopt(learned, alone=alone)

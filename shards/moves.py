@@ -24,6 +24,7 @@ from .balancing import is_outgrown
 from .coordinator import Coordinator, View
 from .copies import Page
 from .intents import Batch, Intent
+from .learned import carry_learned
 from .links import Link, UnavailableError, call_all
 from .messages import Acknowledged
 from .order import number_of
@@ -118,8 +119,8 @@ class MovingCoordinator(Coordinator):
                 if self._finish(move, watch):
                     return
             except UnavailableError:
-                pass
-            except FanrankError:
+                self._give_up(move)
+            except BaseException:
                 self._give_up(move)
                 raise
         raise ShardError(f"namespace {namespace!r} was not moved: a shard was started anew in each of {TRIES} attempts")
@@ -199,16 +200,18 @@ class MovingCoordinator(Coordinator):
         with self.paused():
             if not self._is_current(move):
                 return False
-            self._pending = Intent(moved=namespace, before=move.before, after=move.after)
-            self._intents.write(self._pending)
+            intent = Intent(moved=namespace, before=move.before, after=move.after)
+            self._intend(intent)
             while self._copy(move, watch):
                 pass
+            if move.after[0] != move.before[0]:
+                carry_learned(self, [namespace], self.links[move.after[0]])
             reach("move.copied")
             self._place(self.placement.placed(namespace, move.after))
             reach("move.placed")
             self._apply_apart(dict.fromkeys(move.fresh, Batch()), show=namespace)
             reach("move.shown")
-            self._finish_move(self._pending)
+            self._finish_move(intent)
             self._dropped()
             self._count([namespace])
             del self._moves[namespace]
@@ -218,6 +221,7 @@ class MovingCoordinator(Coordinator):
     def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
         """Send shards a write that no search sees before the next epoch is published."""
         self._number += 1
+        self._doubtful |= {*batches}
         sent = {
             shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
             for shard, batch in batches.items()
@@ -286,6 +290,12 @@ class MovingCoordinator(Coordinator):
             if namespace in self._moves:
                 self._give_up(self._moves[namespace])
             super().drop(namespace)
+
+    def forget_setting(self, name: str) -> None:
+        """Keep a setting no longer that stands beside the table."""
+        with self.paused():
+            self.settings = {key: value for key, value in self.settings.items() if key != name}
+            self._place(self.placement)
 
     def extend(self, links: Sequence[Link], stores: Sequence[str | None]) -> None:
         """Add shards, which are empty. All records stay where they are. Raises `ForeignIndexError`."""

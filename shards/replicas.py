@@ -30,19 +30,19 @@ from .followers import LOST, Follower, Told
 from .links import PAUSE, Link, Verb, Waiting, deadline_at
 from .messages import Acknowledged, Ask, Count, Forward, Gone
 
-READS = frozenset({"ask", "fetch", "texts", "sizes", "ids", "count", "distinct", "events"})
+READS = frozenset({"ask", "fetch", "texts", "sizes", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
 
-WRITES = frozenset({"apply", "tag", "declare", "observe", "resolved"})
+WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 """The verbs that change what a search may find. Followers are told."""
 
 OWN = frozenset(
     {"describe", "newest", "number_at", "has_done", "live", "orders", "strangers", "counts", "holdings", "learned"}
-    | {"page", "page_after", "page_from", "stats", "verify", "flush"}
+    | {"page", "page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 
-FOLLOWERS = frozenset({"as_of", "follow", "adopt"})
+FOLLOWERS = frozenset({"as_of", "follow"})
 """The verbs that followers alone are sent."""
 
 

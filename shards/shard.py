@@ -20,10 +20,7 @@ from ..engine.encoders.sparse import TermEncoder
 from ..engine.engine import Engine
 from ..engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
 from ..engine.index.masks import EVERYTHING
-from ..engine.index.time_order import documents_between
 from ..engine.listing import matching
-from ..engine.moments import Moment
-from ..engine.records.filters import Filter
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.record import Record
 from ..engine.search.texts import bring_records_of
@@ -34,7 +31,7 @@ from .answering import Answerer
 from .copies import Hidden, Page, ids_after
 from .following import Following
 from .intents import Batch
-from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
+from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
 from .metrics import Metrics
 from .order import next_order, number_of, orders_of, strip
 from .placement import chosen_part
@@ -42,6 +39,10 @@ from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
 """Records that a move reads at a time."""
+
+
+class OutdatedError(Exception):
+    """A record was written since the state that is read."""
 
 
 class PinnedTerms:
@@ -102,6 +103,8 @@ class Shard(Following):
         self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
         self._metrics = Metrics()
+        self.tasks: dict[str, Any] = {}
+        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -117,8 +120,10 @@ class Shard(Following):
         )
 
     def tag(self, epoch: int) -> None:
-        """Call the present state that of this epoch, and forget all others."""
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing."""
         with self._writing, self._lock:
+            if epoch <= self._last:
+                return
             self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch
 
@@ -181,9 +186,12 @@ class Shard(Following):
                 if batch.removed or batch.added:
                     count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
                 after = memory.state
-            except BaseException:
+            except BaseException as error:
                 with self._lock:
                     self._applying = False
+                    if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
+                        # The write may be done, and no epoch before may show it. The coordinator finds out.
+                        self._states.clear()
                 raise
             with self._lock:
                 self._applying = False
@@ -247,7 +255,7 @@ class Shard(Following):
             for place, record in enumerate(records := hits.records.reshape(-1)):
                 if record is not None:
                     records[place] = strip(record)
-        return hits
+        return Forwarded.of(hits)
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Which of these ids live records have now, by namespace."""
@@ -345,39 +353,14 @@ class Shard(Following):
         state = self.engine.index.ready().state
         return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
 
-    def sizes(self, epoch: int) -> dict[str, int] | Gone:
-        """The live records of each namespace at an epoch."""
+    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
+        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
         with self._lock:
             state = self._state_at(epoch)
         if state is None:
             return Gone(self.newest())
-        return {name: held.size for name, held in state.present(time.time()).items() if held.size}
-
-    def ids(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """(order, id) of the live records that pass a filter, by namespace (None: of all), in the order of writes."""
-        return self._read(epoch, lambda state: _ids_of(state, filter, namespace))
-
-    def count(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """How many live records pass a filter, in one namespace or (None) in all."""
-        return self._read(
-            epoch,
-            lambda state: matching.count(matching.snapshots_of(state, namespace), matching.compiled(state, filter)),
-        )
-
-    def distinct(self, epoch: int, filter: Filter | None, namespace: str | None, column: str) -> Any:
-        """As `Engine.distinct`, in this shard."""
-        return self._read(
-            epoch,
-            lambda state: matching.distinct(
-                state, matching.snapshots_of(state, namespace), column, matching.compiled(state, filter)
-            ),
-        )
-
-    def events(
-        self, epoch: int, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-    ) -> Any:
-        """(minus time, minus order, id) of the live records of a type in a time: ascending, they are newest first."""
-        return self._read(epoch, lambda state: _events_of(state, filter, namespace, kind, since, until))
+        snapshots = state.snapshots if expired else state.present(time.time())
+        return {name: held.size for name, held in snapshots.items() if held.size}
 
     def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
         with self._lock:
@@ -386,8 +369,26 @@ class Shard(Following):
             return Gone(self.newest())
         try:
             return read(state)
+        except OutdatedError:
+            return Gone(self.newest())
         except FanrankError as error:
             return Failure(error)
+
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
+        return self._read(epoch, lambda state: function(self, state, *arguments))
+
+    def begin(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `read`, for what later calls go on with: they must find it in the same process."""
+        return self.read(epoch, function, *arguments)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
+
+    def change(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `call`, for what changes what a search finds: followers do it, too."""
+        return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
         """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
@@ -397,13 +398,27 @@ class Shard(Following):
             if missing:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), ())
 
-    def observe(self, ids: Sequence[str], namespace: str, now: Moment | None, windows: int | None) -> None:
-        """As `Engine.observe`."""
-        self.engine.observe(ids, namespace=namespace, now=now, windows=windows)
+    def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
+        """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""
+        getattr(self.engine.monitor, verb)(*arguments)
+        return self.engine.monitor.learned(namespace)
 
-    def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
-        """As `Engine.resolved`."""
-        self.engine.resolved(name, entity, namespace=namespace, times=times)
+    def learned(self, namespaces: Iterable[str] | None) -> dict[str, dict[str, Any]]:
+        """What was learned of hits and names in these namespaces or (None) in all, by namespace."""
+        monitor = self.engine.monitor
+        if namespaces is None:
+            return monitor.learned()
+        return {name: values for namespace in namespaces for name, values in monitor.learned(namespace).items()}
+
+    def learn(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what another shard or engine has learned of these namespaces, and keep it.
+
+        With `alone`, nothing else is remembered.
+        """
+        store = self.engine.index.ready().store
+        self.engine.monitor.adopt(learned, alone=alone)
+        if store is not None and learned:
+            store.keep_learned(learned)
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
@@ -435,31 +450,3 @@ def _change(namespace: str, before: MemoryState, after: MemoryState) -> Counts |
         return None
     strings = after.indexer.vocabulary.strings
     return changed_counts(before.snapshot(namespace), after.snapshot(namespace), strings)
-
-
-def _ids_of(state: MemoryState, filter: Filter | None, namespace: str | None) -> dict[str, list[tuple[int, str]]]:
-    accepted = matching.compiled(state, filter)
-    found = {}
-    for name, snapshot in matching.snapshots_of(state, namespace).items():
-        pairs: list[tuple[int, str]] = []
-        for number, segment in enumerate(snapshot.segments):
-            mask = matching.passing(snapshot, number, accepted)
-            own = np.arange(segment.size) if mask is None else np.flatnonzero(mask)
-            orders = orders_of(snapshot, own + snapshot.firsts[number])
-            pairs += zip(orders.tolist(), segment.ids.strings.take(own), strict=True)
-        if pairs:
-            found[name] = pairs
-    return found
-
-
-def _events_of(
-    state: MemoryState, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-) -> list[tuple[float, int, str]]:
-    code = None if kind is None else state.values["type"].ids.get(kind)
-    if kind is not None and code is None:
-        return []
-    snapshot = matching.searched(state.snapshot(namespace))
-    documents, times = documents_between(snapshot, code, matching.compiled(state, filter), since, until)
-    orders = orders_of(snapshot, documents)
-    ids = snapshot.ids_of(documents).tolist()
-    return [(-time, -order, name) for time, order, name in zip(times.tolist(), orders.tolist(), ids, strict=True)]

@@ -7,11 +7,11 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ..engine.errors import DeadlineError, FanrankError, ShardError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ..engine.records.record import Record
 from .intents import Batch
 from .links import Link
@@ -42,23 +42,21 @@ class WholeCopies:
         self.link: Link | None = None
         self.names: frozenset[str] = frozenset()
 
-    def holds(self, names: Sequence[str]) -> bool:
+    def holds(self, names: Iterable[str]) -> bool:
         return self.names.issuperset(names)
 
-    def check(self, sizes: Mapping[str, int], why: str) -> None:
-        """Raise `ShardError` where namespaces of these sizes are too large for whole copies."""
+    def check(self, sizes: Mapping[str, int], why: str, *, named: bool = True) -> None:
+        """Raise `SplitNamespaceError` where namespaces of these sizes are too large for whole copies."""
         total = sum(sizes.values())
         if total > self.most:
-            shown = ", ".join(map(repr, sorted(sizes)[:3]))
-            raise ShardError(
+            shown = ", ".join(map(repr, sorted(sizes)[:3])) if named else "what it searches"
+            raise SplitNamespaceError(
                 f"{why} reads its records as one, and {shown} lies in several shards and holds {total:,} records: a "
                 f"whole copy may hold {self.most:,}; use bm25, dense or a fusion of these, or open with a greater "
                 "whole_at"
             )
 
-    def copy(
-        self, number: int, sizes: Mapping[str, int], links: Sequence[Link], placement: Placement, until: Until
-    ) -> int:
+    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
         """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
 
         The caller lets nobody write meanwhile. Raises `ShardError`.
@@ -68,7 +66,7 @@ class WholeCopies:
             link = self.link = self._start()
             link.send("tag", number).result(until())
         try:
-            for namespace in sizes:
+            for namespace in names:
                 if namespace in self.names:
                     continue
                 streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]

@@ -110,14 +110,16 @@ class Monitor:
         self, memory: Memory, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
     ) -> None:
         """As `Engine.observe`, for the records in `memory`."""
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise RecordError("observe takes a batch: pass a list of ids")
-        batch = [record_id for record_id in ids if isinstance(record_id, str)]
+        batch = observed_ids(ids)
         moment = Query(now=now).now
-        recency = self.recency(namespace)
-        snapshot = memory.snapshot(namespace)
+        snapshot = memory.snapshot(checked_namespace(namespace))
         ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
-        recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
+        self.observe_ranks(ranks, namespace, windows)
+
+    def observe_ranks(self, ranks: Iterable[int], namespace: str, windows: int | None) -> None:
+        """As `observe`, for the age ranks of the windows of used hits."""
+        known = [rank for rank in ranks if not isinstance(windows, int) or rank < windows]
+        self.recency(namespace).observe(known, windows)
 
     def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
         """As `Engine.resolved`."""
@@ -192,6 +194,13 @@ class Monitor:
 
     def _health_of(self, namespace: str) -> Health:
         return self._health.setdefault(namespace, Health(namespace, log_texts=self.log_texts))
+
+
+def observed_ids(ids: Iterable[str]) -> list[str]:
+    """The ids that `Engine.observe` is told. Raises `RecordError` for anything but a batch."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise RecordError("observe takes a batch: pass a list of ids")
+    return [record_id for record_id in ids if isinstance(record_id, str)]
 
 
 def checked_scope(namespace: object) -> str | None:

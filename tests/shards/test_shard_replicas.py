@@ -36,6 +36,7 @@ from fanrank.engine.search.options import SearchOptions
 from fanrank.shards import followers
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.messages import Ask, Forward
+from fanrank.shards.passing import count_passing
 from fanrank.shards.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
 from fanrank.shards.shard import Shard
 
@@ -292,7 +293,7 @@ def test_a_read_of_an_older_epoch_is_answered_by_its_state() -> None:
         several.add([turn(number) for number in range(8, 16)])
         catch_up(several)
         with answered_by(several, 1) as ways:
-            sent = [link.send("count", view.epoch, None, "big") for link in coordinator.links]
+            sent = [link.send("read", view.epoch, count_passing, None, "big") for link in coordinator.links]
             assert sum(each.result(None) for each in sent) == before["big"] == 8
     assert ways == ["follower", "follower"]
 
