@@ -77,6 +77,7 @@ class Leading(Protocol):
     changed: threading.Condition
     numbers: list[int]
     pending: int | None
+    refused: bool
     informed: int
     hidden: set[str]
     closed: bool
@@ -255,7 +256,7 @@ class Follower:
                 self._behind -= told.records
             number += 1
             self._redo(link, number, told)
-        link.send("tag", last).result(self._until())
+        link.send("tag", last, anew=True).result(self._until())
         with changed:
             self._check(queue)
             self._first = self._last = last
@@ -277,15 +278,19 @@ class Follower:
         leading, changed = self._leading, self._leading.changed
         with changed:
             pending = leading.pending
-            if pending is None:
-                return
-            time = leading.deadline if leading.background else 0.0
-            changed.wait_for(
-                lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=time
-            )
+            seconds = leading.deadline if leading.background else 0.0
+            if pending is not None:
+                changed.wait_for(
+                    lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=seconds
+                )
             self._check(queue)
-            if leading.pending == pending:
-                raise ShardError("what became of a write of the leader is not known")
+            known = pending is None or leading.pending != pending
+            refused = leading.refused
+        if refused:
+            # One that failed when its write was done already says no epoch.
+            known = known and leading.leader.send("newest").result(self._until()) is not None
+        if not known:
+            raise ShardError("what became of a write of the leader is not known")
 
     def _redo(self, link: Link, number: int, told: Told) -> None:
         """Do on a copy in the making what pages may hold already."""

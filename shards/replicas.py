@@ -81,6 +81,8 @@ class ReplicatedLink:
         """The numbers of the leader's states that a search may ask for, ascending."""
         self.pending: int | None = None
         """The number of a write that was sent to the leader, and that it may have done or not."""
+        self.refused = False
+        """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
         self.informed = 0
         """How much the leader was told beside writes and tags."""
         self.hidden: set[str] = set()
@@ -148,12 +150,14 @@ class ReplicatedLink:
                 if self.pending == told.number:
                     self.pending = None
                 if isinstance(answer, Acknowledged):
+                    # A leader that does not know what became of a write does no other before it is tagged.
+                    self.refused = False
                     self._note_write(told)
             elif told.verb == "tag":
-                if self.pending is not None:
+                if self.pending is not None or self.refused:
                     # Whether the leader has done its last write, the followers cannot know.
-                    self.pending = None
-                    self._let_all_go("the leader ended in the middle of a write")
+                    self.pending, self.refused = None, False
+                    self._let_all_go("the leader ended or failed in the middle of a write")
                 self.numbers = [told.number]
                 self._tell(told)
                 for follower in self.followers:
@@ -166,10 +170,10 @@ class ReplicatedLink:
             self.changed.notify_all()
 
     def note_refusal(self, told: Told) -> None:
-        """Take note that the leader refused a write, which has changed nothing."""
+        """Take note that the leader raised an error for a write."""
         with self.changed:
             if told.verb == "apply" and self.pending == told.number:
-                self.pending = None
+                self.pending, self.refused = None, True
                 self.changed.notify_all()
 
     def _note_write(self, told: Told) -> None:
