@@ -77,6 +77,7 @@ class Leading(Protocol):
     changed: threading.Condition
     numbers: list[int]
     pending: int | None
+    refused: bool
     informed: int
     hidden: set[str]
     closed: bool
@@ -99,13 +100,14 @@ class Follower:
         self.state = LOST
         self.link: Link | None = None
         self.under_way = self.messages = 0
+        self.silent = False
+        """Whether it did not answer a read in time, and has answered nothing since."""
         self._leading = leading
         self._make = make
         self._first = self._last = -1  # the numbers of the leader's first and last state that it holds
         self._informed = 0
         self._queue: deque[Told] = deque()  # another one whenever it is let go of
         self._behind = 0
-        self._silent = False
         self._failure: str | None = None
         self._thread: threading.Thread | None = None
 
@@ -117,10 +119,7 @@ class Follower:
     def holds(self, number: int) -> bool:
         """Whether it can answer from the leader's state of this number."""
         return (
-            self.state == FOLLOWING
-            and self._first <= number <= self._last
-            and self._informed == self._leading.informed
-            and not self._silent
+            self.state == FOLLOWING and self._first <= number <= self._last and self._informed == self._leading.informed
         )
 
     def tell(self, told: Told) -> None:
@@ -136,7 +135,7 @@ class Follower:
         """Ask it nothing more before it is filled anew."""
         self.state, self._failure = LOST, why
         self._first = self._last = -1
-        self._queue, self._behind, self._silent = deque(), 0, False
+        self._queue, self._behind, self.silent = deque(), 0, False
         self._leading.changed.notify_all()
         logger.warning("follower %d of shard %d is filled anew: %s", self.number, self._leading.number, why)
 
@@ -146,9 +145,9 @@ class Follower:
             return
         if not isinstance(answer, DeadlineError):
             self.let_go(str(answer) if isinstance(answer, FanrankError) else "it was started anew, and is empty")
-        elif not self._silent:
-            # It is asked again once it has answered anything, and is let go of if it does not.
-            self._silent = True
+        elif not self.silent:
+            # Others are asked before it until it answers this, and it is let go of if it does not.
+            self.silent = True
             self._queue.append(Told("newest", (), {}))
             self._leading.changed.notify_all()
 
@@ -257,7 +256,7 @@ class Follower:
                 self._behind -= told.records
             number += 1
             self._redo(link, number, told)
-        link.send("tag", last).result(self._until())
+        link.send("tag", last, anew=True).result(self._until())
         with changed:
             self._check(queue)
             self._first = self._last = last
@@ -279,15 +278,19 @@ class Follower:
         leading, changed = self._leading, self._leading.changed
         with changed:
             pending = leading.pending
-            if pending is None:
-                return
-            time = leading.deadline if leading.background else 0.0
-            changed.wait_for(
-                lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=time
-            )
+            seconds = leading.deadline if leading.background else 0.0
+            if pending is not None:
+                changed.wait_for(
+                    lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=seconds
+                )
             self._check(queue)
-            if leading.pending == pending:
-                raise ShardError("what became of a write of the leader is not known")
+            known = pending is None or leading.pending != pending
+            refused = leading.refused
+        if refused:
+            # One that failed when its write was done already says no epoch.
+            known = known and leading.leader.send("newest").result(self._until()) is not None
+        if not known:
+            raise ShardError("what became of a write of the leader is not known")
 
     def _redo(self, link: Link, number: int, told: Told) -> None:
         """Do on a copy in the making what pages may hold already."""
@@ -311,7 +314,7 @@ class Follower:
                 self._check(queue)
                 queue.popleft()
                 self._behind -= told.records
-                self._silent = False
+                self.silent = False
                 if told.verb == "apply":
                     self._last = told.number
                 elif told.verb == "tag":

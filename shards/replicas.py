@@ -17,9 +17,10 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,15 @@ OWN = frozenset(
 
 FOLLOWERS = frozenset({"as_of", "follow"})
 """The verbs that followers alone are sent."""
+
+
+KEPT, LEAST = 64, 0.1
+"""A read that takes twice as long as the longest of so many before, and so many seconds, goes to another replica too.
+Ray says that a process has ended after two seconds. Where all replicas have much to do, the time grows with theirs."""
+
+
+TURN = 0.02
+"""Seconds for which each of several replicas is waited for in turn, once all were asked."""
 
 
 class ReplicatedLink:
@@ -71,6 +81,8 @@ class ReplicatedLink:
         """The numbers of the leader's states that a search may ask for, ascending."""
         self.pending: int | None = None
         """The number of a write that was sent to the leader, and that it may have done or not."""
+        self.refused = False
+        """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
         self.informed = 0
         """How much the leader was told beside writes and tags."""
         self.hidden: set[str] = set()
@@ -82,6 +94,7 @@ class ReplicatedLink:
         self._recover = recover
         self._under_way = self._messages = 0
         self._turn = 0
+        self._times: deque[float] = deque(maxlen=KEPT)  # seconds of the last reads
         self._bringing: threading.Thread | None = None
 
     @property
@@ -137,12 +150,14 @@ class ReplicatedLink:
                 if self.pending == told.number:
                     self.pending = None
                 if isinstance(answer, Acknowledged):
+                    # A leader that does not know what became of a write does no other before it is tagged.
+                    self.refused = False
                     self._note_write(told)
             elif told.verb == "tag":
-                if self.pending is not None:
+                if self.pending is not None or self.refused:
                     # Whether the leader has done its last write, the followers cannot know.
-                    self.pending = None
-                    self._let_all_go("the leader ended in the middle of a write")
+                    self.pending, self.refused = None, False
+                    self._let_all_go("the leader ended or failed in the middle of a write")
                 self.numbers = [told.number]
                 self._tell(told)
                 for follower in self.followers:
@@ -155,10 +170,10 @@ class ReplicatedLink:
             self.changed.notify_all()
 
     def note_refusal(self, told: Told) -> None:
-        """Take note that the leader refused a write, which has changed nothing."""
+        """Take note that the leader raised an error for a write."""
         with self.changed:
             if told.verb == "apply" and self.pending == told.number:
-                self.pending = None
+                self.pending, self.refused = None, True
                 self.changed.notify_all()
 
     def _note_write(self, told: Told) -> None:
@@ -188,11 +203,11 @@ class ReplicatedLink:
         """
         with self.changed:
             number = self.number_at(epoch)
-            able: list[Follower | None] = [each for each in self._able(number, exact) if each not in tried]
-            if None not in tried and not (self.away and able):
-                able.insert(0, None)
+            able: list[Follower | None] = [each for each in (None, *self._able(number, exact)) if each not in tried]
             if not able:
                 return None
+            # Those that did not answer the last time are asked when others do not either.
+            able = [each for each in able if not self._is_silent(each)] or able
             self._turn += 1
             first = self._turn % len(able)
             chosen = min([*able[first:], *able[:first]], key=self._load)
@@ -204,11 +219,16 @@ class ReplicatedLink:
                 chosen.messages += 1
             return chosen, -1 if number is None else number
 
-    def is_last(self, epoch: int, tried: list[Follower | None], exact: bool) -> bool:
-        """Whether nobody else may be asked."""
+    def may_ask(self, epoch: int, tried: list[Follower | None], exact: bool) -> bool:
+        """Whether there is a replica that was not asked."""
         with self.changed:
             able = self._able(self.number_at(epoch), exact)
-            return None in tried and all(each in tried for each in able)
+            return None not in tried or any(each not in tried for each in able)
+
+    def patience(self) -> float | None:
+        """Seconds after which a read goes to another replica; None before any was answered."""
+        with self.changed:
+            return max(LEAST, 2 * max(self._times)) if self._times else None
 
     def number_at(self, epoch: int) -> int | None:
         """The number of the leader's newest state of an epoch or an older one. The caller holds `changed`."""
@@ -218,20 +238,28 @@ class ReplicatedLink:
     def _able(self, number: int | None, exact: bool) -> list[Follower]:
         return [] if number is None or exact else [each for each in self.followers if each.holds(number)]
 
+    def _is_silent(self, replica: Follower | None) -> bool:
+        return self.away if replica is None else replica.silent
+
     def _load(self, replica: Follower | None) -> int:
         return self._under_way if replica is None else replica.under_way
 
-    def note_read(self, replica: Follower | None, via: Link, answer: Any) -> None:
-        """Take note that a replica answered a read, by which error it did not, or (None) that nobody waits for it."""
+    def note_read(self, replica: Follower | None, via: Link, answer: Any, seconds: float, counted: bool) -> None:
+        """Take note that a replica answered a read, by which error it did not, or (None) that nobody waits for it.
+
+        `seconds` is how long that took, and `counted` whether it counts among those under way.
+        """
         with self.changed:
             if replica is None:
-                self._under_way -= 1
+                self._under_way -= counted
             else:
-                replica.under_way -= 1
+                replica.under_way -= counted
             if answer is None or self.closed:
                 return
             untold = isinstance(answer, Gone) and answer.newest is None
             failed = untold or isinstance(answer, FanrankError)
+            if not failed:
+                self._times.append(seconds)
             if replica is not None:
                 if failed and replica.link is via:
                     replica.fail(answer)
@@ -278,6 +306,18 @@ class _Write:
         return answer
 
 
+@dataclass(eq=False)
+class _Asked:
+    """A replica that was sent a read and has not answered."""
+
+    replica: Follower | None
+    via: Link
+    waiting: Waiting
+    began: float
+    silent: bool = False
+    """Whether another one was asked meanwhile."""
+
+
 class _Read:
     """A read on its way to one replica, and if need be to the others."""
 
@@ -287,7 +327,7 @@ class _Read:
         self._epoch: int = asked.epoch if isinstance(asked, Ask) else asked
         self._exact = isinstance(asked, Ask) and is_approximate(asked)
         self._tried: list[Follower | None] = []
-        self._waiting: Waiting | None = None
+        self._asked: list[_Asked] = []
         self._send()
 
     def _send(self) -> bool:
@@ -295,40 +335,64 @@ class _Read:
         chosen = self._link.choose(self._epoch, self._tried, self._exact)
         if chosen is None:
             return False
-        self._replica, number = chosen
-        self._tried.append(self._replica)
-        if self._replica is None:
-            self._via = self._link.leader
-            self._waiting = self._via.send(self._verb, *self._arguments, **self._keywords)
+        replica, number = chosen
+        self._tried.append(replica)
+        began = time.monotonic()
+        if replica is None:
+            via = self._link.leader
+            waiting = via.send(self._verb, *self._arguments, **self._keywords)
         else:
-            self._via = self._replica.via
-            self._waiting = self._via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
+            via = replica.via
+            waiting = via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
+        self._asked.append(_Asked(replica, via, waiting, began))
         return True
 
     def result(self, until: float | None) -> Any:
         """As `Waiting.result`: what a replica answers; where none does, what the leader says."""
         leaders: Any = None
-        while self._waiting is not None:
-            last = self._link.is_last(self._epoch, self._tried, self._exact)
+        while self._asked:
+            asked = self._asked[-1]
+            limit = self._limit(asked, until)
             try:
-                # A replica that hangs takes half of the time that is left.
-                answer = self._waiting.result(until if last else halfway(until))
+                answer = asked.waiting.result(limit)
             except FanrankError as error:
                 answer = error
-            self._waiting = None
-            self._link.note_read(self._replica, self._via, answer)
+            waits = isinstance(answer, DeadlineError) and limit != until and time.monotonic() >= (limit or 0.0)
+            self._note(asked, answer)
+            if waits:
+                # Another one is asked; where none is left, all that were asked are looked at in turn.
+                if not self._send():
+                    self._asked.insert(0, self._asked.pop())
+                continue
+            self._asked.remove(asked)
             if not isinstance(answer, (Gone, FanrankError)):
                 return answer
-            if self._replica is None:
+            if asked.replica is None:
                 leaders = answer
             self._send()
         if isinstance(leaders, FanrankError):
             raise leaders
         return leaders
 
+    def _note(self, asked: _Asked, answer: Any) -> None:
+        counted, asked.silent = not asked.silent, asked.silent or isinstance(answer, DeadlineError)
+        self._link.note_read(asked.replica, asked.via, answer, time.monotonic() - asked.began, counted)
+
+    def _limit(self, asked: _Asked, until: float | None) -> float | None:
+        """Until when one replica is waited for before the next."""
+        now = time.monotonic()
+        if asked.silent and len(self._asked) > 1:
+            return now + TURN if until is None else min(now + TURN, until)
+        if len(self._asked) == 1 and not self._link.may_ask(self._epoch, self._tried, self._exact):
+            return until
+        patience = self._link.patience()
+        limits = [] if patience is None else [now + patience]
+        limits += [] if until is None else [(now + until) / 2]
+        return min(limits, default=None)
+
     def __del__(self) -> None:
-        if self._waiting is not None:
-            self._link.note_read(self._replica, self._via, None)
+        for asked in self._asked:
+            self._link.note_read(asked.replica, asked.via, None, 0.0, not asked.silent)
 
 
 class Replicas:
@@ -375,8 +439,3 @@ def is_approximate(ask: Ask) -> bool:
             if answerer is not None and LaunchOptions(answerer, item.options, False).approximate:
                 return True
     return False
-
-
-def halfway(until: float | None) -> float | None:
-    """The middle between now and a time of `time.monotonic`."""
-    return None if until is None else (until + time.monotonic()) / 2

@@ -124,10 +124,13 @@ class Shard(Following):
             self.engine.opened,
         )
 
-    def tag(self, epoch: int) -> None:
-        """Call the present state that of this epoch, and forget all others. One that comes late does nothing."""
+    def tag(self, epoch: int, *, anew: bool = False) -> None:
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing.
+
+        With `anew` the numbers before were others than the coordinator's.
+        """
         with self._writing, self._lock:
-            if epoch <= self._last:
+            if epoch <= self._last and not anew:
                 return
             self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch

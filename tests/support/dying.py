@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ class DyingLink:
         self._late: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
         self._held: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
         self.number = self._shard.number
+        # Followers are filled by threads of their own, and one process takes a shard's place.
+        self._lock = threading.RLock()
         self.sent: list[Verb] = []
         self.hanging = False
 
@@ -38,11 +41,16 @@ class DyingLink:
 
     def end(self, away: int = 2) -> None:
         """End the shard now. So many messages find it away, and the next one finds it started anew."""
-        if self._shard is not None:
-            self._shard.close()
-        self._shard, self._away = None, away
+        with self._lock:
+            if self._shard is not None:
+                self._shard.close()
+            self._shard, self._away = None, away
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
+        with self._lock:
+            return self._send(verb, arguments, keywords)
+
+    def _send(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Waiting:
         self.sent.append(verb)
         if self.hanging:
             return Done(error=DeadlineError(f"shard {self.number} did not answer by the deadline"))
@@ -54,7 +62,7 @@ class DyingLink:
         how = self._plans.pop(0)[1] if self._plans and self._plans[0][0] == verb else None
         if how == HANGS:
             self.hanging = True
-            return self.send(verb)
+            return self._send(verb, arguments, keywords)
         if how is None or how == AFTER:
             answer = self._do(verb, arguments, keywords)
         if how == LATE:
