@@ -101,14 +101,17 @@ class Coordinator:
         finally:
             self._limits.until = before
 
-    def start(self, next_order: int, *, expiring: bool = False) -> None:
-        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces."""
-        with self._writing:
+    def start(self, next_order: int, *, expiring: bool = False, until: float | None = None) -> None:
+        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces.
+
+        `until` is when it must be done; None: by the deadline.
+        """
+        with self._bounded(until), self._writing:
             self._next_order = next_order
             self.expiring = expiring
             self._pending = self._intents.read()
             self._doubtful = {link.number for link in self.links}
-            self._settle()
+            self._wait_for(self._settle)
 
     @contextmanager
     def reading(self) -> Iterator[View]:
@@ -375,9 +378,13 @@ class Coordinator:
         if intent is None and not self._doubtful:
             return
         if intent is not None and intent.batches:
-            again = {shard: batch.again() for shard, batch in intent.batches.items()}
             self._number += 1
-            call_all([self.links[shard] for shard in again], self.until(), "tag", self._number)
+            call_all([self.links[shard] for shard in intent.batches], self.until(), "tag", self._number)
+            # Told a number, a shard does no earlier write any more. One that takes longer than the deadline has done
+            # it by then, and is not to begin again.
+            asked = {shard: self.links[shard].send("has_done", batch) for shard, batch in intent.batches.items()}
+            done = collect(asked, self.until())
+            again = {shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}
             self._acknowledged(self._send(again, missing_ok=True))
             self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
@@ -387,6 +394,9 @@ class Coordinator:
             if not intent.after:
                 assert intent.moved is not None
                 self._place(self.placement.placed(intent.moved, intent.before[:1]))
+            else:
+                # The file may be the new table, where its writing failed at the last step.
+                self._place(self.placement)
             self._finish_move(intent)
         self._number += 1
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
