@@ -262,12 +262,10 @@ class Coordinator:
             self._number += 1
             self._doubtful.add(shard)
             if shard not in kept:
-                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
+                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self.oldest())
             else:
                 gone = link.send("strangers", namespace, kept).result(self.until())
-                sent = link.send(
-                    "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
-                )
+                sent = link.send("apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self.oldest())
             self._acknowledged({shard: sent})
 
     def _place(self, placement: Placement) -> None:
@@ -290,7 +288,7 @@ class Coordinator:
                 live.setdefault(namespace, set()).update(ids)
         return live
 
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
         """The oldest epoch that a search reads or may begin to read."""
         with self._counting:
             return min([*self._read, self.view.epoch])
@@ -305,7 +303,7 @@ class Coordinator:
                 batch,
                 missing_ok=missing_ok,
                 tracked=tuple(self.tables),
-                oldest=self._oldest(),
+                oldest=self.oldest(),
             )
             for shard, batch in batches.items()
         }
@@ -421,7 +419,7 @@ class Coordinator:
     def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         """Let the whole copies do what the shards have done."""
         for whole in self.wholes.values():
-            whole.apply(self._number, removed, added, self._oldest(), self.until)
+            whole.apply(self._number, removed, added, self.oldest(), self.until)
 
     def _publish(self, acknowledged: Any) -> None:
         """Let searches see what all shards have acknowledged."""

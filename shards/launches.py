@@ -68,7 +68,7 @@ class Launch:
             link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
             if link is None:
                 raise Again
-            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own)))
+            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own), self.coordinator.oldest()))
         return self.received(sent)
 
     def received(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:

@@ -220,7 +220,7 @@ class MovingCoordinator(Coordinator):
         self._number += 1
         self._doubtful |= {*batches}
         sent = {
-            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
+            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self.oldest(), **how)
             for shard, batch in batches.items()
         }
         self._acknowledged(sent)
