@@ -73,6 +73,7 @@ class Coordinator:
         self._intents = intents
         self._pending: Intent | None = None
         self._doubtful: set[int] = set()
+        self._settled = True
         self._number = 0
         self._next_order = 0
         self.expiring = False
@@ -373,8 +374,10 @@ class Coordinator:
     def _settle(self) -> None:
         """Carry out again what is in doubt, and bring the shards that it concerns to one new epoch."""
         intent = self._pending
-        if intent is None and not self._doubtful:
+        if intent is None and not self._doubtful and self._settled:
             return
+        # What fails below is begun again, also where no shard is in doubt any more.
+        self._settled = False
         if intent is not None and intent.batches:
             self._number += 1
             call_all([self.links[shard] for shard in intent.batches], self.until(), "tag", self._number)
@@ -405,6 +408,7 @@ class Coordinator:
         self.clear_wholes()
         self._count(self.placement.split)
         self.view = View(self._number, self.placement, self._number)
+        self._settled = True
 
     def _count(self, namespaces: Any) -> None:
         """Read the counts of these namespaces anew, as of the last number."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dying import BEFORE, dying, link_of
+from support.dying import AFTER, BEFORE, HANGS, dying, link_of
 from support.sharding import assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
@@ -237,3 +237,18 @@ def test_a_table_whose_writing_fails_at_its_last_step_is_written_again(
     with dying(tmp_path / "memory", 3) as again:
         assert_same_answers(one, again, QUERIES)
         assert again.verify() == {"records": len(one), "missing": 0, "extra": 0}
+
+
+def test_counts_that_cannot_be_read_after_a_doubt_are_read_before_the_next_write(tmp_path: Path) -> None:
+    one, several = both(tmp_path)
+    link_of(several, 0).plan("apply", AFTER)
+    link_of(several, 1).plan("counts", HANGS)
+    batch = [record_of(several, shard) for shard in range(3)]
+    with pytest.raises(fr.errors.DeadlineError, match="shard 1"):
+        several.add(batch)
+    link_of(several, 1).hanging = False
+    one.add(batch)
+    for engine in (one, several):
+        engine.add([fr.Record("last", "ant", SPACE)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()
