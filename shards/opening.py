@@ -155,7 +155,8 @@ def open_memory(
         )
         copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
-        coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
+        next_order = max(each.next_order for each in described.values())
+        coordinator.start(next_order, expiring=expiring, until=deadline_at(OPENING))
     except BaseException:
         for link in links:
             with suppress(FanrankError):

@@ -230,6 +230,8 @@ class Shard(Following):
         """Answer all items from one state."""
         began = time.perf_counter()
         with self._lock:
+            # A write leaves the state before it, which holds what was merged since.
+            self._forget(ask.oldest)
             state = self._state_at(ask.epoch)
         if state is None:
             return Gone(self.newest())
