@@ -31,7 +31,7 @@ from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import set_defaults
 from ..engine.searcher import Searcher
 from ..engine.serve.stream import as_plain_queries, check_stream, run_in_order
-from ..engine.signatures import ThreadedKeywords
+from ..engine.signatures import SearchKeywords
 from ..engine.storage.state import MemoryState, names_under
 from .checks import check_columns
 from .coordinator import Coordinator, View
@@ -114,7 +114,7 @@ class ShardedSearcher(Searcher):
     ) -> Iterator[Hits]:
         """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
         k = check_stream(batches, k, ahead)
-        keywords: ThreadedKeywords = {
+        keywords: SearchKeywords = {
             # Batches that are under way at once share the threads of a shard.
             "threads": 1 if ahead else options.threads,
             "execution": options.execution,
