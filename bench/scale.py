@@ -14,8 +14,9 @@ A fan-out over n shards takes::
 - ``message`` is what each further shard costs the owner's process, which sends the messages one after another: the
   slope of the empty message's median between the fewest and the most shards that were measured.
 - Of all answers, `STRAGGLERS` take `SLOWER` times as long.
-- With hedging, a shard that has not answered by `HEDGE` of its times is asked again on a copy, and the first answer
-  counts. fanrank keeps no copies for reads: these columns say what they would bring.
+- With hedging, a shard that has not answered by `HEDGE` of its times is asked again at another replica, and the first
+  answer counts. fanrank asks another replica only where one fails or is silent for half of the deadline: these columns
+  say what hedging would bring.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import numpy.typing as npt
 
 from fanrank.shards.placement import SPLIT_AT
 
-from .harness.methods import FAN_OUT, round_digits, stamp_rows
+from .harness.methods import FAN_OUT, K, round_digits, stamp_rows
 from .harness.paths import ROOT
 from .harness.rows import append
 
@@ -114,7 +115,11 @@ class Measured:
 
     @classmethod
     def of(cls, shards: Sequence[Fields], writes: Sequence[Fields]) -> Measured:
-        """From the newest run of `bench.shards`, and the rows of `bench.writes`. Raises `ValueError`."""
+        """From the newest run of `bench.shards` without ``--awake``, and the rows of `bench.writes`.
+
+        Raises `ValueError`.
+        """
+        shards = [row for row in shards if not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT]
         run = max((row["run"] for row in shards), default="")
         rows = [row for row in shards if row["run"] == run]
         services = {row["records"]: row["quantiles_us"] for row in rows if row["phase"] == "service"}

@@ -11,7 +11,7 @@ from typing import Any
 from .carry import copying
 from .carry import export as exporting
 from .carry.files import AnyFile, path_of
-from .carry.importing import Import, Imported, read
+from .carry.importing import Import, Imported, MemoryTarget, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
 from .index.columns import Schema
@@ -132,7 +132,7 @@ class Carrying:
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        importing = Import(self.index.ready(), self.searcher.models, upsert=upsert, resume=resume)
+        importing = Import(MemoryTarget(self.index.ready()), self.searcher.models, upsert=upsert, resume=resume)
         return importing.run(counted(read(file, format), "importing", None, progress))
 
     def copy_to(self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> int:
@@ -206,7 +206,7 @@ class Carrying:
         config = None if store is None else store.config
         if store is None or config is None:
             raise StorageError("an engine in memory keeps no records to back up; use Engine.open(path), or save(path)")
-        with _shown(progress) as show:
+        with shown_progress(progress) as show:
             return back_up(store, memory.saved(), config["store"], path_of(path), show)
 
     @staticmethod
@@ -217,7 +217,7 @@ class Carrying:
         `DamagedStoreError` where a record is altered or acknowledged changes are missing, `ForeignIndexError`,
         `NewerFormatError`, `StorageError`.
         """
-        with _shown(progress) as show:
+        with shown_progress(progress) as show:
             return check_backup(path_of(path), show)
 
     @staticmethod
@@ -228,12 +228,12 @@ class Carrying:
 
         Raises as `check_backup`, and `StorageError` if something is at `path` already or it cannot be written.
         """
-        with _shown(progress) as show:
+        with shown_progress(progress) as show:
             return restore(path_of(backup), path_of(path), show)
 
 
 @contextmanager
-def _shown(progress: bool) -> Iterator[Progress | None]:
+def shown_progress(progress: bool) -> Iterator[Progress | None]:
     """A function that shows progress in a bar, a bar for each thing that is done; None where nobody would see it."""
     if not shows_progress(progress):
         yield None

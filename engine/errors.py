@@ -98,6 +98,10 @@ class ShardError(FanrankError, RuntimeError):
     """A shard does not answer, or a sharded memory cannot do what it was asked; the message names the shard."""
 
 
+class SplitNamespaceError(ShardError, QueryError):
+    """A strategy reads a namespace as one that is split over shards, and too large for a whole copy."""
+
+
 class ShardVersionError(ShardError):
     """The cluster runs another version of Ray or of fanrank than this process."""
 

@@ -366,18 +366,7 @@ class Namespace:
 
     def stats(self) -> dict[str, Any]:
         """Sizes of this namespace's part of the index, and its k* rule."""
-        snapshot = self._snapshot()
-        sizes = sizes_in([snapshot])
-        return {
-            "documents": snapshot.size,
-            "deleted": snapshot.numbers - snapshot.size,
-            "segments": len(snapshot.segments),
-            "postings": sum(segment.postings for segment in snapshot.segments),
-            "index_bytes": sum(sizes.values()),
-            **sizes,
-            **evidence_stats(snapshot.segments),
-            "recency": self._engine.recency(self.name).to_dict(),
-        }
+        return {**snapshot_stats(self._snapshot()), "recency": self._engine.recency(self.name).to_dict()}
 
     def _own_records(self, records: Iterable[AnyRecord], verb: str) -> Iterator[Record]:
         check_batch(records, verb)
@@ -399,3 +388,17 @@ class Namespace:
                 "of the engine"
             )
         return checked if checked.namespace == self.name else replace(checked, namespace=self.name)
+
+
+def snapshot_stats(snapshot: Snapshot) -> dict[str, int]:
+    """Sizes of a namespace's part of the index."""
+    sizes = sizes_in([snapshot])
+    return {
+        "documents": snapshot.size,
+        "deleted": snapshot.numbers - snapshot.size,
+        "segments": len(snapshot.segments),
+        "postings": sum(segment.postings for segment in snapshot.segments),
+        "index_bytes": sum(sizes.values()),
+        **sizes,
+        **evidence_stats(snapshot.segments),
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from .errors import ParameterError, QueryError, RecordError, StorageError
 from .index.masks import compile_filter
 from .listing import matching
-from .listing.listing import Listing, Wanted
+from .listing.listing import Listing, MemoryPages, Wanted, secret_of
 from .listing.matching import compiled, searched, snapshots_of
 from .listing.orders import ORDERS
 from .moments import Moment
@@ -74,12 +74,13 @@ class Reading:
         does. Raises `QueryError`, `ParameterError` for an `after` that is no cursor of such listings, and
         `StorageError` for an engine that keeps no texts.
         """
-        if order not in ORDERS:
-            raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
-        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
-        wanted = Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))
-        return self.searcher.declaring(lambda: Listing(self.index, wanted, after, limit), [wanted.filter])
+        wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
+
+        def begin() -> Listing:
+            pages = MemoryPages(self.index, wanted)
+            return Listing(pages, wanted, secret_of(self.index.ready()), after, limit)
+
+        return self.searcher.declaring(begin, [wanted.filter])
 
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
@@ -164,3 +165,19 @@ class Reading:
             return timeline.events(memory, namespace, type, since, until, accepted)
 
         return self.searcher.declaring(read, [query])
+
+
+def checked_wanted(
+    filter: Filter | Mapping[str, Any] | None,
+    namespace: str | None,
+    order: str,
+    reverse: bool,
+    limit: int | None,
+    texts: bool,
+) -> Wanted:
+    """What a listing is of. Raises as `Engine.records`."""
+    if order not in ORDERS:
+        raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
+    return Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))

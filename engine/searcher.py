@@ -207,12 +207,7 @@ class Searcher:
     def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
         checked = as_queries(queries, "candidates")
-        for position, query in enumerate(checked):
-            if query.strategy is not None or query.newest or is_shaped(query):
-                raise QueryError(
-                    f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
-                    "the query's strategy, newest, offset, min_score and distinct, or use search"
-                )
+        check_candidates(checked)
 
         def collect() -> Evidence:
             memory = self.index.ready().state
@@ -304,3 +299,13 @@ def _columns_in(given: object) -> list[str]:
     several = given if isinstance(given, (list, tuple)) else ()
     filters = [one.filter if isinstance(one, Query) else one for one in several]
     return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
+
+
+def check_candidates(queries: Sequence[Query]) -> None:
+    """Raise `QueryError` for a query that asks more than candidates can say."""
+    for position, query in enumerate(queries):
+        if query.strategy is not None or query.newest or is_shaped(query):
+            raise QueryError(
+                f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
+                "the query's strategy, newest, offset, min_score and distinct, or use search"
+            )

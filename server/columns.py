@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from ..engine.carry.rows import to_json
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 
 
-def to_columns(hits: Hits) -> dict[str, Any]:
-    """One object a query with its hits as lists, best first, and what the batch has as a whole."""
-    ids, scores, documents = hits.ids.tolist(), hits.scores.tolist(), hits.documents.tolist()
+def to_columns(hits: Hits, *, sharded: bool = False) -> dict[str, Any]:
+    """One object a query with its hits as lists, best first, and what the batch has as a whole.
+
+    Over shards, documents are numbered within the answer: their own numbers count the writes of all tenants.
+    """
+    ids, scores = hits.ids.tolist(), hits.scores.tolist()
+    documents = (_renumbered(hits.documents) if sharded else hits.documents).tolist()
     spaces = hits.namespaces.tolist() if hits.namespace is None else None
     reranked = None if hits.reranked is None else hits.reranked.tolist()
     results = []
@@ -45,6 +52,13 @@ def to_columns(hits: Hits) -> dict[str, Any]:
         "reranked": reranked is not None,
         "backend": hits.backend,
     }
+
+
+def _renumbered(documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The documents of an answer as numbers from 0 on, in the same order; -1 stays."""
+    known, places = np.unique(documents, return_inverse=True)
+    numbers: npt.NDArray[np.int64] = places.reshape(documents.shape) - int((known < 0).sum())
+    return numbers
 
 
 def _as_json(record: Record, texts: bool) -> dict[str, Any]:

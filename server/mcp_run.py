@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..engine.engine import Engine
+from ..shards.choosing import ShardSettings, open_directory
 from .app import Part
 from .bodies import check_json, read_bytes
 from .keys import Keyring
@@ -28,14 +29,19 @@ ADDRESS = "/mcp"
 
 
 def serve_stdio(
-    path: str | os.PathLike[str], settings: Settings, *, opening: Mapping[str, Any] = MappingProxyType({})
+    path: str | os.PathLike[str],
+    settings: Settings,
+    *,
+    opening: Mapping[str, Any] = MappingProxyType({}),
+    shards: ShardSettings | None = None,
 ) -> None:
     """Answer on standard input and output until the input ends. Nothing else is printed there.
 
-    With ``settings.read_only`` the directory is only read, so that any number of processes may serve it. `opening` are
-    keywords of `Engine.open`. Raises as it does.
+    With ``settings.read_only`` the directory is only read, so that any number of processes may serve it, but for a
+    sharded memory, which has one owner. `opening` are keywords of `Engine.open`, and `shards` says how a sharded memory
+    is opened, or made. Raises as `open_directory`.
     """
-    with _open(path, settings, opening) as engine:
+    with _open(path, settings, opening, shards) as engine:
         server = make_mcp(engine, replace(settings, refresh=settings.read_only), local=True)
         anyio.run(server.run_stdio_async)
 
@@ -48,16 +54,17 @@ def serve_http(
     keys: str | os.PathLike[str] | None = None,
     announce: Callable[[str], None] = lambda url: None,
     opening: Mapping[str, Any] = MappingProxyType({}),
+    shards: ShardSettings | None = None,
 ) -> None:
     """Answer on this machine's own address until SIGINT or SIGTERM. `announce` is called with the tools' address.
 
-    `keys` is a file of keys; None: everyone on this machine may do everything. `opening` are keywords of `Engine.open`.
-    Raises as `read_keys`, as `Engine.open`, and `StorageError` for a port that cannot be taken.
+    `keys` is a file of keys; None: everyone on this machine may do everything. `opening` and `shards` are as
+    in `serve_stdio`. Raises as `read_keys`, as `open_directory`, and `StorageError` for a port that cannot be taken.
     """
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(HOST, port, loopback_only=True)
     try:
-        with _open(path, settings, opening) as engine:
+        with _open(path, settings, opening, shards) as engine:
             part = make_part(engine, replace(settings, refresh=settings.read_only))
             run_app(
                 engine,
@@ -122,5 +129,7 @@ class WholeBodies:
         await self.app(scope, receive_again, send)
 
 
-def _open(path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any]) -> Engine:
-    return Engine.open(path, read_only=settings.read_only, wait=False, **opening)
+def _open(
+    path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any], shards: ShardSettings | None
+) -> Engine:
+    return open_directory(path, shards, read_only=settings.read_only, wait=False, **opening)

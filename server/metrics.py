@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from ..engine.engine import Engine
+from ..engine.errors import DeadlineError, ShardError
 from ..engine.hybrid.strategy import STRATEGIES
 from ..engine.records.hits import Hits
 from .exposition import Family, Histogram, Labels, write_text
@@ -39,6 +40,8 @@ LAUNCH_QUERIES = tuple(2**power for power in range(11))
 RESTS = 20
 """The memory's sizes are read again after so many times as long as they took: a read costs 35 us a namespace, which is
 170 ms for 5,000, and so no more than a twentieth of one core whoever asks how often."""
+PAUSE = 5.0
+"""Seconds until shards that did not answer are asked for their sizes again."""
 
 SIZES = {
     "fanrank_records": ("documents", "Records that are live."),
@@ -65,6 +68,16 @@ LAUNCHED = {
     "fanrank_expired_calls_total": ("expired", "Calls whose deadline passed before they were answered."),
 }
 """Counters: their name, their key of `Coalescer.stats`, and what they say."""
+BY_SHARD = {
+    "fanrank_shard_records": ("gauge", "documents", "Records of a shard that are live."),
+    "fanrank_shard_bytes": ("gauge", "bytes", "Bytes of a shard's records in memory."),
+    "fanrank_shard_store_bytes": ("gauge", "store_bytes", "Bytes of the files of a shard's directory."),
+    "fanrank_shard_lag": ("gauge", "lag", "Writes that were sent to a shard and that it has not acknowledged."),
+    "fanrank_shard_queries_total": ("counter", "queries", "Queries that a shard answered since it was started."),
+    "fanrank_shard_messages_total": ("counter", "messages", "Messages with queries that a shard answered since then."),
+}
+"""Of a sharded memory, by shard: their name, kind, their key of `ShardedEngine.stats`, and what they say."""
+QUANTILES = {"0.5": "p50_ms", "0.99": "p99_ms"}
 PARTS = ("posting", "evidence", "vector", "id", "column", "deleted", "vocabulary", "cache", "device")
 
 
@@ -107,6 +120,7 @@ class Metrics:
         self._launch_queries = Histogram(LAUNCH_QUERIES)
         self._reading = Lock()
         self._stats: Mapping[str, Any] = {}
+        self._late = False
         self._fresh_until = 0.0
 
     def count_request(self, seen: Seen, method: str, status: str, received: int, sent: int, now: float) -> None:
@@ -259,16 +273,45 @@ class Metrics:
             "fanrank_background_failed", "Whether the last merge or checkpoint in the background failed: 1 or 0.",
             stats.get("background_error") is not None,
         )  # fmt: skip
-        yield Family("fanrank_backend_info", "gauge", "1, with what serves.", ("backend",), {(stats["backend"],): 1})
+        yield _gauge(
+            "fanrank_sizes_late", "Whether the sizes are of an earlier moment, as a shard did not answer: 1 or 0.",
+            self._late,
+        )  # fmt: skip
+        yield from _shards(stats.get("shards", ()))
+        yield Family(
+            "fanrank_backend_info", "gauge", "1, with what serves.", ("backend",), {(stats.get("backend", ""),): 1}
+        )
 
     def _read(self) -> Mapping[str, Any]:
         with self._reading:
             began = time.monotonic()
             if began >= self._fresh_until:
-                self._stats = self.engine.stats()
+                try:
+                    self._stats, self._late = self.engine.stats(), False
+                except (ShardError, DeadlineError):
+                    # What this process counts is told all the same.
+                    self._late = True
                 ended = time.monotonic()
-                self._fresh_until = ended + RESTS * (ended - began)
+                self._fresh_until = ended + (PAUSE if self._late else RESTS * (ended - began))
             return self._stats
+
+
+def _shards(shards: Sequence[Mapping[str, Any]]) -> Iterator[Family]:
+    """Sizes, work and times of each shard of a sharded memory."""
+    if not shards:
+        return
+    for name, (kind, key, text) in BY_SHARD.items():
+        yield Family(name, kind, text, ("shard",), {(str(own["shard"]),): own.get(key, 0) for own in shards})
+    yield Family(
+        "fanrank_shard_seconds", "gauge", "Time of a shard's last 1,024 answers to messages, by quantile.",
+        ("shard", "quantile"),
+        {
+            (str(own["shard"]), quantile): own[key] * 1e-3
+            for own in shards
+            for quantile, key in QUANTILES.items()
+            if own[key] is not None
+        },
+    )  # fmt: skip
 
 
 def _gauge(name: str, text: str, value: float) -> Family:

@@ -31,7 +31,7 @@ from .schemas import (
 )
 from .state import DEADLINE
 
-GUARDED = (401, 403, 422, 429, 500, 503)
+GUARDED = (401, 403, 422, 429, 500, 503, 504)
 """Statuses of every endpoint that asks for a key."""
 BODY = (400, 408, 413, 415)
 """Statuses of every endpoint that reads a body."""
@@ -160,7 +160,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             Example(body={"queries": ["last fix for error 4711", {"text": "tea", "k": 1}], "namespace": "users/ana"}),
             thing(searched, oneOf=[{"required": ["query"]}, {"required": ["queries"]}]),
             (deadline,),
-            (504,),
+            (),
             stream=ref("StreamLine"),
         ),
         Operation(
@@ -181,7 +181,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 "id",
             ),
             (deadline,),
-            (404, 504),
+            (404,),
         ),
         Operation(
             "POST",
@@ -195,7 +195,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             ),
             ref("VectorStoreSearch"),
             (parameter("namespace", text("The namespace.", minLength=1), "path"), deadline),
-            (504,),
+            (),
         ),
         Operation(
             "GET",

@@ -18,6 +18,8 @@ from ..engine.errors import (
     FanrankError,
     OverloadedError,
     RecordError,
+    ShardError,
+    SplitNamespaceError,
     StorageError,
     UnknownColumnError,
     UnknownIdError,
@@ -33,6 +35,8 @@ STATUS: tuple[tuple[type[FanrankError], int], ...] = (
     (DeadlineError, 504),
     (DeviceMemoryError, 503),
     (StorageError, 503),
+    (SplitNamespaceError, 422),
+    (ShardError, 503),
 )
 """The status of each class of errors, the first that fits. All others are about what the request says: 422."""
 UNPROCESSABLE = 422
@@ -103,6 +107,10 @@ def as_problem(error: Exception) -> Problem:
             # The message names files of this machine.
             logger.error("storage", exc_info=error)
             detail = "the memory cannot be read or written at present; the server's log says why"
+        elif isinstance(error, ShardError) and status == 503:
+            # It may name machines and directories.
+            logger.error("shard", exc_info=error)
+            detail = "a shard of the memory does not answer at present; the server's log says why"
         return Problem(status, type(error).__name__, detail, headers=headers, about=_about(error))
     logger.error("unexpected", exc_info=error)
     return Problem(500, "InternalError", "the server failed on this request; its log says why")

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError, StorageError
+from ..shards.choosing import ShardSettings, open_directory
 from .app import Admit, Part, make_app
 from .connections import protocol_of
 from .keys import Keyring
@@ -40,14 +41,15 @@ def serve(
     announce: Callable[[str], None] = lambda url: None,
     parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
     opening: Mapping[str, Any] = MappingProxyType({}),
+    shards: ShardSettings | None = None,
     log: Log | None = None,
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
     called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
-    engine. `opening` are keywords of `Engine.open`. `log` takes a line for each request, and is closed at the end. A
-    second signal ends the process at once.
+    engine. `opening` are keywords of `Engine.open`. `shards` says how a sharded memory is opened, or made. `log` takes
+    a line for each request, and is closed at the end. A second signal ends the process at once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
@@ -56,7 +58,10 @@ def serve(
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
-        with nullcontext() if log is None else logging_to(log), Engine.open(path, wait=False, **opening) as engine:
+        with (
+            nullcontext() if log is None else logging_to(log),
+            open_directory(path, shards, wait=False, **opening) as engine,
+        ):
             run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log)
     finally:
         for listener in listeners:

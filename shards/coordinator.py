@@ -16,16 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..engine.errors import DeadlineError, ShardError, StorageError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ..engine.index.columns import Schema
 from ..engine.records.record import Record
 from ..engine.storage.failpoints import reach
+from .changes import Changes
 from .checks import check_added, check_removed
 from .dividing import after_last, divide
-from .intents import Batch, Intent, IntentLog
+from .intents import Batch, Intent, IntentLog, Moved
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
-from .order import stamp
+from .order import in_write_order, stamp
 from .placement import Placement
 from .statistics import Counts, Table
 from .whole import WholeCopies
@@ -68,7 +69,8 @@ class Coordinator:
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace."""
         self.settings = settings
-        self._folder = folder
+        self.folder = folder
+        """Where the table of placement lies; None for a memory without files."""
         self._fields = fields
         self._intents = intents
         self._pending: Intent | None = None
@@ -80,6 +82,7 @@ class Coordinator:
         self.placement = placement
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
+        self.changes = Changes()
         self._writing = threading.RLock()
         self._counting = threading.Lock()
         self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
@@ -158,6 +161,7 @@ class Coordinator:
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
         # One that is ahead of the view holds what was never published.
         self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
+        self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
             whole.clear_untold(self.until())
 
@@ -182,28 +186,37 @@ class Coordinator:
         removed = removed or {}
         with self._bounded(), self.paused():
             self._wait_for(lambda: self._make_room(added))
-            records = stamp(added, self._next_order)
+            live: dict[str, set[str]] | None = None
+            if removed and added and len({record.namespace for record in added}) > 1:
+                live = self._wait_for(lambda: self._live(removed, added))
+            records = stamp(in_write_order(added, removed, live or {}), self._next_order)
             # A number is used once, whatever becomes of its batch.
             self._next_order += len(records)
             batches = divide(self.placement, removed, records)
             if not batches:
                 return 0
-            live: dict[str, set[str]] = {}
             if len(batches) > 1 or not records:
                 # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
-                live = self._wait_for(lambda: self._live(removed, added))
+                if live is None:
+                    live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
                     check_removed(removed, live)
             if len(batches) > 1:
-                check_added(added, removed, live, schema)
+                check_added(added, removed, live or {}, schema)
                 acknowledged = self._write_all(batches)
             else:
                 acknowledged = self._write_one(batches, missing_ok)
             if acknowledged is not None:
-                self._follow(removed, records)
-                self._publish(acknowledged.values())
+                # What fails in between leaves the shards ahead of the tables, which are then counted anew.
+                self._doubtful |= {*batches}
+                try:
+                    self._follow(removed, records)
+                    self._publish(acknowledged.values())
+                    self._doubtful -= {*batches}
+                except UnavailableError:
+                    self._wait_for(self._settle)
         return len(records) or sum(
-            len(live.get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
+            len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
         )
 
     def drop(self, namespace: str) -> None:
@@ -218,9 +231,9 @@ class Coordinator:
             if len(homes) > 1:
                 # A crash in between leaves the namespace dropped: the move is carried out again.
                 placement = placement.placed(namespace, homes[:1])
-                self._pending = Intent(moved=namespace, before=homes, after=())
-                self._intents.write(self._pending)
+                self._intend(Intent(moves=(Moved(namespace, homes, ()),)))
             self._number += 1
+            self._doubtful |= {*homes}
             send = {
                 home: self.links[home].send("apply", self._number, Batch(), missing_ok=True, drop=namespace)
                 for home in homes
@@ -232,6 +245,7 @@ class Coordinator:
             self.tables.pop(namespace, None)
             for whole in self.wholes.values():
                 whole.forget(namespace)
+            self.changes.note([namespace], self._number)
             self.view = View(self._number, self.placement, self._number)
 
     def _make_room(self, added: Sequence[Record]) -> None:
@@ -241,28 +255,33 @@ class Coordinator:
         """Delete the copies of moves that were given up (`moves.py`)."""
 
     def _finish_move(self, intent: Intent) -> None:
-        """Delete what the shards hold of a moved namespace and the present table has elsewhere."""
-        namespace, placement = intent.moved, self.placement
-        assert namespace is not None
-        kept = placement.homes(namespace) if intent.after else ()
-        for shard in dict.fromkeys((*intent.before, *intent.after)):
-            link = self.links[shard]
-            self._number += 1
-            if shard not in kept:
-                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
-            elif len(kept) > 1:
-                gone = link.send("strangers", namespace, kept).result(self.until())
-                sent = link.send(
-                    "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
-                )
-            else:
-                continue
-            self._acknowledged({shard: sent})
+        """Delete what the shards hold of moved namespaces and the present table has elsewhere."""
+        dropped: dict[int, list[str]] = {}
+        for namespace, before, after in intent.moves:
+            kept = self.placement.homes(namespace) if after else ()
+            for shard in dict.fromkeys((*before, *after)):
+                if shard not in kept:
+                    dropped.setdefault(shard, []).append(namespace)
+                elif len(kept) > 1:
+                    gone = self.links[shard].send("strangers", namespace, kept).result(self.until())
+                    self._apply_apart({shard: Batch({namespace: gone})})
+        for shard, names in dropped.items():
+            self._apply_apart({shard: Batch()}, drop=names[0] if len(names) == 1 else tuple(names))
+
+    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
+        """Send shards a write that no search sees before the next epoch is published."""
+        self._number += 1
+        self._doubtful |= {*batches}
+        sent = {
+            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self._oldest(), **how)
+            for shard, batch in batches.items()
+        }
+        self._acknowledged(sent)
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
-        if self._folder is not None:
-            placement.save(self._folder, self.settings)
+        if self.folder is not None:
+            placement.save(self.folder, self.settings)
         self.placement = placement
 
     def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
@@ -286,6 +305,7 @@ class Coordinator:
 
     def _send(self, batches: Mapping[int, Batch], *, missing_ok: bool) -> dict[int, Waiting]:
         self._number += 1
+        self._doubtful |= {*batches}
         return {
             shard: self.links[shard].send(
                 "apply",
@@ -329,16 +349,14 @@ class Coordinator:
             raise DeadlineError(f"{error}; whether the write was done is found out before the next one") from error
         except ShardError:
             raise
-        except BaseException:
-            # The engine refused the batch, so nothing was changed.
+        except FanrankError:
+            # The engine refused the batch, so nothing was changed. After an interrupt nobody knows.
             self._doubtful -= {*batches}
             raise
 
     def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged] | None:
         """A batch for several shards: all of them, or none. None where searches see it already."""
-        intent = Intent(batches)
-        self._intents.write(intent)
-        self._pending = intent
+        self._intend(Intent(batches))
         sent = self._send(batches, missing_ok=True)
         reach("batch.sent")
         try:
@@ -352,6 +370,11 @@ class Coordinator:
         reach("batch.acknowledged")
         self._dropped()
         return answers
+
+    def _intend(self, intent: Intent) -> None:
+        """Make an intent durable. One that cannot be written is not carried out later: its caller is told so."""
+        self._intents.write(intent)
+        self._pending = intent
 
     def _dropped(self) -> None:
         self._intents.drop()
@@ -369,12 +392,12 @@ class Coordinator:
             self._acknowledged(self._send(again, missing_ok=True))
             self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
-            shards = dict.fromkeys((*intent.before, *intent.after))
+            shards = dict.fromkeys(shard for moved in intent.moves for shard in (*moved.before, *moved.after))
             self._number += 1
             call_all([self.links[shard] for shard in shards], self.until(), "tag", self._number)
-            if not intent.after:
-                assert intent.moved is not None
-                self._place(self.placement.placed(intent.moved, intent.before[:1]))
+            for namespace, before, after in intent.moves:
+                if not after:
+                    self._place(self.placement.placed(namespace, before[:1]))
             self._finish_move(intent)
         self._number += 1
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
@@ -384,6 +407,7 @@ class Coordinator:
         self._doubtful.clear()
         self.clear_wholes()
         self._count(self.placement.split)
+        self.changes.note_all(self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def _count(self, namespaces: Any) -> None:
@@ -411,6 +435,7 @@ class Coordinator:
                 self._count([namespace])
             else:
                 self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
+        self.changes.note((name for each in answers for name in each.sizes), self._number)
         self.view = View(self._number, self.placement, self._number)
 
     def clear_wholes(self) -> None:
@@ -418,11 +443,16 @@ class Coordinator:
         for whole in self.wholes.values():
             whole.clear()
 
-    def copy_whole(self, number: int, sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces, of so many records each, in the shard with this number."""
+    def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
+        """Make whole copies of these namespaces in the shard with this number. `sizes` are the records of all.
+
+        Copies that were made before go where there is no room for both.
+        """
         with self.paused():
             whole = self.wholes[number]
-            self._number = whole.copy(self._number + 1, sizes, self.links, self.placement, self.until)
+            if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
+                whole.clear()
+            self._number = whole.copy(self._number + 1, names, self.links, self.placement, self.until)
             self.view = View(self._number, self.placement, self.view.content)
 
     def close(self) -> None:

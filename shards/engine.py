@@ -6,14 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from functools import partial as bind
 from math import inf
 from pathlib import Path
-from typing import Any
 
-from ..engine.encoders.encoder import Encoder
 from ..engine.errors import ParameterError
-from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.hybrid.evidence import Evidence
+from ..engine.hybrid.strategy import AnyStrategy, Strategy
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
@@ -25,11 +25,16 @@ from ..engine.search.options import SearchOptions
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
 from ..engine.storage.sqlite import named
+from .candidates import collect
+from .carrying import ShardedCarrying
 from .checks import check_opening
+from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
+from .replicas import check_replicas
 from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .settings import ShardedSettings
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -42,7 +47,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations):
+class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -66,9 +71,13 @@ class ShardedEngine(ShardedOperations):
         path: str | os.PathLike[str],
         *,
         shards: int | None = None,
+        replicas: int = 1,
         address: str | None = None,
         transport: str = RAY,
         storage: str | os.PathLike[str] | None = None,
+        source: str | os.PathLike[str] | None = None,
+        progress: bool = False,
+        shared: bool = False,
         split_at: int | None = None,
         whole_at: int | None = None,
         deadline: float = DEADLINE,
@@ -84,10 +93,22 @@ class ShardedEngine(ShardedOperations):
         `address` (``"auto"``, ``"ray://host:port"``); None: a Ray of this process alone, on this machine. With
         ``transport="local"`` the shards run in this process, without Ray.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
-        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
-        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
-        records.
+        `replicas` is how many processes answer for each shard. One holds its directory and does its writes; the others
+        follow it in memory, are filled in the background, and serve searches, also while the first is away. Answers are
+        the same whichever gives them.
+
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. Each shard
+        runs on the machine that holds its directory. `shared` says that all machines see the same `storage`; then Ray
+        may start a shard on any of them.
+
+        A namespace of which a shard holds more than `split_at` records is split over shards, while it is searched and
+        written. Strategies that read a split namespace as one are served from a whole copy in memory of at most
+        `whole_at` records.
+
+        `source` is the directory of one engine, and `path` is new: the memory then has its parameters, its records, and
+        what it has learned, so its answers are the same. The directory stays as it is, and nobody may write to it
+        meanwhile. A call that was cut off is to be made again, and goes on where it was; until then the memory opens
+        for nothing else. `progress` shows a bar on a terminal.
 
         A shard has `deadline` seconds for an answer. Where one does not answer, a search raises `DeadlineError` or
         `ShardError`; with ``partial="allow"`` it gives the hits of the others, and `Hits.missing_shards`. `num_gpus`
@@ -105,6 +126,7 @@ class ShardedEngine(ShardedOperations):
             raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
         if transport not in (LOCAL, RAY):
             raise ParameterError(f"transport must be {RAY!r} or {LOCAL!r}, not {transport!r}")
+        check_replicas(replicas)
         check_opening(storage, address, num_gpus=num_gpus, num_cpus=num_cpus, actors=transport == RAY)
         start: Start = bind(start_local, backend=backend)
         release = None
@@ -112,25 +134,32 @@ class ShardedEngine(ShardedOperations):
             from .cluster import Cluster  # Ray takes half a second to import, and is an extra
 
             cluster = Cluster.connect(address, num_cpus=num_cpus)
-            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus, shared=shared)
             release = cluster.close
         try:
             opened = open_memory(
-                Path(path),
+                Path(path).expanduser(),
                 shards,
                 start,
                 options,
-                backend=backend,
+                # The owner scores nothing. Where shards are actors, the backend is that of their machines.
+                backend=backend if transport == LOCAL else None,
                 storage=None if storage is None else Path(storage),
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),
+                source=None if source is None else Path(source),
+                replicas=replicas,
             )
         except BaseException:
             if release is not None:
                 release()
             with named(Path(path)):  # also where the system refuses the directory or its lock
                 raise
-        return cls(opened, partial, release)
+        engine = cls(opened, partial, release)
+        if opened.source is not None:
+            with finishing(engine, opened.source) as taken:
+                import_records(engine, taken, progress=progress)
+        return engine
 
     def __repr__(self) -> str:
         view = self.coordinator.view
@@ -145,16 +174,6 @@ class ShardedEngine(ShardedOperations):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """As `Engine.encoder`."""
-        return self.template.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """As `Engine.pin`."""
-        return self.template.pin
 
     def namespace(self, name: str) -> ShardedNamespace:
         """As `Engine.namespace`."""
@@ -174,14 +193,14 @@ class ShardedEngine(ShardedOperations):
             coalescer.close()
         self._end_writers()
         self.coordinator.close()
-        try:
-            self.coordinator.clear_wholes()
-            for link in self.coordinator.links:
-                link.close()
-        finally:
-            self._opened.release()
+        with ExitStack() as closing:
+            # From the last to the first: what one of them raises does not keep the others open.
             if self._release is not None:
-                self._release()
+                closing.callback(self._release)
+            closing.callback(self._opened.release)
+            for link in self.coordinator.links:
+                closing.callback(link.close)
+            closing.callback(self.coordinator.clear_wholes)
 
     def search(
         self,
@@ -202,6 +221,9 @@ class ShardedEngine(ShardedOperations):
         partial: str | None = None,
     ) -> Hits:
         """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
+
+        `Hits.documents` are numbers of the shard that answered, or of the writes where several did. They tell the hits
+        of a row apart, and stand for no place in an index. Ids say which records the hits are.
 
         Raises as `Engine.search`, `DeadlineError` and `ShardError`.
         """
@@ -264,6 +286,16 @@ class ShardedEngine(ShardedOperations):
         self._check_open()
         options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return self.searcher.stream(batches, k, options, ahead=ahead)
+
+    def candidates(
+        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+    ) -> Evidence:
+        """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
+        say, differs from an engine's.
+        """
+        self._check_open()
+        options = SearchOptions(threads=threads, execution=execution)
+        return collect(self.searcher, queries, Strategy.of(strategy), options)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..engine.arrays import Integers, offsets_of, ranges
-from ..engine.errors import QueryError
+from ..engine.errors import FanrankError, QueryError
 from ..engine.hybrid.strategy import PLAIN, Strategy
 from ..engine.locks import once
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits, TravelledIds, join_names
 from ..engine.records.query import Query
+from ..engine.route.parts import Part, renumber
 from ..engine.search.batch import check_places, k_of
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import with_fields
+from .failures import row_of
 from .launches import Launch
-from .merge import Merged, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
-from .messages import Forward, Listed, ListedEvidence, Scope, ScopeCounts, Spread
+from .merge import Merged, MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
+from .messages import Forward, Forwarded, Listed, ListedEvidence, Scope, ScopeCounts, Spread
 from .notes import note_over
 from .routing import SPREAD, Routed, keys_of, shards_of
 from .statistics import Counts
@@ -119,7 +122,7 @@ class ForwardJob(Job):
         self._place = self.launch.add(self.shard, self.forward(self.queries))
 
     def receive(self) -> Hits:
-        answer: Hits | None = self.launch.answer(self.shard, self._place)
+        answer: Forwarded | None = self.launch.answer(self.shard, self._place)
         if answer is None:
             return self.hits(Merged.empty(len(self.given), self.width), "", None, ())
         return Hits(
@@ -145,6 +148,9 @@ class ForwardJob(Job):
 class SpreadJob(Job):
     """Queries that several shards answer together."""
 
+    listing = True
+    """Whether BM25 alone gives lists, not candidates."""
+
     def __init__(
         self,
         launch: Launch,
@@ -158,7 +164,7 @@ class SpreadJob(Job):
         super().__init__(launch, routed, given, queries, k, options, explain)
         assert isinstance(routed.part.answerer, Strategy)
         self.strategy: Strategy = routed.part.answerer
-        self._places: dict[int, int] = {}
+        self.places: dict[int, int] = {}
         self._rows: dict[int, list[int]] = {}
         self._depths = np.zeros(0, dtype=np.int64)
 
@@ -168,8 +174,8 @@ class SpreadJob(Job):
         # The ranking of one channel goes on behind the first k. That of several ends with its candidates.
         deeper = self.strategy.single
         depths = [
-            limit + (query.offset if deeper and limit else 0)
-            for query, limit in zip(self.queries, self.limits, strict=True)
+            min(limit + query.offset, max(limit, counted[scope][1].documents)) if deeper and limit else limit
+            for query, limit, scope in zip(self.queries, self.limits, scopes, strict=True)
         ]
         asked = [
             with_fields(
@@ -188,13 +194,13 @@ class SpreadJob(Job):
         for row, scope in enumerate(scopes):
             for shard in shards_of(scope, self.launch.view.placement):
                 self._rows.setdefault(shard, []).append(row)
-        strategy = None if self.strategy.plain else self.strategy
+        strategy = None if self.strategy.plain and self.listing else self.strategy
         bare = replace(self.options, texts=False, payload=False)
         for shard, own in self._rows.items():
             known = dict.fromkeys(scopes[row] for row in own)
             held = tuple(ScopeCounts(scope, keys[scope], counted[scope][1], counted[scope][0]) for scope in known)
             item = Spread(tuple(asked[row] for row in own), self.k, strategy, held, bare)
-            self._places[shard] = self.launch.add(shard, item)
+            self.places[shard] = self.launch.add(shard, item)
 
     def _list_depths(self, limits: Sequence[int], counted: Counted) -> Integers:
         """[B] how many documents a channel lists over all shards."""
@@ -204,7 +210,7 @@ class SpreadJob(Job):
         return np.minimum(np.array(sizes, dtype=np.int64), np.array(asked, dtype=np.int64))
 
     def receive(self) -> Hits:
-        answers = {shard: self.launch.answer(shard, place) for shard, place in self._places.items()}
+        answers = self._answers()
         parts = {shard: answer for shard, answer in answers.items() if answer is not None}
         pages, places = Pages.of(self.given, self.limits), place_of(self.routed.scopes)
         count = len(self.given)
@@ -212,8 +218,7 @@ class SpreadJob(Job):
             lists = [_expand_list(part, self._rows[shard], count) for shard, part in parts.items()]
             merged = merge_lists(lists, pages, self.width, places)
         elif parts:
-            evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
-            joined = join_evidence(evidence, self.strategy, self._depths, self.given, places)
+            joined = self.join(parts)
             merged = merge_evidence(joined, fuse(self.strategy, joined.candidates), pages, self.width)
         else:
             merged = Merged.empty(count, self.width)
@@ -225,6 +230,26 @@ class SpreadJob(Job):
             records = self.launch.records(merged)
             hits = hits.with_records(records, texts=self.options.texts, payload=self.options.payload)
         return hits
+
+    def join(self, parts: Mapping[int, ListedEvidence]) -> MergedEvidence:
+        """The candidates over all shards."""
+        count, places = len(self.given), place_of(self.routed.scopes)
+        evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
+        return join_evidence(evidence, self.strategy, self._depths, self.given, places)
+
+    def _answers(self) -> dict[int, Any]:
+        """What each shard answered. Raises the failure of the first row that failed in any."""
+        answers: dict[int, Any] = {}
+        failures: list[FanrankError] = []
+        for shard, place in self.places.items():
+            try:
+                answers[shard] = self.launch.answer(shard, place)
+            except FanrankError as error:  # noqa: PERF203
+                renumber(error, Part(None, self._rows[shard]))
+                failures.append(error)
+        if failures:
+            raise min(failures, key=lambda error: row_of(error, 0))
+        return answers
 
     def _notes(self, merged: Merged, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
         """Why queries have no hits in any shard."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..engine.records.record import Record
 from .coordinator import Coordinator, View
-from .links import Waiting, collect
+from .links import Link, Waiting, collect
 from .merge import Merged
 from .messages import Ask, Failure, Gone, Item
 
@@ -59,15 +59,20 @@ class Launch:
             raise answer.error
         return answer
 
+    def link(self, shard: int) -> Link:
+        """The way to a shard, or to whole copies. Raises `Again` where these are gone."""
+        link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
+        if link is None:
+            raise Again
+        return link
+
     def ask(self, items: Mapping[int, list[Item]]) -> dict[int, Any]:
         """One message to each of these shards; their answers by shard. Raises `Again`."""
         sent: dict[int, Waiting] = {}
         for shard, own in items.items():
             if self.missing and shard in self.missing:
                 continue
-            link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
-            if link is None:
-                raise Again
+            link = self.link(shard)
             sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own)))
         return self.received(sent)
 
@@ -86,9 +91,9 @@ class Launch:
                 raise answer.error
         return answers
 
-    def sizes(self) -> dict[str, int]:
-        """The live records of each namespace. Raises `Again`."""
-        sent = {link.number: link.send("sizes", self.view.epoch) for link in self.coordinator.links}
+    def sizes(self, *, expired: bool = False) -> dict[str, int]:
+        """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
+        sent = {link.number: link.send("sizes", self.view.epoch, expired=expired) for link in self.coordinator.links}
         sizes: dict[str, int] = {}
         for answer in self.received(sent).values():
             for name, size in answer.items():

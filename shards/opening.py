@@ -11,17 +11,22 @@ from typing import Any
 
 from ..engine.encoders.pins import PINNED, Models
 from ..engine.engine import Engine
-from ..engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError
+from ..engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError, StoreLockedError
 from ..engine.index.profiles import LITERATURE
 from ..engine.signatures import EngineOptions
+from ..engine.storage.backup import check_apart
 from ..engine.storage.lock import LOCK, let_go, take_lock
+from ..engine.storage.row_codec import RECORDS
 from ..engine.storage.sync import sync
+from .columns import settle_columns
+from .importing import IMPORTING, Source, check_importing
 from .intents import INTENTS, IntentLog
 from .links import Link, LocalLink, call_all, deadline_at
 from .messages import Description, own_version
 from .moves import MovingCoordinator
 from .order import with_order, without_order
 from .placement import TABLE, Placement, load
+from .replicas import Replicas
 from .shard import Shard
 from .whole import MODELLED, WHOLE, WholeCopies
 
@@ -57,6 +62,8 @@ class Opened:
     opened: tuple[str | None, ...]
     begin: Callable[[int, Mapping[str, str]], Link]
     """Starts a further shard with this number and these columns."""
+    source: Source | None = None
+    """The engine's directory whose records are to be brought in."""
 
 
 def start_local(
@@ -82,25 +89,38 @@ def open_memory(
     storage: Path | None,
     settings: PlacementSettings,
     deadline: float,
+    source: Path | None = None,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
 
-    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. Raises as
+    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `source` is the
+    engine's directory whose records it is to hold. `replicas` and `background` are those of `Replicas`. Raises as
     `ShardedEngine.open`.
     """
-    make_folder(folder)
-    lock = take_lock(folder / LOCK)
     links: list[Link] = []
+    taken: Source | None = None
+    lock: int | None = None
     try:
+        if source is not None:
+            taken = Source(source)
+            options = taken.options(options)
+            check_apart(source, folder)
+        make_folder(folder)
+        lock = _take_lock(folder)
         found = load(folder)
         if found is None:
             if shards is None:
                 raise ParameterError(f"{folder}: holds nothing yet; say how many shards it is to have, as in shards=4")
             placement, kept = settings.of(Placement(shards)), dict[str, Any]()
+            if taken is not None:
+                kept[IMPORTING] = taken.moment
             # Options that cannot be kept are refused before anything is written.
             Engine(backend=backend, **options)
         else:
             placement, kept = found
+            check_importing(folder, kept, taken)
             if shards is not None and shards != placement.shards:
                 raise ParameterError(
                     f"{folder}: has {placement.shards} shards, not {shards}; leave shards out, or "
@@ -117,32 +137,54 @@ def open_memory(
         check_versions(described)
         stores = [described[number].store for number in range(placement.shards)]
         check_stores(folder, stores, kept.get("stores"))
-        template = make_template(described, options, models, folder, backend)
+        if found is None:
+            check_empty(folder, described)
+        columns = settle_columns(links, {number: each.config["columns"] for number, each in described.items()})
+        config = {**described[0].config, "columns": columns}
+        template = make_template(config, options, models, folder, backend)
         kept = {**kept, "stores": stores}
         if found is None or found[0] != placement:
             placement.save(folder, kept)
         intents = IntentLog(folder / INTENTS)
-        memory_options = shard_options(template_options(described[0].config, options), new=True)
+        memory_options = shard_options(template_options(config, options), new=True)
         wholes = make_wholes(start, memory_options, template, placement, backend)
+        copies = make_replicas(replicas, start, memory_options, template, deadline, background)
+        links = [copies.lead(link) for link in links]
         coordinator = MovingCoordinator(
             folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
         )
+        copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
         coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
     except BaseException:
         for link in links:
             with suppress(FanrankError):
                 link.close()
-        let_go(lock)
+        if taken is not None:
+            taken.close()
+        if lock is not None:
+            let_go(lock)
         raise
 
     def begin(number: int, columns: Mapping[str, str]) -> Link:
         given: EngineOptions = {**memory_options, "columns": with_order(columns)}
         path = str(root / f"shard-{number:04d}")
-        return start(number, path, given, template.pin, template.term_pin, False)
+        return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
 
     how = tuple(described[number].opened for number in sorted(described))
-    return Opened(coordinator, template, partial(let_go, lock), how, begin)
+    return Opened(coordinator, template, partial(let_go, lock), how, begin, taken)
+
+
+def _take_lock(folder: Path) -> int:
+    try:
+        return take_lock(folder / LOCK)
+    except StoreLockedError as error:
+        # Only one engine has readers in other processes.
+        owner = str(error).partition(": ")[2].partition(" writes")[0]
+        raise StoreLockedError(
+            f"{folder}: {owner} has it open, and a sharded memory has one owner; ask that one, such as `fanrank serve` "
+            "over HTTP, or end it"
+        ) from None
 
 
 def make_in_memory(
@@ -153,6 +195,8 @@ def make_in_memory(
     start: Start | None = None,
     deadline: float = 30.0,
     settings: PlacementSettings | None = None,
+    replicas: int = 1,
+    background: bool = True,
 ) -> Opened:
     """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
     begin = partial(start_local, backend=backend) if start is None else start
@@ -160,14 +204,17 @@ def make_in_memory(
     placement = (settings or PlacementSettings()).of(Placement(shards))
     pin, term_pin = template.pin, template.term_pin
     own = shard_options(options, new=True)
-    links = [begin(number, None, own, pin, term_pin, False) for number in range(shards)]
+    copies = make_replicas(replicas, begin, own, template, deadline, background)
+    links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
     coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    copies.recover = coordinator.recover
     coordinator.start(0)
 
     def begin_more(number: int, columns: Mapping[str, str]) -> Link:
-        return begin(number, None, {**own, "columns": with_order(columns)}, template.pin, template.term_pin, False)
+        given: EngineOptions = {**own, "columns": with_order(columns)}
+        return copies.lead(begin(number, None, given, template.pin, template.term_pin, False))
 
     return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
 
@@ -189,6 +236,25 @@ def make_wholes(
     ]
 
 
+def make_replicas(
+    replicas: int, start: Start, options: EngineOptions, template: Engine, deadline: float, background: bool
+) -> Replicas:
+    """Makes the links of shards with so many replicas. Followers have the columns that are declared by then."""
+
+    def begin(number: int) -> Link:
+        given: EngineOptions = {**options, "columns": with_order(template.index.memory.schema.declared())}
+        link = start(number, None, given, template.pin, template.term_pin, False)
+        try:
+            check_versions(call_all([link], deadline_at(OPENING), "describe"))
+        except BaseException:
+            with suppress(FanrankError):
+                link.close()
+            raise
+        return link
+
+    return Replicas(replicas, begin, deadline, background=background)
+
+
 def make_folder(folder: Path) -> None:
     """Make the folder if it is missing. Raises `ForeignIndexError` unless it is empty or holds a sharded memory."""
     if folder.exists() and not folder.is_dir():
@@ -199,6 +265,13 @@ def make_folder(folder: Path) -> None:
     if not (folder / TABLE).exists():
         # Shards without a table are those of a first open that was cut off.
         others = [file.name for file in folder.iterdir() if file.name not in (LOCK, f"{TABLE}.new")]
+        if RECORDS in others:
+            raise ForeignIndexError(
+                f"{folder}: is the directory of one engine, which Engine.open opens; to bring its records into shards "
+                f"take a new directory: fanrank shards NEW --import {folder} --shards 4"
+            )
+        if INTENTS in others:
+            raise lost_table(folder)
         if any(not name.startswith("shard-") for name in others):
             raise ForeignIndexError(
                 f"{folder}: holds other files, {sorted(others)[0]!r} among them; choose an empty or new directory"
@@ -231,16 +304,13 @@ def template_options(config: Mapping[str, Any], options: EngineOptions) -> Engin
 
 
 def make_template(
-    described: Mapping[int, Description],
+    config: Mapping[str, Any],
     options: EngineOptions,
     models: Models,
     folder: Path,
     backend: str | None,
 ) -> Engine:
     """An empty engine with the memory's parameters and models. Raises as `Engine.open`."""
-    config = dict(described[0].config)
-    # A filter may have declared a column in some shards before a crash.
-    config["columns"] = {name: kind for each in described.values() for name, kind in each.config["columns"].items()}
     made = Engine(backend=backend, **template_options(config, options))
     # The models were made before the shards were opened, which need their pins.
     made.searcher.models.encoder, made.searcher.models.pin = models.encoder, models.pin
@@ -257,6 +327,20 @@ def check_versions(described: Mapping[int, Description]) -> None:
                 f"shard {number} runs fanrank {each.version}, and this process {own_version()}; install the same on "
                 "all machines"
             )
+
+
+def check_empty(folder: Path, described: Mapping[int, Description]) -> None:
+    """Raise `ForeignIndexError` where a shard of a new memory holds records: another table says where all lie."""
+    if any(each.next_order for each in described.values()):
+        raise lost_table(folder)
+
+
+def lost_table(folder: Path) -> ForeignIndexError:
+    """The error of a memory whose table of placement is not there."""
+    return ForeignIndexError(
+        f"{folder}: its shards hold records, and the table that says which, {TABLE}, is not there; bring it back "
+        "from a copy, or choose an empty or new directory"
+    )
 
 
 def check_stores(folder: Path, stores: Sequence[str | None], known: Sequence[str | None] | None) -> None:

@@ -17,6 +17,7 @@ from .links import Link, call_all, deadline_at
 from .messages import Description
 from .moves import MovingCoordinator
 from .opening import OPENING, Opened, check_versions
+from .replicas import replicas_of
 from .writing import ShardedWriting
 
 logger = logging.getLogger("fanrank")
@@ -79,12 +80,7 @@ class ShardedOperations(ShardedWriting):
 
     def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
         """(records, bytes) of each namespace in each shard."""
-        coordinator = self.coordinator
-        with coordinator.paused():
-            answers: dict[int, dict[str, tuple[int, int]]] = call_all(
-                coordinator.links, coordinator.until(), "holdings"
-            )
-        return answers
+        return self.coordinator.holdings()
 
     def _carry_out(self, steps: list[Step], progress: bool) -> None:
         total = sum(step.records for step in steps)
@@ -96,8 +92,12 @@ class ShardedOperations(ShardedWriting):
             bar = tqdm(desc="moving", total=total, unit=" records")
             watch = bar.update
         try:
+            apart = self.coordinator.place_together(
+                {step.namespace: (step.after[0], step.records) for step in steps if step.is_whole}, watch=watch
+            )
             for step in steps:
-                self.coordinator.place(step.namespace, step.after, watch=watch)
+                if step.namespace in apart or not step.is_whole:
+                    self.coordinator.place(step.namespace, step.after, watch=watch)
                 logger.info(
                     "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
                 )
@@ -141,12 +141,23 @@ class ShardedOperations(ShardedWriting):
 
         Each has its ``shard`` number, ``queries`` and ``messages`` since it was started, ``p50_ms`` and ``p99_ms`` of
         its last 1,024 answers in milliseconds, ``bytes`` of its records in memory, and ``lag``: writes that were sent
-        to it and that it has not acknowledged.
+        to it and that it has not acknowledged. ``replicas`` says of each replica, the leader first, its ``state``
+        (``leading``, ``away``; ``following``, ``filling``, ``lost``), the ``messages`` that it was sent, its ``lag``
+        behind the leader in writes, and by which ``failure`` it was lost; it is empty with ``replicas=1``.
         """
         found = super().stats()
         lags = self.coordinator.lags()
-        for number, own in enumerate(found["shards"]):
+        shards = found["shards"]
+        failures = [own["background_error"] for own in shards if own["background_error"] is not None]
+        found |= {
+            "backend": ", ".join(sorted({own["backend"] for own in shards})),
+            "bytes_per_posting": found["posting_bytes"] / found["postings"] if found["postings"] else 0.0,
+            "merging": any(own["merging"] for own in shards),
+            "background_error": failures[0] if failures else None,
+        }
+        for number, own in enumerate(shards):
             own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
+            own["replicas"] = replicas_of(self.coordinator.links[number])
         found["generation"] = self.coordinator.view.placement.generation
         found["moving"] = sorted(self.coordinator.placement.moving)
         return found

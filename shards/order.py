@@ -7,7 +7,7 @@ with its record, and merges and moves keep it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,21 @@ def with_order(columns: Mapping[str, str] | str | None) -> dict[str, str]:
 def without_order(columns: Mapping[str, str]) -> dict[str, str]:
     """The caller's columns, of those of a shard's engine."""
     return {name: kind for name, kind in columns.items() if name != ORDER}
+
+
+def in_write_order(
+    added: Sequence[Record], removed: Mapping[str, Sequence[str]], live: Mapping[str, Set[str]]
+) -> list[Record]:
+    """The records of a batch in the order in which one engine numbers them: namespace by namespace.
+
+    The namespaces from which the batch removes records come first. `live` are the ids that live records have.
+    """
+    groups: dict[str, list[Record]] = {
+        name: [] for name, ids in removed.items() if not live.get(name, frozenset()).isdisjoint(ids)
+    }
+    for record in added:
+        groups.setdefault(record.namespace, []).append(record)
+    return [record for group in groups.values() for record in group]
 
 
 def stamp(records: Sequence[Record], first: int) -> list[Record]:

@@ -1,6 +1,6 @@
 """Which shard holds which records: a small table, kept beside the shards and replaced as a whole.
 
-A namespace lives in the shard that its name chooses (rendezvous hashing), so a platform of a million tenants keeps no
+A namespace lives in the shard that its name chooses (jump hashing), so a platform of a million tenants keeps no
 row for each. The table holds only what lies elsewhere, and the namespaces that are split. A record of a split namespace
 is in the part that its id chooses.
 """
@@ -16,9 +16,10 @@ from typing import Any
 
 from ..engine.errors import DamagedIndexError, ForeignIndexError, NewerFormatError, ParameterError, StorageError
 from ..engine.index.columns import stable_hash
+from ..engine.storage.index_files import SHARDS
 from ..engine.storage.sync import sync
 
-TABLE = "shards.json"
+TABLE = SHARDS
 FORMAT, VERSION = "fanrank-shards", 1
 
 SPLIT_AT = 20_000_000
@@ -77,6 +78,14 @@ class Placement:
             moved[namespace] = parts[0]
         moving = {name: held for name, held in self.moving.items() if name != namespace}
         return replace(self, moved=moved, split=split, moving=moving, generation=self.generation + 1)
+
+    def all_placed(self, homes: Mapping[str, int]) -> Placement:
+        """The placement in which each of these namespaces, none of which is split, lies in the shard that is said."""
+        moved = {**self.moved, **homes}
+        for namespace, home in homes.items():
+            if chosen_shard(namespace, self.shards) == home:
+                del moved[namespace]
+        return replace(self, moved=moved, generation=self.generation + 1)
 
     def marked(self, namespace: str, parts: tuple[int, ...]) -> Placement:
         """The same placement, with the mark that a namespace is being copied to these shards; (): without one."""
@@ -158,21 +167,26 @@ def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
 
 
 def chosen_shard(namespace: str, shards: int) -> int:
-    """The shard that a namespace's name chooses: the one whose hash with the name is highest.
-
-    Where a shard is added, only namespaces that choose the new one move.
-    """
-    return max(range(shards), key=lambda shard: (stable_hash(f"{shard}\0{namespace}"), shard))
+    """The shard that a namespace's name chooses. Where a shard is added, only namespaces that choose it move."""
+    return _jump_hash(namespace, shards)
 
 
 def chosen_part(record_id: str, parts: int) -> int:
-    """The part of a split namespace that a record's id chooses (jump consistent hash).
+    """The part of a split namespace that a record's id chooses.
 
     Where a part is added, records go from the others to the new one, and never among the others.
     """
-    key, part, following = stable_hash(record_id), 0, 0
-    while following < parts:
-        part = following
-        key = (key * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
-        following = int((part + 1) * ((1 << 31) / ((key >> 33) + 1)))
-    return part
+    return _jump_hash(record_id, parts)
+
+
+def _jump_hash(key: str, buckets: int) -> int:
+    """The bucket of a key by jump consistent hashing: some log(buckets) steps, so 1,024 shards cost as little as 4.
+
+    A further bucket takes its keys evenly from all others, which exchange none.
+    """
+    state, bucket, following = stable_hash(key), 0, 0
+    while following < buckets:
+        bucket = following
+        state = (state * 2862933555777941757 + 1) & 0xFFFFFFFFFFFFFFFF
+        following = int((bucket + 1) * ((1 << 31) / ((state >> 33) + 1)))
+    return bucket

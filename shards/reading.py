@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.errors import QueryError, RecordError, StorageError
 from ..engine.index.masks import unknown_column
 from ..engine.listing import matching
+from ..engine.listing.listing import Listing
 from ..engine.moments import Moment
-from ..engine.monitor.health import HealthReport
-from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.monitor.health import DriftReport, HealthReport
+from ..engine.monitor.monitor import checked_namespace, checked_scope, observed_ids
+from ..engine.monitor.recency import Recency
+from ..engine.reading import checked_wanted
 from ..engine.records.filters import Filter, parse_filter
 from ..engine.records.hits import join_names
 from ..engine.records.jsonl import checked_ids
@@ -21,8 +25,12 @@ from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
 from .coordinator import Coordinator, View
 from .launches import Launch
+from .learned import tell
+from .learning import Drifts, find_windows, frequencies_of, ranks_over, recency
 from .links import Waiting, call_all
+from .listing import ShardedPages
 from .order import ORDER, strip
+from .passing import count_passing, events_passing, ids_passing, values_passing
 from .searching import ShardedSearcher
 
 
@@ -34,6 +42,10 @@ class ShardedReading:
     template: Engine
     """An empty engine with the memory's parameters and models."""
     _closed: bool
+
+    @cached_property
+    def _drifts(self) -> Drifts:
+        return Drifts()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -74,14 +86,40 @@ class ShardedReading:
             raise RecordError(f"an id must be a string, not {id!r}")
         return self.fetch([id], namespace=namespace)[0]
 
+    def records(
+        self,
+        *,
+        filter: Filter | Mapping[str, Any] | None = None,
+        namespace: str | None = "",
+        order: str = "written",
+        reverse: bool = False,
+        after: str | None = None,
+        limit: int | None = None,
+        texts: bool = True,
+    ) -> Listing:
+        """As `Engine.records`: each page is of one epoch of all shards, and a cursor stays good while namespaces move.
+
+        A cursor of an engine's listing is none of this one.
+        """
+        self._check_open()
+        wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
+        stores = self.coordinator.settings.get("stores")
+        # That of the first shard stays as long as the memory does.
+        secret = str(stores[0]) if stores else self.template.index.memory.secret
+
+        def begin() -> Listing:
+            return Listing(ShardedPages(self.searcher, self.coordinator, wanted), wanted, secret, after, limit)
+
+        return self.searcher.declaring(begin, [wanted.filter])
+
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """As `Engine.count`."""
-        return sum(self.read_all("count", parse_filter(filter), checked_scope(namespace)).values())
+        return sum(self.read_all(count_passing, parse_filter(filter), checked_scope(namespace)).values())
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """As `Engine.ids`."""
         name = checked_namespace(namespace)
-        answers = self.read_all("ids", parse_filter(filter), name)
+        answers = self.read_all(ids_passing, parse_filter(filter), name)
         pairs = sorted(pair for answer in answers.values() for pair in answer.get(name, ()))
         return iter([record_id for _, record_id in pairs])
 
@@ -96,7 +134,7 @@ class ShardedReading:
         if column == ORDER:
             raise unknown_column(column, "to count by", self.template.index.memory.schema)
         counts: Counter[str | float | None] = Counter()
-        for answer in self.read_all("distinct", parse_filter(filter), checked_scope(namespace), column).values():
+        for answer in self.read_all(values_passing, parse_filter(filter), checked_scope(namespace), column).values():
             counts.update(answer)
         return matching.in_order(counts)
 
@@ -116,21 +154,42 @@ class ShardedReading:
         if query.since is None or query.until is None:
             raise QueryError("events takes the first and the last moment, 'since' and 'until'")
         span = float(query.since), float(query.until)
-        answers = self.read_all("events", combine_filters(query), namespace, type, *span)
+        answers = self.read_all(events_passing, combine_filters(query), namespace, type, *span)
         found = sorted(event for answer in answers.values() for event in answer)
         return [(record_id, -time) for time, _, record_id in found]
 
-    def read_all(self, verb: str, filter: Filter | None, namespace: str | None, *arguments: Any) -> dict[int, Any]:
-        """What all shards that may hold such records answer to a verb that reads, at one epoch."""
+    def read_all(
+        self, function: Callable[..., Any], filter: Filter | None, namespace: str | None, *arguments: Any
+    ) -> dict[int, Any]:
+        """What a function of `passing.py` gives in all shards that may hold such records, at one epoch."""
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
+            # Shards have a column more, which is not to be named.
+            matching.compiled(self.template.index.memory.state, filter)
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
-            links = self.coordinator.links
-            sent = {shard: links[shard].send(verb, view.epoch, filter, namespace, *arguments) for shard in shards}
+            links, asked = self.coordinator.links, (function, filter, namespace, *arguments)
+            sent = {shard: links[shard].send("read", view.epoch, *asked) for shard in shards}
             return Launch(self.coordinator, view, until, None).received(sent)
 
-        return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
+        def checked() -> dict[int, Any]:
+            # Shards have a column more, which a filter is not to name.
+            matching.compiled(self.template.index.memory.state, filter)
+            return self.searcher.retry(read)
+
+        return self.searcher.declaring(checked, [filter])
+
+    def read_parts(self, namespace: str, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+        """What `Shard.read` gives for a function in each shard that holds a namespace, at one epoch."""
+        self._check_open()
+
+        def read(view: View, until: float | None) -> dict[int, Any]:
+            links = self.coordinator.links
+            homes = view.placement.homes(namespace)
+            sent = {home: links[home].send("read", view.epoch, function, *arguments) for home in homes}
+            return Launch(self.coordinator, view, until, None).received(sent)
+
+        return self.searcher.retry(read)
 
     def sizes(self) -> dict[str, int]:
         """The live records of each namespace."""
@@ -141,18 +200,31 @@ class ShardedReading:
         self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
     ) -> None:
         """As `Engine.observe`."""
-        batch, name = checked_ids(ids, "observe"), checked_namespace(namespace)
         self._check_open()
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(name)]
-        call_all(links, self.coordinator.until(), "observe", batch, name, now, windows)
+        batch, moment, name = observed_ids(ids), Query(now=now).now, checked_namespace(namespace)
+        window = self.template.window
+        found = self.read_parts(name, find_windows, name, batch, window).values()
+        ranks = ranks_over(found, window, None if moment is None else float(moment))
+        tell(self.coordinator, name, "observe_ranks", ranks, name, windows)
 
     def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
         """As `Engine.resolved`."""
         self._check_open()
-        view = self.coordinator.view
-        links = [self.coordinator.links[shard] for shard in view.placement.homes(checked_namespace(namespace))]
-        call_all(links, self.coordinator.until(), "resolved", name, entity, namespace, times)
+        checked = checked_namespace(namespace)
+        tell(self.coordinator, checked, "resolved", name, entity, checked, times)
+
+    def recency(self, namespace: str = "") -> Recency:
+        """As `Engine.recency`, as of now: what is observed later does not change it."""
+        self._check_open()
+        own = self.template.monitor
+        rule = Recency(epsilon=own.epsilon, max_windows=own.max_windows, rate=own.rate)
+        return recency(self.coordinator, rule, checked_namespace(namespace))
+
+    def drift(self, namespace: str = "") -> DriftReport:
+        """As `Engine.drift`: since the last call in this process."""
+        self._check_open()
+        name = checked_namespace(namespace)
+        return self._drifts.check(name, self.read_parts(name, frequencies_of, name).values())
 
     def health(self, namespace: str = "") -> HealthReport:
         """As `Engine.health`: of the searches that this process has asked since it opened the memory."""

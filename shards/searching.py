@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query, check_k
 from ..engine.route.by_namespace import AnyAnswerer
-from ..engine.route.parts import Part, join, renumber
+from ..engine.route.parts import Part, join
 from ..engine.search.batch import AnyQuery, as_queries
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import set_defaults
@@ -34,10 +34,13 @@ from ..engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ..engine.signatures import SearchKeywords
 from ..engine.storage.state import MemoryState, names_under
 from .checks import check_columns
+from .columns import take_columns
 from .coordinator import Coordinator, View
 from .encoding import encode_queries
+from .failures import Failures
 from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
 from .launches import Again, Launch
+from .learned import carry_learned
 from .links import UnavailableError, call_all, pause
 from .messages import Count, Scope
 from .order import ORDER
@@ -156,7 +159,9 @@ class ShardedSearcher(Searcher):
 
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """Declare columns in all shards. Raises as `Memory.declare`."""
-        wanted = [name for name in dict.fromkeys((*error.columns, *names)) if name != ORDER]
+        wanted = list(dict.fromkeys((*error.columns, *names)))
+        if ORDER in wanted:
+            raise error
         coordinator = self.coordinator
         with coordinator.paused():
             super().declare(error, names)
@@ -183,11 +188,11 @@ class ShardedSearcher(Searcher):
                 attempt, first = attempt + 1, None
                 if again.untold or attempt > 1:
                     coordinator.recover(until)
-        with coordinator.paused(until) as view:
-            try:
-                return read(view, until)
-            except Again:
-                raise ShardError("a shard is started anew again and again; its log says why") from None
+        with coordinator.paused(until):
+            for _ in range(2):  # the first one may find whole copies missing, and make them
+                with suppress(Again):
+                    return read(coordinator.view, until)
+        raise ShardError("a shard is started anew again and again; its log says why")
 
     def _answer_at(
         self,
@@ -202,35 +207,43 @@ class ShardedSearcher(Searcher):
         missing: set[int] | None = set() if self.partial == ALLOW else None
         launch = Launch(self.coordinator, view, until, missing)
         check_columns(queries, self.template.index.memory.state)
-        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
-        routed = route_batch(
-            queries, answerer, options, view.placement, self.template.bm25, modelled, self.coordinator.expiring
-        )
-        self._bring_whole(launch, routed)
-        jobs = []
+        routed = self.route(launch, queries, answerer, options)
+        jobs: list[Job] = []
+        failures = Failures(routed)
         for each in routed:
             given = [queries[row] for row in each.part.rows]
-            encoded = encode_queries(given, each.part.answerer, self.models)
-            jobs.append(make_job(launch, each, given, encoded, k, options, self._explain))
-        counted = self._count(launch, [job for job in jobs if isinstance(job, SpreadJob)])
+            try:
+                encoded = encode_queries(given, each.part.answerer, self.models)
+            except FanrankError as error:
+                failures.add(error, each.part)
+            else:
+                jobs.append(make_job(launch, each, given, encoded, k, options, self.explain_job))
+        counted = self.count_scopes(launch, [job for job in jobs if isinstance(job, SpreadJob)])
         for job in jobs:
             job.send(counted)
         launch.send()
         answers: list[Hits] = []
-        failures: list[tuple[int, FanrankError]] = []
         for job in jobs:
             try:
                 answers.append(job.receive())
             except FanrankError as error:  # noqa: PERF203
-                renumber(error, job.routed.part)
-                failures.append((job.routed.part.rows[0] if job.routed.part.rows else 0, error))
-        if failures:
-            raise min(failures, key=lambda failure: failure[0])[1]
+                failures.add(error, job.routed.part)
+        failures.check()
         # A single part has all rows, in their order.
         hits = answers[0] if len(answers) == 1 else _join(queries, [job.routed.part for job in jobs], answers, options)
         return replace(hits, missing_shards=tuple(sorted(missing))) if missing else hits
 
-    def _count(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
+    def route(
+        self, launch: Launch, queries: tuple[Query, ...], answerer: AnyAnswerer, options: SearchOptions
+    ) -> list[Routed]:
+        """Which shards answer which queries. Whole copies that this needs are made first, then raises `Again`."""
+        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
+        placement, expiring = launch.view.placement, self.coordinator.expiring
+        routed = route_batch(queries, answerer, options, placement, self.template.bm25, modelled, expiring)
+        self._bring_whole(launch, routed)
+        return routed
+
+    def count_scopes(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
         """The statistics of all scopes of these jobs, with the terms of their queries.
 
         Those of a split namespace are known here. Those of several namespaces, of records that expire, and of filtered
@@ -267,38 +280,55 @@ class ShardedSearcher(Searcher):
         return self.template.analyzer(query.text) if query.terms is None else query.terms
 
     def _bring_whole(self, launch: Launch, routed: Sequence[Routed], *, explaining: bool = False) -> None:
-        """Have whole copies of what is read as one. Raises `Again` once they are made, and `ShardError`."""
-        needed = {scope: each for each in routed if each.route.way == WHOLE_WAY or explaining for scope in each.scopes}
-        if not needed:
+        """Have whole copies of what is read as one. Raises `Again` once they are made, and `SplitNamespaceError`."""
+        asked = [each for each in routed if each.route.way == WHOLE_WAY or explaining]
+        if not asked:
             return
-        sizes = launch.sizes()
-        for scope, each in needed.items():
-            names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
-            whole = self.coordinator.wholes[WHOLE if explaining else each.route.shard]
-            if whole.link is not None and whole.holds(names):
-                continue
-            chosen = each.part.answerer
+        # Queries may be asked as of a moment before records expired.
+        sizes = launch.sizes(expired=True)
+        wanted: dict[int, dict[str, int]] = {}
+        for each in asked:
+            whole, chosen = self.coordinator.wholes[WHOLE if explaining else each.route.shard], each.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
-            wanted = {name: sizes.get(name, 0) for name in (*whole.names, *names)}
-            whole.check(wanted, why)
-            self.coordinator.copy_whole(whole.number, wanted)
+            for scope in each.scopes:
+                names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
+                own = {name: sizes.get(name, 0) for name in names}
+                whole.check(own, why)
+                wanted.setdefault(whole.number, {}).update(own)
+        made = False
+        for number, read in wanted.items():
+            whole = self.coordinator.wholes[number]
+            if whole.link is not None and whole.holds(read):
+                continue
+            # Together they may be queries of many callers, so the error names none.
+            whole.check(read, "the batch", named=False)
+            self.coordinator.copy_whole(number, sorted(read), sizes)
+            if whole.link is not None:
+                # Columns may have been added since the memory was opened.
+                whole.link.send("change", take_columns, self.template.columns).result(launch.until)
+                carry_learned(self.coordinator, read, whole.link)
+            made = True
+        if made:
             raise Again
 
-    def _explain(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
+    def explain_job(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
         """How a record scores for a query of a job, by the records of its search."""
 
         def explain(view: View, until: float | None) -> Explanation | FusedExplanation:
-            if view.content != job.launch.view.content:
+            before, names = job.launch.view, job.routed.scopes[row].names
+            # Writes to other namespaces change no score.
+            changed = names is None or self.coordinator.changes.since(names, before.epoch)
+            if view.content != before.content and changed:
                 raise QueryError(
-                    "records were written since the search, whose scores can be explained no more; search again, or "
-                    "ask engine.explain"
+                    "records of the query's namespaces were written since the search, whose scores can be explained no "
+                    "more; search again, or ask engine.explain"
                 )
             launch = Launch(self.coordinator, view, until, None)
             spread = isinstance(job, SpreadJob)
             if spread:
                 self._bring_whole(launch, [job.routed], explaining=True)
             shard = WHOLE if spread else job.shard
-            asked = ForwardJob(launch, job.routed, job.given, job.queries, job.k, job.options, self._explain)
+            asked = ForwardJob(launch, job.routed, job.given, job.queries, job.k, job.options, self.explain_job)
             place = launch.add(shard, asked.forward((job.queries[row],), record_id))
             launch.send()
             explanation: Explanation | FusedExplanation = launch.answer(shard, place)

@@ -6,6 +6,7 @@ vectors. Any thread may ask while one writes.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +21,7 @@ from ..engine.encoders.sparse import TermEncoder
 from ..engine.engine import Engine
 from ..engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
 from ..engine.index.masks import EVERYTHING
-from ..engine.index.time_order import documents_between
 from ..engine.listing import matching
-from ..engine.moments import Moment
-from ..engine.records.filters import Filter
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.record import Record
 from ..engine.search.texts import bring_records_of
@@ -32,8 +30,9 @@ from ..engine.storage.sizes import sizes_in
 from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .copies import Hidden, Page, ids_after
+from .following import Following
 from .intents import Batch
-from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
+from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
 from .metrics import Metrics
 from .order import next_order, number_of, orders_of, strip
 from .placement import chosen_part
@@ -41,6 +40,10 @@ from .statistics import Counts, changed_counts, whole_counts
 
 PAGE = 4_096
 """Records that a move reads at a time."""
+
+
+class OutdatedError(Exception):
+    """A record was written since the state that is read."""
 
 
 class PinnedTerms:
@@ -61,7 +64,7 @@ class PinnedTerms:
         return []
 
 
-class Shard:
+class Shard(Following):
     """The shard with this number. `path` is its engine's directory; None: an engine in memory.
 
     `options` are those of its engine, with the column of orders; `pin` and `term_pin` name the models of the vectors
@@ -80,6 +83,7 @@ class Shard:
         known: bool = False,
     ) -> None:
         """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
+        path = None if path is None else os.path.expanduser(path)
         if known and path is not None and not Path(path).is_dir():
             raise StorageError(
                 f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
@@ -104,6 +108,8 @@ class Shard:
         self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
         self._metrics = Metrics()
+        self.tasks: dict[str, Any] = {}
+        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -119,8 +125,10 @@ class Shard:
         )
 
     def tag(self, epoch: int) -> None:
-        """Call the present state that of this epoch, and forget all others."""
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing."""
         with self._writing, self._lock:
+            if epoch <= self._last:
+                return
             self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
             self._last = epoch
 
@@ -128,6 +136,11 @@ class Shard:
         """The epoch of the newest state; None: it has yet to be told."""
         with self._lock:
             return self._states[-1][0] if self._states else None
+
+    def number_at(self, epoch: int) -> int | None:
+        """The number of the newest state of an epoch or an older one; None where none is kept."""
+        with self._lock:
+            return next((number for number, _ in reversed(self._states) if number <= epoch), None)
 
     def _state_at(self, epoch: int) -> MemoryState | None:
         """The newest state of this epoch or an older one; None where it is not kept. The caller holds the lock."""
@@ -147,7 +160,7 @@ class Shard:
         missing_ok: bool,
         tracked: Iterable[str] = (),
         oldest: int | None = None,
-        drop: str | None = None,
+        drop: str | Sequence[str] | None = None,
         hide: str | None = None,
         show: str | None = None,
     ) -> Acknowledged | Gone:
@@ -157,10 +170,11 @@ class Shard:
         tag does nothing either: its sender has given it up, and what took its place is done.
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
-        search may still ask for, `drop` a namespace to delete whole. `hide` is a namespace that is being copied here,
-        which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
+        here, which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
         changes nothing then.
         """
+        dropped = (drop,) if isinstance(drop, str) else tuple(drop or ())
         with self._writing:
             memory = self.engine.index.ready()
             with self._lock:
@@ -173,21 +187,24 @@ class Shard:
                 self._hidden.add(hide)
             try:
                 count = 0
-                if drop is not None:
-                    self.engine.drop(drop)
+                for namespace in dropped:
+                    self.engine.drop(namespace)
                 if batch.removed or batch.added:
                     count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
                 after = memory.state
-            except BaseException:
+            except BaseException as error:
                 with self._lock:
                     self._applying = False
+                    if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
+                        # The write may be done, and no epoch before may show it. The coordinator finds out.
+                        self._states.clear()
                 raise
             with self._lock:
                 self._applying = False
-                self._hidden.discard(show, drop)
+                self._hidden.discard(show, *dropped)
                 self._states.append((epoch, self._hidden.without(after)))
                 self._forget(epoch if oldest is None else oldest)
-        written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
+        written = {*batch.removed, *(record.namespace for record in batch.added), *dropped}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
         return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
 
@@ -244,7 +261,7 @@ class Shard:
             for place, record in enumerate(records := hits.records.reshape(-1)):
                 if record is not None:
                     records[place] = strip(record)
-        return hits
+        return Forwarded.of(hits)
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Which of these ids live records have now, by namespace."""
@@ -342,39 +359,14 @@ class Shard:
         state = self.engine.index.ready().state
         return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
 
-    def sizes(self, epoch: int) -> dict[str, int] | Gone:
-        """The live records of each namespace at an epoch."""
+    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
+        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
         with self._lock:
             state = self._state_at(epoch)
         if state is None:
             return Gone(self.newest())
-        return {name: held.size for name, held in state.present(time.time()).items() if held.size}
-
-    def ids(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """(order, id) of the live records that pass a filter, by namespace (None: of all), in the order of writes."""
-        return self._read(epoch, lambda state: _ids_of(state, filter, namespace))
-
-    def count(self, epoch: int, filter: Filter | None, namespace: str | None) -> Any:
-        """How many live records pass a filter, in one namespace or (None) in all."""
-        return self._read(
-            epoch,
-            lambda state: matching.count(matching.snapshots_of(state, namespace), matching.compiled(state, filter)),
-        )
-
-    def distinct(self, epoch: int, filter: Filter | None, namespace: str | None, column: str) -> Any:
-        """As `Engine.distinct`, in this shard."""
-        return self._read(
-            epoch,
-            lambda state: matching.distinct(
-                state, matching.snapshots_of(state, namespace), column, matching.compiled(state, filter)
-            ),
-        )
-
-    def events(
-        self, epoch: int, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-    ) -> Any:
-        """(minus time, minus order, id) of the live records of a type in a time: ascending, they are newest first."""
-        return self._read(epoch, lambda state: _events_of(state, filter, namespace, kind, since, until))
+        snapshots = state.snapshots if expired else state.present(time.time())
+        return {name: held.size for name, held in snapshots.items() if held.size}
 
     def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
         with self._lock:
@@ -383,8 +375,26 @@ class Shard:
             return Gone(self.newest())
         try:
             return read(state)
+        except OutdatedError:
+            return Gone(self.newest())
         except FanrankError as error:
             return Failure(error)
+
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
+        return self._read(epoch, lambda state: function(self, state, *arguments))
+
+    def begin(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `read`, for what later calls go on with: they must find it in the same process."""
+        return self.read(epoch, function, *arguments)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
+
+    def change(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `call`, for what changes what a search finds: followers do it, too."""
+        return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
         """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
@@ -394,13 +404,27 @@ class Shard:
             if missing:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), ())
 
-    def observe(self, ids: Sequence[str], namespace: str, now: Moment | None, windows: int | None) -> None:
-        """As `Engine.observe`."""
-        self.engine.observe(ids, namespace=namespace, now=now, windows=windows)
+    def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
+        """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""
+        getattr(self.engine.monitor, verb)(*arguments)
+        return self.engine.monitor.learned(namespace)
 
-    def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
-        """As `Engine.resolved`."""
-        self.engine.resolved(name, entity, namespace=namespace, times=times)
+    def learned(self, namespaces: Iterable[str] | None) -> dict[str, dict[str, Any]]:
+        """What was learned of hits and names in these namespaces or (None) in all, by namespace."""
+        monitor = self.engine.monitor
+        if namespaces is None:
+            return monitor.learned()
+        return {name: values for namespace in namespaces for name, values in monitor.learned(namespace).items()}
+
+    def learn(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what another shard or engine has learned of these namespaces, and keep it.
+
+        With `alone`, nothing else is remembered.
+        """
+        store = self.engine.index.ready().store
+        self.engine.monitor.adopt(learned, alone=alone)
+        if store is not None and learned:
+            store.keep_learned(learned)
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
@@ -432,31 +456,3 @@ def _change(namespace: str, before: MemoryState, after: MemoryState) -> Counts |
         return None
     strings = after.indexer.vocabulary.strings
     return changed_counts(before.snapshot(namespace), after.snapshot(namespace), strings)
-
-
-def _ids_of(state: MemoryState, filter: Filter | None, namespace: str | None) -> dict[str, list[tuple[int, str]]]:
-    accepted = matching.compiled(state, filter)
-    found = {}
-    for name, snapshot in matching.snapshots_of(state, namespace).items():
-        pairs: list[tuple[int, str]] = []
-        for number, segment in enumerate(snapshot.segments):
-            mask = matching.passing(snapshot, number, accepted)
-            own = np.arange(segment.size) if mask is None else np.flatnonzero(mask)
-            orders = orders_of(snapshot, own + snapshot.firsts[number])
-            pairs += zip(orders.tolist(), segment.ids.strings.take(own), strict=True)
-        if pairs:
-            found[name] = pairs
-    return found
-
-
-def _events_of(
-    state: MemoryState, filter: Filter | None, namespace: str, kind: str | None, since: float, until: float
-) -> list[tuple[float, int, str]]:
-    code = None if kind is None else state.values["type"].ids.get(kind)
-    if kind is not None and code is None:
-        return []
-    snapshot = matching.searched(state.snapshot(namespace))
-    documents, times = documents_between(snapshot, code, matching.compiled(state, filter), since, until)
-    orders = orders_of(snapshot, documents)
-    ids = snapshot.ids_of(documents).tolist()
-    return [(-time, -order, name) for time, order, name in zip(times.tolist(), orders.tolist(), ids, strict=True)]

@@ -7,10 +7,11 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import Any
 
-from ..engine.errors import DeadlineError, FanrankError, ShardError
+from ..engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ..engine.records.record import Record
 from .intents import Batch
 from .links import Link
@@ -41,23 +42,21 @@ class WholeCopies:
         self.link: Link | None = None
         self.names: frozenset[str] = frozenset()
 
-    def holds(self, names: Sequence[str]) -> bool:
+    def holds(self, names: Iterable[str]) -> bool:
         return self.names.issuperset(names)
 
-    def check(self, sizes: Mapping[str, int], why: str) -> None:
-        """Raise `ShardError` where namespaces of these sizes are too large for whole copies."""
+    def check(self, sizes: Mapping[str, int], why: str, *, named: bool = True) -> None:
+        """Raise `SplitNamespaceError` where namespaces of these sizes are too large for whole copies."""
         total = sum(sizes.values())
         if total > self.most:
-            shown = ", ".join(map(repr, sorted(sizes)[:3]))
-            raise ShardError(
+            shown = ", ".join(map(repr, sorted(sizes)[:3])) if named else "what it searches"
+            raise SplitNamespaceError(
                 f"{why} reads its records as one, and {shown} lies in several shards and holds {total:,} records: a "
                 f"whole copy may hold {self.most:,}; use bm25, dense or a fusion of these, or open with a greater "
                 "whole_at"
             )
 
-    def copy(
-        self, number: int, sizes: Mapping[str, int], links: Sequence[Link], placement: Placement, until: Until
-    ) -> int:
+    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
         """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
 
         The caller lets nobody write meanwhile. Raises `ShardError`.
@@ -67,24 +66,19 @@ class WholeCopies:
             link = self.link = self._start()
             link.send("tag", number).result(until())
         try:
-            for namespace in sizes:
+            for namespace in names:
                 if namespace in self.names:
                     continue
                 streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]
                 merged = heapq.merge(*streams, key=number_of)
                 while records := list(islice(merged, COPIED)):
                     number += 1
-                    self._send(link, number, Batch(added=records), number, until)
+                    apply_to(link, number, Batch(added=records), until, oldest=number)
                 self.names |= {namespace}
         except BaseException:
             self.clear()
             raise
         return number
-
-    def _send(self, link: Link, number: int, batch: Batch, oldest: int, until: Until) -> None:
-        answer = link.send("apply", number, batch, missing_ok=True, oldest=oldest).result(until())
-        if isinstance(answer, Gone):
-            raise ShardError("the shard of whole copies was started anew; search again")
 
     def apply(
         self, number: int, removed: Mapping[str, Sequence[str]], added: Sequence[Record], oldest: int, until: Until
@@ -96,7 +90,7 @@ class WholeCopies:
         if link is None or not (own or records):
             return
         try:
-            self._send(link, number, Batch(own, records), oldest, until)
+            apply_to(link, number, Batch(own, records), until, oldest=oldest)
         except FanrankError:
             self.clear()
 
@@ -120,6 +114,13 @@ class WholeCopies:
         link, self.link, self.names = self.link, None, frozenset()
         if link is not None:
             link.close()
+
+
+def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) -> None:
+    """Let a copy do a write. Raises `ShardError` where the copy has ended, and is empty again."""
+    answer = link.send("apply", number, batch, **{"missing_ok": True, **how}).result(until())
+    if isinstance(answer, Gone):
+        raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")
 
 
 def _records(link: Link, namespace: str, until: Until) -> Iterator[Record]:

@@ -10,15 +10,18 @@ from functools import partial as bind
 from typing import Any
 
 from ..engine.encoders.embed import Given
+from ..engine.encoders.models import positive
 from ..engine.encoders.patch import Patch, RecordFields
 from ..engine.errors import ParameterError, UnknownIdError
 from ..engine.index.columns import ANY
 from ..engine.moments import Span
 from ..engine.monitor.monitor import checked_namespace, checked_scope
+from ..engine.opening import shows_progress
 from ..engine.records.filters import PAYLOAD, Filter, parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
 from ..engine.records.record import Record
 from ..engine.writing import AnyRecord, changed_by
+from .passing import ids_passing
 from .reading import ShardedReading
 
 if sys.version_info >= (3, 11):
@@ -40,12 +43,23 @@ class ShardedWriting(ShardedReading):
         records: Iterable[AnyRecord],
         *,
         vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
         ttl: Span | None = None,
     ) -> int:
-        """As `Engine.add`. A batch is in all its shards or in none."""
+        """As `Engine.add`. A batch is in all its shards or in none. Shards analyse their parts at the same time, each
+        with one thread, whatever `threads` says.
+        """
         check_batch(records, "add")
+        if threads is not None:
+            positive("threads", threads)
         models, fields = self.searcher.models, self.template.bm25.fields
-        return self._write(added=list(models.encode(expiring(as_records(records, fields), ttl), vectors)))
+        shown = records
+        if shows_progress(progress):
+            from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
+
+            shown = tqdm(records, "indexing", unit=" records")
+        return self._write(added=list(models.encode(expiring(as_records(shown, fields), ttl), vectors)))
 
     def update(
         self,
@@ -148,7 +162,7 @@ class ShardedWriting(ShardedReading):
     def _ids_where(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
         """The ids of the live records that pass, by namespace, in the order of their writes."""
         pairs: dict[str, list[tuple[int, str]]] = {}
-        for answer in self.read_all("ids", filter, namespace).values():
+        for answer in self.read_all(ids_passing, filter, namespace).values():
             for name, own in answer.items():
                 pairs.setdefault(name, []).extend(own)
         return {name: [record_id for _, record_id in sorted(own)] for name, own in pairs.items()}
@@ -163,10 +177,18 @@ class ShardedWriting(ShardedReading):
         self._check_open()
         self.coordinator.drop(checked_namespace(namespace))
         self.template.drop(namespace)
+        self._drifts.drop(namespace)
 
-    async def aadd(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
+    async def aadd(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        threads: int | None = None,
+        ttl: Span | None = None,
+    ) -> int:
         """As `Engine.aadd`."""
-        return await self._awaited(bind(self.add, records, vectors=vectors, ttl=ttl))
+        return await self._awaited(bind(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
 
     async def aupdate(
         self,

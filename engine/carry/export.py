@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..index.columns import Columns, Schema
@@ -36,24 +37,48 @@ def export(
     progress: bool,
 ) -> int:
     """As `Engine.export`; `pin` names the model of the vectors."""
+
+    def read() -> AbstractContextManager[Iterable[Record]]:
+        memory.check_texts()
+        held = stream_records(memory.store, memory.state, vectors=vectors)
+        return nullcontext(held if memory.store is not None else _checked(held))
+
+    def count() -> int:
+        return count_records(memory.store, memory.state)
+
+    return export_records(
+        read, count, memory.schema, file, format=format, namespace=namespace, filter=filter, pin=pin, progress=progress
+    )
+
+
+def export_records(
+    read: Callable[[], AbstractContextManager[Iterable[Record]]],
+    count: Callable[[], int],
+    schema: Schema,
+    file: AnyFile,
+    *,
+    format: str | None,
+    namespace: str | None,
+    filter: Filter | Mapping[str, Any] | None,
+    pin: Mapping[str, Any] | None,
+    progress: bool,
+) -> int:
+    """Write those of the records of `read` that are asked for. `count` says how many there are, for the bar."""
     write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
-    parsed, schema = parse_filter(filter), memory.schema
+    parsed = parse_filter(filter)
     if parsed is not None:
         # A filter that does not fit the columns fails here, before a file is made.
         schema = schema.reaching(columns_in(parsed))
         compile_filter(parsed, schema, {name: Vocabulary() for name in schema.categories})
-    memory.check_texts()
-    held: Iterable[Record] = stream_records(memory.store, memory.state, vectors=vectors)
-    if memory.store is None:
-        held = _checked(held)
-    if progress:
-        held = counted(held, "exporting", count_records(memory.store, memory.state), progress)
-    if namespace is not None:
-        held = (record for record in held if record.namespace == namespace)
-    if parsed is not None:
-        held = _passing(held, parsed, schema)
-    with written(file) as handle:
-        return write(handle, _reached(held), model_of(pin))
+    with read() as held:
+        if progress:
+            held = counted(held, "exporting", count(), progress)
+        if namespace is not None:
+            held = (record for record in held if record.namespace == namespace)
+        if parsed is not None:
+            held = _passing(held, parsed, schema)
+        with written(file) as handle:
+            return write(handle, _reached(held), model_of(pin))
 
 
 def _checked(records: Iterable[Record]) -> Iterator[Record]:

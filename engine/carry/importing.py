@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import Protocol
 
 from ..encoders.pins import Models
 from ..errors import DuplicateIdError, FanrankError, ModelMismatchError, RecordError
@@ -72,6 +73,92 @@ class _Plan:
     """The place of the first record that is refused; those before it are written."""
 
 
+@dataclass(frozen=True)
+class Held:
+    """What an engine holds of a namespace, under the ids of a batch."""
+
+    records: Mapping[str, Record | None]
+    """By id, expired ones too; None where records are not compared."""
+    expired: Collection[str]
+    """The ids of those that have expired."""
+
+
+class Reader(Protocol):
+    """Reads the records that a batch meets, while no other writer comes between."""
+
+    def find(self, ids: Mapping[str, Sequence[str]], clock: float, compare: bool) -> Mapping[str, Held]:
+        """What is held under these ids, by namespace. `compare` says whether the records are needed."""
+        ...
+
+
+class Target(Protocol):
+    """Where an import writes to."""
+
+    @property
+    def fields(self) -> Mapping[str, float]:
+        """The text fields that are searched."""
+        ...
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it has the records, to compare them with."""
+        ...
+
+    def write(self, decide: Callable[[Reader], Decision]) -> None:
+        """Write one batch, which `decide` makes of what is held."""
+        ...
+
+
+class MemoryTarget:
+    """The memory of an engine, to import into."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        # What was read of each namespace for an earlier plan of the same batch, and the snapshot that it was read of.
+        self._seen: dict[str, tuple[Snapshot, dict[str, Record | None]]] = {}
+        self._seen_for: Mapping[str, Sequence[str]] = {}
+
+    @property
+    def fields(self) -> Mapping[str, float]:
+        return self.memory.bm25.fields
+
+    @property
+    def keeps(self) -> bool:
+        return self.memory.store is not None or self.memory.keeps
+
+    def write(self, decide: Callable[[Reader], Decision]) -> None:
+        self.memory.write(decide=lambda pending: decide(_PendingReader(self, pending)))
+
+    def held(
+        self, pending: Pending, ids: Mapping[str, Sequence[str]], name: str, compare: bool
+    ) -> dict[str, Record | None]:
+        if ids is not self._seen_for:
+            self._seen, self._seen_for = {}, ids
+        snapshot = pending.snapshot(name)
+        # A snapshot is replaced by each write to its namespace.
+        if name in self._seen and self._seen[name][0] is snapshot:
+            return self._seen[name][1]
+        there = list(snapshot.find_all(ids[name]))
+        found: Iterable[Record | None] = pending.records(name, there) if compare else repeat(None, len(there))
+        held = dict(zip(there, found, strict=True))
+        self._seen[name] = snapshot, held
+        return held
+
+
+@dataclass(frozen=True)
+class _PendingReader:
+    target: MemoryTarget
+    pending: Pending
+
+    def find(self, ids: Mapping[str, Sequence[str]], clock: float, compare: bool) -> Mapping[str, Held]:
+        return {
+            name: Held(
+                self.target.held(self.pending, ids, name, compare), self.pending.snapshot(name).expired(clock, some)
+            )
+            for name, some in ids.items()
+        }
+
+
 class _UnencodedError(Exception):
     """A plan wants records that are not encoded yet."""
 
@@ -87,11 +174,11 @@ def read(file: AnyFile, format: str | None) -> Iterator[Carried]:
 class Import:
     """One import into an engine. `done` counts what is durable."""
 
-    def __init__(self, memory: Memory, models: Models, *, upsert: bool, resume: bool) -> None:
-        self.memory, self.models = memory, models
+    def __init__(self, target: Target, models: Models, *, upsert: bool, resume: bool) -> None:
+        self.target, self.models = target, models
         self.upsert = upsert
         # An engine that keeps no texts cannot tell what its records said.
-        self.resume = resume and (memory.store is not None or memory.keeps)
+        self.resume = resume and target.keeps
         self.model = model_of(models.pin)
         self.done = Imported()
 
@@ -120,7 +207,7 @@ class Import:
 
     def _check(self, carried: Carried) -> None:
         try:
-            check_fields(carried.record, self.memory.bm25.fields)
+            check_fields(carried.record, self.target.fields)
         except RecordError as error:
             raise error.at(carried.where) from None
         model = carried.model
@@ -168,10 +255,13 @@ class Import:
         """
         encoded: dict[Key, Record] = {}
         plans: list[_Plan] = []
-        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]] = {}
+        ids: dict[str, list[str]] = {}
+        for carried in batch:
+            ids.setdefault(carried.record.namespace, []).append(carried.record.id)
 
-        def decide(pending: Pending) -> Decision:
-            plan = self._plan(batch, pending, seen)
+        def decide(reader: Reader) -> Decision:
+            clock = time.time()
+            plan = self._plan(batch, reader.find(ids, clock, self.resume), clock)
             if missing := [record for record in plan.wanted if _key(record) not in encoded]:
                 raise _UnencodedError(missing)
             plans.append(plan)
@@ -179,7 +269,7 @@ class Import:
 
         def write() -> list[Record]:
             try:
-                self.memory.write(decide=decide)
+                self.target.write(decide)
             except _UnencodedError as error:
                 return error.records
             return []
@@ -188,26 +278,15 @@ class Import:
             encoded.update((_key(record), record) for record in self.models.encode(missing, None))
         return plans[-1]
 
-    def _plan(
-        self,
-        batch: Sequence[Carried],
-        pending: Pending,
-        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]],
-    ) -> _Plan:
-        """What the batch does to the records of this moment. `seen` keeps what was read for an earlier plan."""
-        clock = time.time()
-        ids: dict[str, list[str]] = {}
-        for carried in batch:
-            ids.setdefault(carried.record.namespace, []).append(carried.record.id)
-        over = {(name, each) for name, some in ids.items() for each in pending.snapshot(name).expired(clock, some)}
-        held = {name: self._held(pending, name, some, seen) for name, some in ids.items()}
+    def _plan(self, batch: Sequence[Carried], found: Mapping[str, Held], clock: float) -> _Plan:
+        """What the batch does to the records that are held."""
         wanted: list[Record] = []
         replaced: dict[str, list[str]] = {}
         same = expired = count = 0
         for place, (_, record, _) in enumerate(batch):
-            there = held[record.namespace]
-            live = record.id in there and _key(record) not in over
-            before = there.get(record.id)
+            held = found[record.namespace]
+            live = record.id in held.records and record.id not in held.expired
+            before = held.records.get(record.id)
             if before is not None and _same(record, before):
                 same += 1
                 continue
@@ -222,24 +301,6 @@ class Import:
                 continue
             wanted.append(record)
         return _Plan(wanted, replaced, Imported(len(wanted) - count, count, same, expired), None)
-
-    def _held(
-        self,
-        pending: Pending,
-        namespace: str,
-        ids: Sequence[str],
-        seen: dict[str, tuple[Snapshot, dict[str, Record | None]]],
-    ) -> dict[str, Record | None]:
-        """The records with these ids, expired ones too; None where nothing is compared."""
-        snapshot = pending.snapshot(namespace)
-        # A snapshot is replaced by each write to its namespace.
-        if namespace in seen and seen[namespace][0] is snapshot:
-            return seen[namespace][1]
-        there = list(snapshot.find_all(ids))
-        found: Iterable[Record | None] = pending.records(namespace, there) if self.resume else repeat(None, len(there))
-        held = dict(zip(there, found, strict=True))
-        seen[namespace] = snapshot, held
-        return held
 
     def _reported(self, error: FanrankError) -> FanrankError:
         """The error, which also says what was imported before it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..engine import Engine
+from ...shards.choosing import memory_class, open_directory
 from ..errors import ParameterError
 from .options import json_option
 from .output import print_result
@@ -23,12 +23,12 @@ def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
     if check == (target is not None):
         raise ParameterError("give the directory and where to copy it, or one directory and --check")
     if target is None:
-        report = Engine.check_backup(path, progress=True)
+        report = memory_class(path).check_backup(path, progress=True)
         text = f"{report.records:,} records in {report.namespaces:,} namespace(s), all whole: {path}"
         if report.index != "whole":
             text += f"\nindex files: {report.index}; they are built anew when it is opened"
     else:
-        with Engine.open(path, read_only=True, progress=True) as engine:
+        with open_directory(path, read_only=True, progress=True) as engine:
             report = engine.backup(target, progress=True)
         text = f"{report.records:,} records in {report.namespaces:,} namespace(s) copied: {target}"
     print_result(report.to_dict(), as_json, text)
@@ -40,5 +40,5 @@ def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
 @json_option
 def restore(source: str, path: str, as_json: bool) -> None:
     """Check the backup SOURCE and make the new engine's directory PATH of it."""
-    report = Engine.restore(source, path, progress=True)
+    report = memory_class(source).restore(source, path, progress=True)
     print_result(report.to_dict(), as_json, f"{report.records:,} records restored: {path}")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from typing import Any
 
 import click
 
+from ...shards.choosing import ShardSettings, change_columns, open_directory
 from ..carry.files import FORMATS, format_of
-from ..carrying import change_columns
 from ..encoders.embed import show_pin
 from ..engine import Engine
 from ..errors import ForeignIndexError
 from ..storage.row_codec import RECORDS
-from .options import EngineParameters, Models, engine_options, json_option, model_options
+from .options import (
+    EngineParameters,
+    Models,
+    engine_options,
+    holds_records,
+    json_option,
+    model_options,
+    shard_options,
+)
 from .output import print_result
 from .values import STANDARD, check_source, parse_columns, parse_filters
 
@@ -77,6 +84,7 @@ def export_command(
 @click.option(
     "--no-resume", is_flag=True, help="Take a record that is there with the same content for one more, as add does."
 )
+@shard_options
 @engine_options
 @model_options
 @json_option
@@ -89,6 +97,7 @@ def import_command(
     format: str | None,
     upsert: bool,
     no_resume: bool,
+    shard_settings: ShardSettings,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
@@ -102,7 +111,8 @@ def import_command(
     source = sys.stdin.buffer if file == STANDARD else file
     format_of(source, format)
     check_source(file, path)
-    with Engine.open(path, progress=True, **models.load(), **parameters.given_keywords(context)) as engine:
+    given = parameters.given_keywords(context)
+    with open_directory(path, shard_settings, progress=True, **models.load(), **given) as engine:
         done = engine.import_records(
             source,
             format=format,
@@ -179,6 +189,6 @@ def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...],
 
 
 def _open(path: str, read_only: bool) -> Engine:
-    if not os.path.exists(os.path.join(path, RECORDS)):
+    if not holds_records(path):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    return Engine.open(path, read_only=read_only, progress=True)
+    return open_directory(path, read_only=read_only, progress=True)

@@ -142,7 +142,7 @@ def _one_line(text: str) -> str:
 def _open_memory(path: str) -> Engine:
     """The engine of a directory with records. A saved index has no texts to list."""
     engine = open_engine(path)
-    if engine.index.memory.store is None:
+    if not engine.keeps_texts:
         raise ForeignIndexError(
             f"{path}: a saved index, which keeps no records; list a directory made by `fanrank add`"
         )

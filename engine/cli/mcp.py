@@ -7,14 +7,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
 
 import click
 
+from ...shards.choosing import ShardSettings
 from ..errors import MissingExtraError, ParameterError
-from .options import EngineParameters, Models, backend_option, engine_options, json_option, model_options
+from .options import (
+    EngineParameters,
+    Models,
+    backend_option,
+    engine_options,
+    json_option,
+    model_options,
+    shard_options,
+    transport_option,
+)
 from .output import print_address
 
 NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
@@ -36,6 +47,8 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 @click.option("--keys", type=click.Path(dir_okay=False), help="File of keys for --http, from `fanrank keys add`.")
 @backend_option
 @model_options
+@shard_options
+@transport_option
 @engine_options
 @json_option
 @click.pass_context
@@ -50,6 +63,8 @@ def mcp_command(
     keys: str | None,
     backend: str | None,
     models: Models,
+    shard_settings: ShardSettings,
+    transport: str,
     parameters: EngineParameters,
     as_json: bool,
 ) -> None:
@@ -66,14 +81,15 @@ def mcp_command(
     mcp_run = import_mcp()
     settings = mcp_run.Settings(namespace=namespace, read_only=read_only, text_budget=text_budget)
     opening = {"backend": backend, **models.load(), **parameters.given_keywords(context)}
+    shards = replace(shard_settings, transport=transport)
     if http:
         announce = partial(print_address, as_json)
-        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=announce, opening=opening)
+        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=announce, opening=opening, shards=shards)
     else:
         if sys.stdin.isatty():
             click.echo("an agent's program starts this command and talks to it here; Ctrl-C ends it", err=True)
         with _ended_by_interrupt():
-            mcp_run.serve_stdio(path, settings, opening=opening)
+            mcp_run.serve_stdio(path, settings, opening=opening, shards=shards)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ...shards.choosing import LOCAL, RAY, ShardSettings, is_sharded, open_directory
 from ..backends import choose as backends
 from ..encoders.sparse import SparseSentenceEncoder
 from ..engine import Engine
@@ -273,13 +274,37 @@ device_options = bundle(
     click.option("--tile-bits", type=int, help="Let --backend score 2**N documents together."),
     click.option("--select", type=click.Choice(SELECT), help="How the CUDA kernels of --backend find the best."),
 )
+shard_options = bundle(
+    "shard_settings",
+    ShardSettings,
+    click.option(
+        "--shards",
+        type=click.IntRange(min=1),
+        metavar="COUNT",
+        help="Make PATH a sharded memory of so many shards, if it is not there.",
+    ),
+    click.option("--address", help="Cluster of Ray that holds the shards: auto, or ray://HOST:PORT."),
+    click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: PATH."),
+)
+transport_option = click.option(
+    "--transport",
+    type=click.Choice((RAY, LOCAL)),
+    default=RAY,
+    show_default=True,
+    help="Where the shards of a sharded memory run: in processes of Ray, or in this one.",
+)
 model_options = bundle("models", Models, encoder_option, embeddings_option, term_encoder_option)
 
 
+def holds_records(path: str) -> bool:
+    """Whether the directory is one engine's, or a sharded memory."""
+    return os.path.exists(os.path.join(path, RECORDS)) or is_sharded(path)
+
+
 def open_engine(path: str, **options: Any) -> Engine:
-    """Open what `path` holds for searching: an engine's directory or a saved index."""
-    if os.path.exists(os.path.join(path, RECORDS)):
-        return Engine.open(path, read_only=True, progress=True, **options)
+    """Open what `path` holds for searching: an engine's directory, a sharded memory or a saved index."""
+    if holds_records(path):
+        return open_directory(path, read_only=True, progress=True, **options)
     return Engine.load(path, **options)
 
 

@@ -202,41 +202,43 @@ def search(
         embeddings=models.embeddings if models.encoder is None or dense else None,
         term_encoder=models.term_encoder if learned else None,
     )
-    engine = open_engine(index, backend=backend, **needed.load())
-    started = time.perf_counter()
-    # A run holds ids and scores alone.
-    texts = engine.keeps_texts and trec is None
-    hits = engine.search(batch, k, strategy=chosen, threads=threads, execution=execution, texts=texts, payload=texts)
-    elapsed = time.perf_counter() - started
-    if trec is not None:
-        _write_trec(hits, trec)
-        return
-    explanations = [
-        hits.explain(row, row_hits[0][0]) if explain and row_hits else None for row, row_hits in enumerate(hits)
-    ]
-    decisions = hits.decisions or (None,) * len(hits)
-    if as_json:
-        print_json(
-            {
-                "backend": hits.backend,
-                "strategy": chosen.to_dict(),
-                "seconds": elapsed,
-                "queries": _json_rows(batch, hits, decisions, explanations),
-            }
+    with open_engine(index, backend=backend, **needed.load()) as engine:
+        started = time.perf_counter()
+        # A run holds ids and scores alone.
+        texts = engine.keeps_texts and trec is None
+        hits = engine.search(
+            batch, k, strategy=chosen, threads=threads, execution=execution, texts=texts, payload=texts
         )
-        return
-    width = terminal_width()
-    for asked_query, row, note, decision, explanation in zip(
-        batch, hits, hits.notes, decisions, explanations, strict=True
-    ):
-        print_text(f"? {asked_query.text}" + (f"  ({_describe(decision)})" if decision else ""))
-        for hit in row:
-            print_text(cut_to(_line_of(hit, texts), width))
-        if not row:
-            print_text(f"      no hits: {note}" if note else "      no hits")
-        if explanation:
-            print_text(str(explanation))
-    click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
+        elapsed = time.perf_counter() - started
+        if trec is not None:
+            _write_trec(hits, trec)
+            return
+        explanations = [
+            hits.explain(row, row_hits[0][0]) if explain and row_hits else None for row, row_hits in enumerate(hits)
+        ]
+        decisions = hits.decisions or (None,) * len(hits)
+        if as_json:
+            print_json(
+                {
+                    "backend": hits.backend,
+                    "strategy": chosen.to_dict(),
+                    "seconds": elapsed,
+                    "queries": _json_rows(batch, hits, decisions, explanations),
+                }
+            )
+            return
+        width = terminal_width()
+        for asked_query, row, note, decision, explanation in zip(
+            batch, hits, hits.notes, decisions, explanations, strict=True
+        ):
+            print_text(f"? {asked_query.text}" + (f"  ({_describe(decision)})" if decision else ""))
+            for hit in row:
+                print_text(cut_to(_line_of(hit, texts), width))
+            if not row:
+                print_text(f"      no hits: {note}" if note else "      no hits")
+            if explanation:
+                print_text(str(explanation))
+        click.echo(f"{len(batch)} queries in {elapsed * 1e3:.2f} ms on {hits.backend}", err=True)
 
 
 def _line_of(hit: Hit, texts: bool) -> str:

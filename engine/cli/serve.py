@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import click
 
 from ...server.limits import HELP, Limits
+from ...shards.choosing import ShardSettings
 from ..errors import MissingExtraError
 from .mcp import import_mcp
-from .options import EngineParameters, Models, backend_option, bundle, engine_options, json_option, model_options
+from .options import (
+    EngineParameters,
+    Models,
+    backend_option,
+    bundle,
+    engine_options,
+    json_option,
+    model_options,
+    shard_options,
+    transport_option,
+)
 from .output import print_address
 
 NEEDS = ("starlette", "uvicorn", "httptools", "orjson", "opentelemetry")
@@ -54,6 +65,8 @@ limit_options = bundle(
 @click.option("--log-texts", is_flag=True, help="Put the texts of queries and the messages of errors into the log.")
 @backend_option
 @model_options
+@shard_options
+@transport_option
 @engine_options
 @limit_options
 @json_option
@@ -69,6 +82,8 @@ def serve(
     log_texts: bool,
     backend: str | None,
     models: Models,
+    shard_settings: ShardSettings,
+    transport: str,
     parameters: EngineParameters,
     limits: Limits,
     as_json: bool,
@@ -111,5 +126,6 @@ def serve(
         # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
         log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
+        shards=replace(shard_settings, transport=transport),
         **extra,
     )

@@ -16,34 +16,65 @@ UNITS = "B", "KiB", "MiB", "GiB", "TiB"
 
 @click.command("shards")
 @click.argument("path", type=click.Path())
+@click.option("--shards", type=click.IntRange(min=1), metavar="COUNT", help="Make the memory PATH, of so many shards.")
+@click.option(
+    "--import",
+    "source",
+    type=click.Path(),
+    metavar="OLD",
+    help="With --shards: bring in the records of OLD, the directory of one engine, whose answers stay the same.",
+)
 @click.option("--status", is_flag=True, help="Show what each shard holds. This is done after each change, too.")
 @click.option(
     "--add", "added", type=click.IntRange(min=1), metavar="COUNT", help="Add so many shards, which are empty."
 )
 @click.option("--rebalance", is_flag=True, help="Move and split namespaces until the shards hold about as many bytes.")
 @click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: PATH.")
+@click.option(
+    "--address",
+    help="Cluster of Ray whose machines hold the shards: auto, or ray://HOST:PORT. Default: this process holds them.",
+)
 @json_option
 def shards_command(
-    path: str, status: bool, added: int | None, rebalance: bool, storage: str | None, as_json: bool
+    path: str,
+    shards: int | None,
+    source: str | None,
+    status: bool,
+    added: int | None,
+    rebalance: bool,
+    storage: str | None,
+    address: str | None,
+    as_json: bool,
 ) -> None:
-    """Show or change the shards of the sharded memory PATH, whose shards lie on this machine.
+    """Make, show or change the shards of the sharded memory PATH.
 
     No other process may have it open. With --add and --rebalance the added shards get their share. A change that is cut
-    off leaves each namespace where it was or where it was to go.
+    off leaves each namespace where it was or where it was to go. An import that is cut off goes on where it was when it
+    is run again; OLD stays as it is, and nobody may write to it meanwhile.
     """
     from ...shards.engine import ShardedEngine  # stands above the engine, and serves this command alone
     from ...shards.placement import load
 
-    if load(Path(path)) is None:
-        raise ForeignIndexError(f"{path}: is no sharded memory; fanrank.ShardedEngine.open(path, shards=4) makes one")
+    if load(Path(path)) is None and shards is None:
+        raise ForeignIndexError(f"{path}: is no sharded memory; --shards 4 makes one, in a new directory")
     moves: list[dict[str, Any]] = []
-    with ShardedEngine.open(path, transport="local", storage=storage) as memory:
+    with ShardedEngine.open(
+        path,
+        shards=shards,
+        address=address,
+        transport="local" if address is None else "ray",
+        storage=storage,
+        source=source,
+        progress=True,
+    ) as memory:
         if added is not None:
             memory.add_shards(added)
         if rebalance:
             moves = memory.rebalance(progress=True)["moves"]
         result = status_of(memory)
     lines = [f"{result['shards']} shards, {result['records']:,} records, table {result['generation']}"]
+    if source is not None:
+        lines.append(f"all records of {source} are there")
     if rebalance:
         lines.append(f"{len(moves):,} namespace(s) moved")
     lines.append("shard      records  namespaces        bytes         disk")

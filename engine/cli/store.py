@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 
 import click
 
+from ...shards.choosing import ShardSettings, open_directory
 from ..engine import Engine
 from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
 from ..records.jsonl import parse_lines, read_json_lines, read_records
@@ -19,9 +19,11 @@ from .options import (
     Models,
     accept_loss_option,
     engine_options,
+    holds_records,
     json_option,
     model_options,
     open_engine,
+    shard_options,
 )
 from .output import print_result
 from .values import STANDARD, check_source, parse_filters
@@ -60,6 +62,7 @@ def index(records: str, index: str, parameters: EngineParameters, models: Models
 @click.argument("records", type=click.Path(allow_dash=True))
 @click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
 @accept_loss_option
+@shard_options
 @engine_options
 @model_options
 @json_option
@@ -71,6 +74,7 @@ def add(
     records: str,
     replace: bool,
     accept_loss: bool,
+    shard_settings: ShardSettings,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
@@ -83,7 +87,9 @@ def add(
     started = time.perf_counter()
     check_source(records, path)
     over = Expired()
-    with Engine.open(path, progress=True, accept_loss=accept_loss, **models.load(), **given) as engine:
+    with open_directory(
+        path, shard_settings, progress=True, accept_loss=accept_loss, **models.load(), **given
+    ) as engine:
         try:
             read = over.counted(_read(records))
             count = engine.upsert(read) if replace else engine.add(read, progress=True)
@@ -128,9 +134,9 @@ def delete(
     where = parse_filters(filters)
     if filters and where is None:
         raise ParameterError("--where says nothing; a filter such as session=s1 chooses records")
-    if not os.path.exists(os.path.join(path, RECORDS)):
+    if not holds_records(path):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with Engine.open(path, progress=True, accept_loss=accept_loss) as engine:
+    with open_directory(path, progress=True, accept_loss=accept_loss) as engine:
         if where is not None:
             count = engine.delete_where(where, namespace=namespace)
         else:
@@ -149,14 +155,16 @@ def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
 
     With --accept-loss the directory is opened for writing, and from then on every command opens it again.
     """
-    with Engine.open(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
-        if verify and engine.opened is None:
+    with open_directory(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
+        if verify and not engine.keeps_texts:
             raise StorageError(
                 f"{path}: is a saved index, which keeps no records to compare with; its files have just been compared "
                 "with their checksums, so leave --verify out"
             )
         result = {"path": path, **engine.stats(), **(engine.verify() if verify else {})}
-    print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in result.items()))
+    # What each shard holds is for `fanrank shards` to show.
+    shown = {name: value for name, value in result.items() if name != "shards"}
+    print_result(result, as_json, "\n".join(f"{name:20} {value}" for name, value in shown.items()))
     if result.get("missing") or result.get("extra"):
         sys.exit(1)
 

@@ -187,8 +187,10 @@ def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Ha
 
 def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
     """As `check_new`, for ids whose hashes are known."""
-    taken = next(iter(before.find_all(ids, hashes)), None)
-    if taken is not None:
+    found = before.find_all(ids, hashes)
+    if found:
+        # The first of the batch: the first of the segments would be another one after a merge.
+        taken = next(record_id for record_id in ids if record_id in found)
         message = "the id is already taken; give another, or replace the record with update"
         raise DuplicateIdError(message, where=_place(namespace), record_id=taken)
     if len(set(ids)) < len(ids):

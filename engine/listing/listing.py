@@ -21,7 +21,7 @@ import numpy as np
 
 from ..arrays import Integers
 from ..errors import DamagedStoreError, StorageError
-from ..index.columns import ABSENT, Columns
+from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..records.filters import Filter
 from ..records.record import Record
@@ -59,6 +59,17 @@ class Wanted:
     texts: bool
 
 
+class Pages(Protocol):
+    """Reads the pages of a listing."""
+
+    def read(self, after: Key | None, count: int) -> tuple[list[tuple[Key, Record]], bool]:
+        """(the next `count` records behind the key `after`, each with its key; whether more follow).
+
+        All are of one moment.
+        """
+        ...
+
+
 class _OutdatedError(Exception):
     """A record was written since the snapshots were published."""
 
@@ -70,22 +81,16 @@ class Listing(Iterator[Record]):
     record that is live from the first page to the last, and keeps its place in the order, is given exactly once.
     """
 
-    def __init__(self, source: Source, wanted: Wanted, after: str | None, limit: int | None) -> None:
-        self._source = source
+    def __init__(self, pages: Pages, wanted: Wanted, secret: str, after: str | None, limit: int | None) -> None:
+        """`secret` is what the cursors of the memory are sealed with."""
+        self._pages = pages
         self._wanted = wanted
         self._left = limit
-        memory = source.ready()
         self._course = Course(wanted.order, wanted.reverse, wanted.namespace)
-        self._secret = secret_of(memory)
-        self._key = None if after is None else decode(after, self._course, self._secret)
+        self._secret = secret
+        self._key = None if after is None else decode(after, self._course, secret)
         self._page: deque[tuple[Key, Record]] = deque()
         self._more = True
-        # Of the last page: the snapshots and the entries behind it, which hold as long as nobody writes.
-        self._snapshots: Mapping[str, Snapshot] = {}
-        self._entries: Iterator[Entry] | None = None
-        compiled(memory.state, wanted.filter)  # raises for a column that is not there
-        if wanted.texts:
-            memory.check_texts()
 
     def __iter__(self) -> Listing:
         return self
@@ -99,7 +104,10 @@ class Listing(Iterator[Record]):
 
     def __next__(self) -> Record:
         if not self._page and self._more and self._left != 0:
-            self._fill()
+            count = PAGE if self._left is None else min(PAGE, self._left)
+            page, self._more = self._pages.read(self._key, count)
+            self._page.extend(page)
+            self._left = None if self._left is None else self._left - len(page)
         if not self._page:
             raise StopIteration
         self._key, record = self._page.popleft()
@@ -121,28 +129,43 @@ class Listing(Iterator[Record]):
         """
         return None if self._key is None else encode(self._course, self._key, self._secret)
 
-    def _fill(self) -> None:
-        """Read the next page."""
-        count = PAGE if self._left is None else min(PAGE, self._left)
+
+class MemoryPages:
+    """The pages of a listing of one memory. Raises as `Engine.records`."""
+
+    def __init__(self, source: Source, wanted: Wanted) -> None:
+        self._source = source
+        self._wanted = wanted
+        # Of the last page: the snapshots and the entries behind it, which hold as long as nobody writes.
+        self._snapshots: Mapping[str, Snapshot] = {}
+        self._entries: Iterator[Entry] | None = None
+        memory = source.ready()
+        compiled(memory.state, wanted.filter)  # raises for a column that is not there
+        if wanted.texts:
+            memory.check_texts()
+
+    def read(self, after: Key | None, count: int) -> tuple[list[tuple[Key, Record]], bool]:
         memory = self._source.ready()
         read_only = memory.store is not None and memory.store.read_only
         for _ in range(READER_ATTEMPTS if read_only else WRITER_ATTEMPTS):
             memory = self._source.ready()
             with suppress(_OutdatedError):
-                return self._read(memory, memory.state, count)
+                return self._read(memory, memory.state, after, count)
             if read_only:
                 self._source.refresh()
         if read_only:
             raise StorageError("the writer changes these records faster than they can be read; list them again later")
         with memory.paused() as state:
             try:
-                self._read(memory, state, count)
+                return self._read(memory, state, after, count)
             except _OutdatedError as error:
                 raise DamagedStoreError(
                     f"{RECORDS}: {error}; restore the file from a copy, as records cannot be rebuilt"
                 ) from None
 
-    def _read(self, memory: Memory, state: MemoryState, count: int) -> None:
+    def _read(
+        self, memory: Memory, state: MemoryState, after: Key | None, count: int
+    ) -> tuple[list[tuple[Key, Record]], bool]:
         wanted, snapshots = self._wanted, snapshots_of(state, self._wanted.namespace)
         entries_left = self._entries
         # Left behind only by a page that was read whole.
@@ -150,15 +173,15 @@ class Listing(Iterator[Record]):
         if entries_left is None or not _same(snapshots, self._snapshots):
             arrivals = partial(_arrivals, memory, state)
             accepted = compiled(state, wanted.filter)
-            entries_left = entries(wanted.order, snapshots, accepted, self._key, wanted.reverse, arrivals)
+            entries_left = entries(wanted.order, snapshots, accepted, after, wanted.reverse, arrivals)
         page = list(islice(entries_left, count))
         following = list(islice(entries_left, 1))
-        make = _stored_records if wanted.texts else _indexed_records
-        records = make(memory, state, snapshots, page)
-        self._page.extend((entry.key, record) for entry, record in zip(page, records, strict=True))
-        self._more = bool(following)
-        self._left = None if self._left is None else self._left - len(page)
+        if wanted.texts:
+            records = _stored_records(memory, state, page)
+        else:
+            records = [indexed_record(state, snapshots, entry) for entry in page]
         self._snapshots, self._entries = snapshots, chain(following, entries_left)
+        return [(entry.key, record) for entry, record in zip(page, records, strict=True)], bool(following)
 
 
 def secret_of(memory: Memory) -> str:
@@ -191,9 +214,7 @@ def _checked(sequence: int | None, record_id: str, state: MemoryState) -> int:
     return sequence
 
 
-def _stored_records(
-    memory: Memory, state: MemoryState, snapshots: Mapping[str, Snapshot], page: Sequence[Entry]
-) -> list[Record]:
+def _stored_records(memory: Memory, state: MemoryState, page: Sequence[Entry]) -> list[Record]:
     """The records of a page as they were written."""
     ids_of: dict[str, list[str]] = {}
     for entry in page:
@@ -211,14 +232,9 @@ def _stored_records(
     return [records[entry.namespace, entry.id] for entry in page]
 
 
-def _indexed_records(
-    memory: Memory, state: MemoryState, snapshots: Mapping[str, Snapshot], page: Sequence[Entry]
-) -> list[Record]:
-    """The records of a page as the index knows them: ids, namespaces and columns."""
-    return [_indexed_record(state, snapshots[entry.namespace].segments[entry.segment].columns, entry) for entry in page]
-
-
-def _indexed_record(state: MemoryState, columns: Columns, entry: Entry) -> Record:
+def indexed_record(state: MemoryState, snapshots: Mapping[str, Snapshot], entry: Entry) -> Record:
+    """The record of an entry as the index knows it: its id, namespace and columns."""
+    columns = snapshots[entry.namespace].segments[entry.segment].columns
     values: dict[str, Any] = {}
     for name, codes in columns.categories.items():
         if (code := int(codes[entry.position])) != ABSENT:

@@ -71,9 +71,9 @@ def entries(
             _written(namespace, snapshot, accepted, after, reverse, arrivals)
             for namespace, snapshot in snapshots.items()
         ]
-        return _merge(runs, reverse)
+        return merge(runs, reverse)
     if order == "id":
-        return _merge(_runs(by_id, 0, snapshots, accepted, after, reverse), reverse)
+        return merge(_runs(by_id, 0, snapshots, accepted, after, reverse), reverse)
     if order != "time":
         raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
     # Records without a time come last in both directions.
@@ -89,10 +89,10 @@ def _timed(
     after: Key | None,
     reverse: bool,
 ) -> Iterator[Entry]:
-    return _merge(_runs(with_time if part == 0 else without_time, part, snapshots, accepted, after, reverse), reverse)
+    return merge(_runs(with_time if part == 0 else without_time, part, snapshots, accepted, after, reverse), reverse)
 
 
-def _merge(runs: Sequence[Iterator[Entry]], reverse: bool) -> Iterator[Entry]:
+def merge(runs: Sequence[Iterator[Entry]], reverse: bool) -> Iterator[Entry]:
     return runs[0] if len(runs) == 1 else heapq.merge(*runs, key=itemgetter(0), reverse=reverse)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -77,10 +78,29 @@ class Monitor:
 
     def restore(self, store: RecordStore) -> None:
         """Go on from what `keep` kept."""
-        for namespace, learned in store.learned().items():
-            self.recency(namespace).restore(learned)
-            if MEANINGS in learned:
-                self._meanings_of(namespace).restore(learned[MEANINGS])
+        self.adopt(store.learned())
+
+    def learned(self, namespace: str | None = None) -> dict[str, dict[str, Any]]:
+        """All that was learned of one namespace or (None) of all, as `adopt` takes it."""
+        names = {*list(self._recency), *list(self._meanings)} if namespace is None else {namespace}
+        learned: dict[str, dict[str, Any]] = {}
+        for name in names:
+            values, meant = self.recency(name).learned(), self._meanings.get(name)
+            if meant is not None:
+                values[MEANINGS] = meant.learned()
+            if values["observed"] or meant is not None:
+                learned[name] = values
+        return learned
+
+    def adopt(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what `learned` gave; with `alone`, all other namespaces are forgotten."""
+        if alone:
+            self._recency.clear()
+            self._meanings.clear()
+        for namespace, values in learned.items():
+            self.recency(namespace).restore(values)
+            if MEANINGS in values:
+                self._meanings_of(namespace).restore(values[MEANINGS])
 
     def windows(self, namespace: str) -> int:
         """How many of a namespace's newest windows ``windows="auto"`` searches."""
@@ -90,14 +110,16 @@ class Monitor:
         self, memory: Memory, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
     ) -> None:
         """As `Engine.observe`, for the records in `memory`."""
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise RecordError("observe takes a batch: pass a list of ids")
-        batch = [record_id for record_id in ids if isinstance(record_id, str)]
+        batch = observed_ids(ids)
         moment = Query(now=now).now
-        recency = self.recency(namespace)
-        snapshot = memory.snapshot(namespace)
+        snapshot = memory.snapshot(checked_namespace(namespace))
         ranks = window_ranks(snapshot, list(snapshot.find_all(batch).values()), memory.window, moment)
-        recency.observe([rank for rank in ranks if not isinstance(windows, int) or rank < windows], windows)
+        self.observe_ranks(ranks, namespace, windows)
+
+    def observe_ranks(self, ranks: Iterable[int], namespace: str, windows: int | None) -> None:
+        """As `observe`, for the age ranks of the windows of used hits."""
+        known = [rank for rank in ranks if not isinstance(windows, int) or rank < windows]
+        self.recency(namespace).observe(known, windows)
 
     def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
         """As `Engine.resolved`."""
@@ -172,6 +194,13 @@ class Monitor:
 
     def _health_of(self, namespace: str) -> Health:
         return self._health.setdefault(namespace, Health(namespace, log_texts=self.log_texts))
+
+
+def observed_ids(ids: Iterable[str]) -> list[str]:
+    """The ids that `Engine.observe` is told. Raises `RecordError` for anything but a batch."""
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise RecordError("observe takes a batch: pass a list of ids")
+    return [record_id for record_id in ids if isinstance(record_id, str)]
 
 
 def checked_scope(namespace: object) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import Integers
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Place, Snapshot
 from ..index.time_order import documents_between
@@ -31,14 +32,34 @@ def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now
 
     Documents without a time, or in a later window, are left out.
     """
+    return ranks_in(occupied_windows(snapshot, window), windows_of(snapshot, places, window), window, now)
+
+
+def occupied_windows(snapshot: Snapshot, window: float) -> Integers:
+    """The numbers of the time windows that hold a record, ascending."""
     windows = [snapshot.windows(segment, window) for segment in range(len(snapshot.segments))]
-    occupied = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *windows]))
-    if now is not None:
-        occupied = occupied[occupied <= math.floor(now / window)]
-    ranks = []
+    return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *windows]))
+
+
+def windows_of(snapshot: Snapshot, places: Sequence[Place], window: float) -> list[int]:
+    """The number of each document's time window, without documents that have no time."""
+    found = []
     for place in places:
         times = snapshot.segments[place.segment].times
         time = math.nan if times is None else float(times[place.position])
-        if not math.isnan(time) and len(occupied) and math.floor(time / window) <= occupied[-1]:
-            ranks.append(len(occupied) - 1 - int(np.searchsorted(occupied, math.floor(time / window))))
-    return ranks
+        if not math.isnan(time):
+            found.append(math.floor(time / window))
+    return found
+
+
+def ranks_in(occupied: Integers, windows: Sequence[int], window: float, now: float | None) -> list[int]:
+    """The age ranks of these windows among those that are occupied, 0 the newest up to that of `now`.
+
+    Later ones are left out.
+    """
+    if now is not None:
+        occupied = occupied[occupied <= math.floor(now / window)]
+    if not len(occupied):
+        return []
+    newest = int(occupied[-1])
+    return [len(occupied) - 1 - int(np.searchsorted(occupied, each)) for each in windows if each <= newest]

@@ -11,7 +11,7 @@ import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,28 @@ class BackupReport:
         return asdict(self)
 
 
-def back_up(store: RecordStore, index: SavedIndex, owner: str, target: Path, progress: Progress | None) -> BackupReport:
-    """Make the directory `target`: the records as of one moment, and the index as of that moment or shortly before."""
+def back_up(
+    store: RecordStore,
+    index: SavedIndex,
+    owner: str,
+    target: Path,
+    progress: Progress | None,
+    begun: Callable[[], None] | None = None,
+) -> BackupReport:
+    """Make the directory `target`: the records as of one moment, and the index as of that moment or shortly before.
+
+    `begun` is called once that moment is fixed. What is written from then on is not in the copy.
+    """
 
     def copy_index(folder: Path) -> None:
         IndexDirectory(folder / INDEX, owner=owner).save(index)
 
-    return _copy(store.path, target, copy_index, progress)
+    return _copy(store.path, target, copy_index, progress, begun)
 
 
 def restore(backup: Path, target: Path, progress: Progress | None) -> BackupReport:
     """Check the copy `backup` and make the directory `target` of it. Raises as `check_backup`, and `StorageError`."""
-    _refuse_existing(target)
+    refuse_existing(target)
     report = check_backup(backup, progress)
 
     def copy_index(folder: Path) -> None:
@@ -129,16 +139,26 @@ def check_apart(folder: Path, target: Path) -> None:
         )
 
 
-def _copy(source: Path, target: Path, copy_index: Callable[[Path], None], progress: Progress | None) -> BackupReport:
+def _copy(
+    source: Path,
+    target: Path,
+    copy_index: Callable[[Path], None],
+    progress: Progress | None,
+    begun: Callable[[], None] | None = None,
+) -> BackupReport:
     check_apart(source.parent, target)
-    with named(target), _beside(target) as folder:
-        copy_index(folder)
-        reach("backup.begin")
-        database = folder / _PARTIAL
-        with named(source), closing(open_reader(source)) as reader:
+    with named(target), beside(target) as folder, ExitStack() as held:
+        with named(source):
+            reader = held.enter_context(closing(open_reader(source)))
             # With a transaction open, the copy is of one moment, whatever is written meanwhile.
             reader.execute("BEGIN")
             last_sequence(reader)
+        if begun is not None:
+            begun()
+        copy_index(folder)
+        reach("backup.begin")
+        database = folder / _PARTIAL
+        with named(source):
 
             def copied(status: int, remaining: int, total: int) -> None:
                 reach("backup.pages")
@@ -170,15 +190,15 @@ def _copy(source: Path, target: Path, copy_index: Callable[[Path], None], progre
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
+def beside(target: Path) -> Iterator[Path]:
     """A new folder that becomes `target`, if what is done in it succeeds."""
-    _refuse_existing(target)
+    refuse_existing(target)
     folder = target.with_name(f"{target.name}.partial-{secrets.token_hex(4)}")
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir()
     try:
         yield folder
-        _refuse_existing(target)
+        refuse_existing(target)
         os.rename(folder, target)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -186,6 +206,7 @@ def _beside(target: Path) -> Iterator[Path]:
     sync(target.parent)
 
 
-def _refuse_existing(target: Path) -> None:
+def refuse_existing(target: Path) -> None:
+    """Raise `StorageError` where something is at the target already."""
     if target.exists() or target.is_symlink():
         raise StorageError(f"{target}: is there already; choose a directory that is not there yet")

@@ -70,6 +70,8 @@ SHARDING: tuple[str, ...] = (
     "move.shown",
     "shards.started",
     "shards.added",
+    "source.batch",
+    "source.copied",
 )
 """Those of a write to several shards, in the order in which they are reached, of a namespace that moves, and of shards
 that are added."""

@@ -47,6 +47,8 @@ VERSION = 6
 # learned weights.
 EXPIRY_VERSION, ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 5, 4, 3, 2
 MANIFEST = "manifest.json"
+SHARDS = "shards.json"
+"""The file by which a directory is a sharded memory."""
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
 
@@ -375,6 +377,7 @@ def _read_manifest(root: Path) -> dict[str, Any]:
     if not root.is_dir():
         raise ForeignIndexError(f"{root}: no such directory" if not root.exists() else f"{root}: not a directory")
     if not path.exists():
+        check_one(root)
         raise ForeignIndexError(f"{root}: not a fanrank index (it has no {MANIFEST})")
     try:
         manifest = json.loads(path.read_bytes())
@@ -407,3 +410,12 @@ def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         _damaged_error(path, "not the array that the manifest names")
     return array
+
+
+def check_one(root: Path) -> None:
+    """Raise `ForeignIndexError` for the directory of a sharded memory, which one engine cannot open."""
+    if (root / SHARDS).exists():
+        raise ForeignIndexError(
+            f"{root}: is a sharded memory, and one engine cannot open it; open it with fanrank.ShardedEngine.open, or "
+            "see `fanrank shards`"
+        )

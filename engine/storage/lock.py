@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from ..errors import ForeignIndexError, StoreLockedError
-from .index_files import MANIFEST
+from .index_files import MANIFEST, check_one
 from .row_codec import RECORDS
 from .sync import sync
 
@@ -28,6 +28,7 @@ def make_folder(root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         # SQLite syncs the directory for its own files, but nothing syncs the entry of the directory itself.
         sync(root.parent)
+    check_one(root)
     if not (root / RECORDS).exists() and any(file.name != LOCK for file in root.iterdir()):
         if (root / MANIFEST).exists():
             raise ForeignIndexError(

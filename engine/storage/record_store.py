@@ -26,6 +26,7 @@ from ..index.columns import needs_json
 from ..records.record import Record
 from . import failpoints
 from .commit_log import CommitLog
+from .index_files import check_one
 from .lock import LOCK, let_go, make_folder, take_lock
 from .log import log_of
 from .losses import Loss, check_loss
@@ -145,6 +146,7 @@ class RecordStore:
         with named(path):
             if read_only:
                 if not path.is_file():
+                    check_one(root)
                     raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
                 reader = open_reader(path)
                 try:

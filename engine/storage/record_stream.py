@@ -31,9 +31,11 @@ def stream_records(store: RecordStore | None, state: MemoryState, *, vectors: bo
     `vectors` false the records have no embedding. Raises `StorageError` for a closed store, `DamagedStoreError` for a
     record that was altered.
     """
-    if store is None:
-        yield from _kept(state, vectors)
-        return
+    return _kept(state, vectors) if store is None else stream_stored(store, vectors=vectors)
+
+
+def stream_stored(store: RecordStore, *, vectors: bool = True) -> Iterator[Record]:
+    """As `stream_records`, of a store."""
     # A closed store raises here.
     assert store.config is not None
     with named(store.path), closing(open_reader(store.path)) as reader:
@@ -62,4 +64,9 @@ def count_records(store: RecordStore | None, state: MemoryState) -> int:
     """The number of records that `stream_records` gives."""
     if store is None:
         return sum(snapshot.size for snapshot in state.snapshots.values())
+    return count_stored(store)
+
+
+def count_stored(store: RecordStore) -> int:
+    """The number of records that `stream_stored` gives."""
     return sum(store.count(name) for name in store.namespaces())

@@ -179,11 +179,16 @@ def statuses_met(operation: Operation, engine: fr.Engine, monkeypatch: pytest.Mo
         met.append(ask(client, operation))
     with monkeypatch.context() as patched, TestClient(make_app(engine), raise_server_exceptions=False) as client:
         # Every endpoint that asks for a key reads who asks, and what it shares with others, first.
-        patched.setattr("fanrank.server.access.isinstance", None, raising=False)
-        met.append(ask(client, operation))
+        for failing in (None, miss_the_deadline):
+            patched.setattr("fanrank.server.access.isinstance", failing, raising=False)
+            met.append(ask(client, operation))
     for answer in met:
         check_answer(operation, answer)
     return {answer.status_code for answer in met}
+
+
+def miss_the_deadline(*_: object) -> bool:
+    raise fr.errors.DeadlineError("shard 1 did not answer by the deadline")
 
 
 def absent(operation: Operation, client: TestClient) -> Any:

@@ -108,5 +108,10 @@ def test_any_history_gives_the_answers_of_one_engine(
             names = list(one.ids(namespace=space))
             assert list(several.ids(namespace=space)) == names
             assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+        # Over all namespaces too, a batch is numbered as one engine numbers it.
+        assert list(several.records(namespace=None)) == list(one.records(namespace=None))
+        assert [r.id for r in several.records(order="time", namespace=None, reverse=True, texts=False)] == [
+            r.id for r in one.records(order="time", namespace=None, reverse=True, texts=False)
+        ]
     assert len(several) == len(one)
     several.close()

@@ -6,6 +6,7 @@ import random
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from support.hashing import Hashing
 from support.sharding import assert_same_answers, sharded
@@ -15,6 +16,7 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.explanation import Explanation, FusedExplanation
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.opening import PlacementSettings
 from fanrank.shards.routing import adds_up
 from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 
@@ -175,7 +177,20 @@ def test_bad_batches_are_refused_alike(shards: int) -> None:
         ([fr.Query("ant", namespace="team/a"), fr.Query("ant", namespace="big", strategy="sparse")], {}),
         ([good], {"threads": 0}),
     ):
-        assert_same_answers(one, several, batch, **how)
+        assert_same_answers(one, several, batch, refused=True, **how)
+
+
+def test_more_whole_copies_in_one_batch_than_attempts() -> None:
+    names = [f"space{number}" for number in range(9)]
+    records = [fr.Record(str(number), "ant bee. cat dog.", name) for name in names for number in range(6)]
+    encoder = Hashing(dimension=8)
+    one, several = fr.Engine(encoder=encoder), sharded(3, split=names[:7], encoder=encoder)
+    for engine in (one, several):
+        engine.add(records)
+    batch = [fr.Query("ant bee", namespace=name, now=NOW) for name in names]
+    for name in ("rm3", "first-sentence", "recall"):
+        assert_same_answers(one, several, batch, k=4, strategy=name)
+    several.close()
 
 
 class Reversed:
@@ -187,11 +202,14 @@ class Reversed:
         return [-len(text) for _, text in pairs]
 
 
+RERANKER = fr.strategies.CheckedReranker(Reversed(), unchecked=True)
+
+
 @pytest.mark.parametrize("strategy", ["bm25", "fused"])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_a_reranker_reads_the_texts_of_all_shards(shards: int, strategy: str) -> None:
     one, several = memories(shards)
-    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=Reversed(), rerank_depth=4)
+    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=RERANKER, rerank_depth=4)
 
 
 def unnumbered(explanation: Explanation | FusedExplanation) -> dict[str, Any]:
@@ -216,3 +234,52 @@ def test_explanations(shards: int, strategy: str) -> None:
         several.explain(queries()[0], "nobody", strategy=strategy)
     with pytest.raises(fr.errors.QueryError, match="no query 99"):
         answer.explain(99, "r1")
+
+
+def test_tenants_whose_whole_copies_have_no_room_together_are_answered_in_turn() -> None:
+    settings = PlacementSettings(whole_at=12)
+    one, several = fr.Engine(), sharded(2, split=["ana", "bo"], settings=settings)
+    for engine in (one, several):
+        engine.add([fr.Record(f"r{n}", f"tea {n % 3}", name) for name in ("ana", "bo") for n in range(10)])
+    both = [fr.Query("tea 1", namespace=name) for name in ("ana", "bo")]
+    for query in (*both, *both):
+        assert_same_answers(one, several, [query], strategy="rm3")
+    # An error of queries that may be of several callers names nobody's namespace.
+    with pytest.raises(fr.errors.SplitNamespaceError, match="the batch reads its records as one") as failure:
+        several.search(both, strategy="rm3")
+    assert "ana" not in str(failure.value)
+    several.add([fr.Record(f"s{n}", "tea", "bo") for n in range(3)])
+    with pytest.raises(fr.errors.SplitNamespaceError, match=r"'bo' lies in several shards and holds 13 records"):
+        several.search([both[1]], strategy="rm3")
+    assert_same_answers(one, several, [both[0]], strategy="rm3")
+
+
+@pytest.mark.parametrize("name", [*STRATEGIES])
+@pytest.mark.parametrize("shards", SHARDS)
+def test_candidates_of_every_strategy(shards: int, name: str) -> None:
+    if name == "dense-hnsw":
+        pytest.importorskip("faiss", reason="approximate search needs faiss")
+    one, several = memories(shards)
+    batch = [*queries(), fr.Query("ant bee", namespaces=["team/b", "big"], now=NOW, weights={"ant": 1.0})]
+    known, name_known = one.candidates(batch, name)
+    found, name_found = several.candidates(batch, name)
+    assert name_found(found.documents).tolist() == name_known(known.documents).tolist()
+    assert found.types == known.types
+    for field in ("offsets", "now", "times", "importance"):
+        np.testing.assert_array_equal(getattr(found, field), getattr(known, field))
+    assert list(found.channels) == list(known.channels)
+    for channel, own in known.channels.items():
+        for field in ("scores", "scored", "listed", "offsets", "weights", "latest", "tied", "ranks"):
+            np.testing.assert_array_equal(getattr(found.channels[channel], field), getattr(own, field))
+    for row in range(len(batch)):
+        assert (np.diff(found.documents[found.offsets[row] : found.offsets[row + 1]]) > 0).all()
+
+
+def test_candidates_refuse_what_an_engine_refuses() -> None:
+    refused = []
+    for engine in memories(2):
+        for asked in ([fr.Query("ant", newest=True)], [fr.Query("ant", offset=1)], "ant"):
+            with pytest.raises(fr.FanrankError) as error:
+                engine.candidates(asked, "rrf")
+            refused.append((type(error.value), str(error.value)))
+    assert refused[:3] == refused[3:]

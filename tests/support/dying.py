@@ -10,11 +10,12 @@ from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
 from fanrank.shards.opening import PlacementSettings, open_memory
+from fanrank.shards.replicas import ReplicatedLink
 from fanrank.shards.shard import Shard
 
-BEFORE, AFTER, LATE, HANGS = "before", "after", "late", "hangs"
+BEFORE, AFTER, LATE, HELD, HANGS = "before", "after", "late", "held", "hangs"
 """The shard ends before it does what it is told; after that, so that its answer is lost; before, and the message comes
-once more when it is there again; it does not answer and does not end."""
+once more when it is there again, or when `deliver` says so; it does not answer and does not end."""
 
 
 class DyingLink:
@@ -26,6 +27,7 @@ class DyingLink:
         self._plans: list[tuple[Verb, str]] = []
         self._away = 0
         self._late: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
+        self._held: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
         self.number = self._shard.number
         self.sent: list[Verb] = []
         self.hanging = False
@@ -57,6 +59,8 @@ class DyingLink:
             answer = self._do(verb, arguments, keywords)
         if how == LATE:
             self._late.append((verb, arguments, keywords))
+        if how == HELD:
+            self._held.append((verb, arguments, keywords))
         if how is not None:
             self.end()
             return self._gone()
@@ -65,6 +69,12 @@ class DyingLink:
             while self._late:
                 self._do(*self._late.pop())
         return answer
+
+    def deliver(self) -> list[Any]:
+        """Bring the shard the messages that are held; its answers."""
+        answers = [self._do(*message).result(None) for message in self._held]
+        self._held.clear()
+        return answers
 
     def _do(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Done:
         try:
@@ -81,8 +91,19 @@ class DyingLink:
             self._shard = None
 
 
-def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float = 60.0) -> ShardedEngine:
-    """A memory on disk whose shards can end: `link_of` gives the way to each."""
+def dying(
+    folder: Path,
+    shards: int,
+    *,
+    partial: str = "refuse",
+    deadline: float = 60.0,
+    replicas: int = 1,
+    background: bool = False,
+) -> ShardedEngine:
+    """A memory on disk whose shards can end: `link_of` gives the way to each, and `follower_of` to its followers.
+
+    Without `background`, followers do nothing before a test says so.
+    """
 
     def start(number: int, path: str | None, options: Any, pin: Any, term_pin: Any, known: bool) -> Link:
         made: list[int] = []
@@ -90,16 +111,39 @@ def dying(folder: Path, shards: int, *, partial: str = "refuse", deadline: float
         def make() -> Shard:
             again = bool(made)
             made.append(number)
-            return Shard(number, path, options, pin, term_pin, known=known or again)
+            # One in memory is empty when it is started anew.
+            return Shard(number, path, options, pin, term_pin, known=path is not None and (known or again))
 
         return DyingLink(make)
 
     settings = PlacementSettings()
-    opened = open_memory(folder, shards, start, {}, backend=None, storage=None, settings=settings, deadline=deadline)
+    opened = open_memory(
+        folder,
+        shards,
+        start,
+        {},
+        backend=None,
+        storage=None,
+        settings=settings,
+        deadline=deadline,
+        replicas=replicas,
+        background=background,
+    )
     return ShardedEngine(opened, partial)
 
 
 def link_of(engine: ShardedEngine, shard: int) -> DyingLink:
     link = engine.coordinator.links[shard]
+    if isinstance(link, ReplicatedLink):
+        link = link.leader
     assert isinstance(link, DyingLink)
     return link
+
+
+def follower_of(engine: ShardedEngine, shard: int, number: int = 1) -> DyingLink:
+    """The way to a follower that was filled."""
+    link = engine.coordinator.links[shard]
+    assert isinstance(link, ReplicatedLink)
+    follower = link.followers[number - 1].link
+    assert isinstance(follower, DyingLink)
+    return follower

@@ -1,0 +1,106 @@
+"""Opens a directory as what it holds: the records of one engine, or the table of a sharded memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..engine import carrying
+from ..engine.engine import Engine
+from ..engine.errors import ForeignIndexError, ParameterError
+from ..engine.storage.index_files import SHARDS
+from ..engine.storage.row_codec import RECORDS
+
+if TYPE_CHECKING:
+    from .engine import ShardedEngine
+
+LOCAL, RAY = "local", "ray"
+
+
+@dataclass(frozen=True)
+class ShardSettings:
+    """How a sharded memory is opened. One that is not there is made where `shards` says how many it is to have."""
+
+    shards: int | None = None
+    address: str | None = None
+    storage: str | None = None
+    transport: str | None = None
+    """As in `ShardedEngine.open`; None: Ray where an address is given, and else this process."""
+
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of `ShardedEngine.open`."""
+        transport = self.transport or (LOCAL if self.address is None else RAY)
+        return {"shards": self.shards, "address": self.address, "storage": self.storage, "transport": transport}
+
+
+def is_sharded(path: str | os.PathLike[str]) -> bool:
+    """Whether the directory is a sharded memory."""
+    return (Path(path) / SHARDS).exists()
+
+
+def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
+    """The class whose verbs check and restore such a directory."""
+    if not is_sharded(path):
+        return Engine
+    from .engine import ShardedEngine  # as below
+
+    return cast("type[Engine]", ShardedEngine)
+
+
+def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+    """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
+    coordinator = getattr(engine, "coordinator", None)
+    if coordinator is None:
+        carrying.change_columns(engine, dropped, added)
+    else:
+        from . import columns  # as below
+
+        columns.change_columns(coordinator, cast(Any, engine).template, dropped, added)
+
+
+def open_directory(
+    path: str | os.PathLike[str],
+    settings: ShardSettings | None = None,
+    *,
+    read_only: bool = False,
+    accept_loss: bool = False,
+    wait: bool = True,
+    progress: bool = False,
+    **options: Any,
+) -> Engine:
+    """The engine or the sharded memory of the directory `path`, which is made if it is not there.
+
+    A sharded memory has one owner. So `read_only` opens it as any other call does, and `wait` says nothing. The other
+    keywords are those of `Engine.open`. Raises as it does and as `ShardedEngine.open`, and `ParameterError` for
+    `settings` of shards where there are none.
+    """
+    settings = settings or ShardSettings()
+    root = Path(path)
+    if is_sharded(root) or (settings.shards is not None and not (root / RECORDS).exists()):
+        if accept_loss:
+            raise ParameterError(
+                f"{root}: is a sharded memory; a loss is accepted for the one shard that has it, by the directory that "
+                "the error names"
+            )
+        # It has the verbs of an engine.
+        return cast(Engine, _open_shards(root, settings, progress=progress, **options))
+    given = {name: value for name, value in vars(settings).items() if name != "transport" and value is not None}
+    if given:
+        raise ParameterError(
+            f"{root}: is no sharded memory, for which {min(given)!r} is; take a new directory: fanrank shards NEW "
+            f"--shards 4, with --import {root} to bring its records in"
+        )
+    if not read_only and not accept_loss and is_sharded(root.absolute().parent) and root.name.startswith("shard-"):
+        raise ForeignIndexError(
+            f"{root}: is a shard of the sharded memory {root.parent}, which alone writes to it; open that"
+        )
+    return Engine.open(root, read_only=read_only, accept_loss=accept_loss, wait=wait, progress=progress, **options)
+
+
+def _open_shards(root: Path, settings: ShardSettings, **options: Any) -> ShardedEngine:
+    from .engine import ShardedEngine  # who has one engine loads none of it
+
+    return ShardedEngine.open(root, **settings.keywords(), **options)

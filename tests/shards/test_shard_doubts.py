@@ -1,0 +1,189 @@
+"""What fails between a write and its answer: nothing is carried out that was refused, nothing done goes uncounted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.dying import BEFORE, dying, link_of
+from support.sharding import assert_same_answers, sharded, split_over_all
+
+import fanrank as fr
+from fanrank.shards import shard as shards
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.intents import Batch
+from fanrank.shards.messages import Gone
+
+SPACE = "big"
+RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], SPACE) for number in range(24)]
+QUERIES = [fr.Query("ant bee", namespace=SPACE, k=40)]
+
+
+def both(path: Path) -> tuple[fr.Engine, ShardedEngine]:
+    """One engine, and shards that can end, with the same records in a split namespace."""
+    one, several = fr.Engine(), dying(path / "memory", 3)
+    split_over_all(several, SPACE)
+    for engine in (one, several):
+        engine.add(RECORDS)
+    return one, several
+
+
+def record_of(engine: ShardedEngine, shard: int, text: str = "ant bee") -> fr.Record:
+    """A record that this shard holds."""
+    placement = engine.coordinator.placement
+    names = (f"new{number}" for number in range(99))
+    return fr.Record(next(name for name in names if placement.shard_of(SPACE, name) == shard), text, SPACE)
+
+
+def test_a_drop_whose_intent_cannot_be_written_is_not_carried_out_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, several = both(tmp_path)
+
+    def refuse(intent: object) -> None:
+        raise fr.errors.StorageError("no space is left; nothing was changed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(several.coordinator._intents, "write", refuse)
+        with pytest.raises(fr.errors.StorageError, match="nothing was changed"):
+            several.drop(SPACE)
+    for engine in (one, several):
+        engine.add([fr.Record("x", "ant", "other")])
+    assert len(several) == len(one)
+    assert_same_answers(one, several, QUERIES)
+    several.close()
+
+
+def test_a_write_that_is_interrupted_while_it_waits_is_counted(tmp_path: Path) -> None:
+    one, several = both(tmp_path)
+    link: Any = link_of(several, 0)
+    send = link.send
+
+    class Interrupted:
+        def result(self, until: float | None) -> None:
+            raise KeyboardInterrupt
+
+    def interrupt(verb: str, *arguments: Any, **keywords: Any) -> Any:
+        answer = send(verb, *arguments, **keywords)
+        return Interrupted() if verb == "apply" else answer
+
+    link.send = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        several.add([record_of(several, 0)])
+    link.send = send
+    one.add([record_of(several, 0)])
+    for engine in (one, several):
+        engine.add([record_of(several, 1)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()
+
+
+def test_a_write_that_is_interrupted_after_its_commit_is_seen_by_no_older_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, several = fr.Engine(), sharded(3, split=[SPACE])
+    for engine in (one, several):
+        engine.add(RECORDS)
+    memory = several.coordinator.links[0].shard.engine.index.memory  # type: ignore[attr-defined]
+    write = memory.write
+
+    def interrupt(**how: Any) -> int:
+        write(**how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            several.add([record_of(several, 0)])
+    one.add([record_of(several, 0)])
+    assert_same_answers(one, several, QUERIES)
+    for engine in (one, several):
+        engine.add([record_of(several, 1)])
+    assert_same_answers(one, several, QUERIES)
+
+
+def test_counts_that_cannot_be_read_after_a_write_are_read_before_the_next_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, several = both(tmp_path)
+    for engine in (one, several):
+        with monkeypatch.context() as patched:
+            # As after terms were numbered anew: the change is not known.
+            patched.setattr(shards, "_change", lambda *arguments: None)
+            if engine is several:
+                link_of(several, 1).plan("counts", BEFORE)
+            assert engine.add([record_of(several, 0)]) == 1
+        engine.add([record_of(several, 2)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()
+
+
+def test_a_tag_that_comes_late_moves_no_shard_back() -> None:
+    several = sharded(2)
+    link = several.coordinator.links[0]
+    link.send("tag", 10).result(None)
+    link.send("tag", 7).result(None)
+    assert link.send("newest").result(None) == 10
+    # With an older number the shard would carry this out, and call its state that of an older epoch.
+    assert isinstance(link.send("apply", 8, Batch(), missing_ok=True).result(None), Gone)
+
+
+def test_a_move_whose_source_ends_while_it_is_read_begins_anew(tmp_path: Path) -> None:
+    one, several = fr.Engine(), dying(tmp_path / "memory", 3)
+    for engine in (one, several):
+        engine.add(RECORDS)
+    coordinator = several.coordinator
+    coordinator.page = 5
+    home = coordinator.placement.home(SPACE)
+    for _ in range(2):
+        link_of(several, home).plan("page_after", BEFORE)
+    coordinator.place(SPACE, ((home + 1) % 3,))
+    assert_same_answers(one, several, QUERIES)
+    assert several.verify() == {"records": len(RECORDS), "missing": 0, "extra": 0}
+    several.close()
+
+
+def test_a_move_that_is_interrupted_can_be_made_again(tmp_path: Path) -> None:
+    one, several = fr.Engine(), dying(tmp_path / "memory", 3)
+    for engine in (one, several):
+        engine.add(RECORDS)
+    coordinator = several.coordinator
+    coordinator.page = 5
+    home = coordinator.placement.home(SPACE)
+
+    def interrupt(copied: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.place(SPACE, ((home + 1) % 3,), watch=interrupt)
+    coordinator.place(SPACE, ((home + 1) % 3,))
+    assert_same_answers(one, several, QUERIES)
+    assert several.verify() == {"records": len(RECORDS), "missing": 0, "extra": 0}
+    several.close()
+
+
+def test_a_shard_that_fails_to_close_keeps_no_other_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ShardedEngine.open(tmp_path / "memory", shards=3, transport="local") as several:
+        several.add(RECORDS)
+        link: Any = several.coordinator.links[0]
+        close = link.close
+
+        def fail() -> None:
+            close()
+            raise fr.errors.StorageError("no space is left")
+
+        monkeypatch.setattr(link, "close", fail)
+        with pytest.raises(fr.errors.StorageError, match="no space"):
+            several.close()
+    with ShardedEngine.open(tmp_path / "memory", transport="local") as several:
+        assert len(several) == len(RECORDS)
+
+
+def test_of_several_ids_that_are_taken_the_first_of_the_batch_is_named() -> None:
+    for engine in (fr.Engine(), sharded(1), sharded(3, split=[SPACE])):
+        # A segment of one record is not merged with one of a hundred, and is found behind it.
+        engine.add([fr.Record(f"r{number}", "ant", SPACE) for number in range(100)])
+        engine.add([fr.Record("last", "ant", SPACE)])
+        with pytest.raises(fr.errors.DuplicateIdError, match="'last'"):
+            engine.add([fr.Record(name, "ant", SPACE) for name in ("new", "last", "r3", "r2")])

@@ -1,0 +1,104 @@
+"""Whole copies of namespaces that lie in several shards, and what else a query over several shards may ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.sharding import assert_same_answers, sharded
+
+import fanrank as fr
+from fanrank.engine.storage.memory import Memory
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.opening import PlacementSettings
+
+SPACES = tuple(f"space{number}" for number in range(8))
+RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], space) for space in SPACES for number in range(6)]
+
+
+def both(split: tuple[str, ...], records: list[fr.Record], **how: Any) -> tuple[fr.Engine, ShardedEngine]:
+    one, several = fr.Engine(), sharded(3, split=split, **how)
+    for engine in (one, several):
+        engine.add(records)
+    return one, several
+
+
+def test_one_batch_may_need_copies_of_many_namespaces() -> None:
+    one, several = both(SPACES, RECORDS)
+    assert_same_answers(one, several, [fr.Query("ant", namespace=space) for space in SPACES], strategy="recall")
+
+
+def test_a_copy_gives_way_to_the_next_where_both_would_be_too_large() -> None:
+    one, several = both(SPACES, RECORDS, settings=PlacementSettings(whole_at=10))
+    for space in (*SPACES[:3], SPACES[0]):
+        assert_same_answers(one, several, [fr.Query("ant", namespace=space)], strategy="recall")
+    with pytest.raises(fr.errors.ShardError, match="12 records"):
+        several.search([fr.Query("ant", namespaces=SPACES[:2])], strategy="recall")
+
+
+@pytest.mark.parametrize("split", [(), ("path/old", "path/new")])
+def test_a_copy_holds_what_had_not_expired_at_the_time_of_the_query(
+    split: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What has expired is deleted in the background, sooner or later.
+    monkeypatch.setattr(Memory, "_sweep_due", lambda memory: False)
+    old = [fr.Record(f"o{number}", "ant", "path/old", expires=1e9) for number in range(4)]
+    new = [fr.Record(f"n{number}", "ant bee", space) for space in ("path/new", "path/newer") for number in range(4)]
+    one, several = both(split, [*old, *new])
+    for now in (9e8, None):
+        assert_same_answers(one, several, [fr.Query("ant", under="path", now=now)], k=20, strategy="recall")
+        assert_same_answers(one, several, [fr.Query("ant", under="path", now=now)], k=20)
+
+
+def test_an_offset_beyond_all_records_finds_nothing() -> None:
+    one, several = both(SPACES[:1], RECORDS)
+    queries = [fr.Query("ant", namespace=SPACES[0], offset=offset) for offset in (0, 2, 3, 10**9, 2**62)]
+    assert_same_answers(one, several, queries, k=4)
+    assert_same_answers(one, several, [fr.Query("ant", under="space0", offset=10**9)], k=4, texts=True)
+
+
+def test_no_filter_reads_the_numbers_of_the_writes() -> None:
+    several = sharded(2, split=SPACES[:1], columns="auto")
+    several.add(RECORDS)
+    query = fr.Query("ant", namespace=SPACES[0], filter={"fanrank_order": 1})
+    for _ in range(2):
+        with pytest.raises(fr.errors.UnknownColumnError, match="fanrank_order"):
+            several.search([query])
+        with pytest.raises(fr.errors.UnknownColumnError, match="fanrank_order"):
+            several.count({"fanrank_order": 1}, namespace=SPACES[0])
+    assert several.add_shards(1) == 3
+
+
+NAMED = ("a", "b", "c", "d", "e", "f")
+"""Namespaces of three shards."""
+
+
+def asked(spaces: str, *, bad: bool = False, **how: Any) -> fr.Query:
+    """A query with a vector of two numbers; a bad one has three."""
+    return fr.Query("ant", namespaces=list(spaces), vector=[1.0, 0.5, 1.0] if bad else [1.0, 0.5], **how)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [*map(asked, "abcdef"), asked("c", bad=True), asked("a", bad=True)],
+        [asked("a"), asked("a"), asked("b", bad=True), asked("a", bad=True)],
+        [asked("b"), asked("a"), asked("c", model="x"), asked("b", model="y")],
+        [asked("ab"), asked("cd"), asked("ef", bad=True), asked("ab", bad=True)],
+        [asked("ab"), asked("cf", bad=True)],
+        [asked("b", strategy="bm25"), asked("ab", bad=True), asked("c", bad=True, strategy="bm25"), fr.Query("x")],
+        [asked("a"), asked("b", strategy="rrf", bad=True), asked("c", bad=True), asked("ab", strategy="rrf", bad=True)],
+    ],
+)
+@pytest.mark.parametrize("shards", [3, 7])
+def test_of_several_failures_the_one_is_raised_that_one_engine_finds(batch: list[fr.Query], shards: int) -> None:
+    records = [
+        fr.Record(f"r{number}", "ant", namespace=space, embedding=[1.0, number])
+        for space in NAMED
+        for number in range(3)
+    ]
+    one = fr.Engine(encoder=fr.OwnVectors(2, "model", "1"))
+    several = sharded(shards, encoder=fr.OwnVectors(2, "model", "1"))
+    for engine in (one, several):
+        engine.add(records)
+    assert_same_answers(one, several, batch, strategy="dense")
