@@ -22,7 +22,7 @@ from .links import UnavailableError, collect
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
 
-GROUP = 1_024
+TOGETHER = 1_024
 """Namespaces that go together. Each costs a message of Ray, of which a second holds some thousands."""
 
 SHELLS = 16
@@ -71,7 +71,7 @@ class GroupingCoordinator(Coordinator):
             if records > self.page:
                 apart.add(namespace)
                 continue
-            if size + records > self.page or len(group) == GROUP:
+            if size + records > self.page or len(group) == TOGETHER:
                 yield group
                 group, size = {}, 0
             group[namespace] = target, records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
@@ -20,6 +21,7 @@ from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
 
 SHARDS = (1, 2, 3, 7)
+FEW = SHARDS if os.environ.get("FANRANK_LONG") else (2, 7)
 # The corpora bring no weights of terms, and faiss is no part of what the tests need.
 NAMES = [name for name in (*STRATEGIES, *POLICIES) if name not in ("sparse", "dense-hnsw")]
 SUMMED = ("bm25", "dense", "rrf", "fused")
@@ -27,12 +29,12 @@ SUMMED = ("bm25", "dense", "rrf", "fused")
 
 
 class Memories:
-    """One engine, and the same records over 1, 2, 3 and 7 shards."""
+    """One engine, and the same records over so many shards each."""
 
-    def __init__(self, split: Sequence[str]) -> None:
+    def __init__(self, split: Sequence[str], shards: Sequence[int] = SHARDS) -> None:
         encoder = Hashing(dimension=16)
         self.one = fr.Engine(encoder=encoder)
-        self.several = [sharded(shards, split=split, encoder=encoder) for shards in SHARDS]
+        self.several = [sharded(count, split=split, encoder=encoder) for count in shards]
 
     @property
     def all(self) -> list[fr.Engine | ShardedEngine]:
@@ -120,7 +122,7 @@ def test_scifact_split_over_shards(data: Path) -> None:
     if not (data / "scifact").is_dir():
         pytest.skip("no SciFact")
     corpus = load_beir(data / "scifact")
-    memories = Memories(split=[""])
+    memories = Memories(split=[""], shards=FEW)
     memories.fill(list(corpus.records), 1_000)
     queries = [replace(query, now=1e9) for query in corpus.queries]
     assert memories.compare(queries, 100, ("bm25", "fused"))
@@ -135,7 +137,7 @@ def test_locomo_one_namespace_a_conversation(data: Path) -> None:
     dataset = load_locomo(file, unit="turn")
     records, questions = list(dataset.records), dataset.queries[::9]
     spaces = sorted({record.namespace for record in records})
-    memories = Memories(split=spaces[::4])
+    memories = Memories(split=spaces[::4], shards=FEW)
     memories.fill(records, 1_000)
     now = max(record.time for record in records if record.time is not None)
     asked = [replace(question, now=now) for question in questions]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import borders
 from support.sharding import assert_in_order, assert_same_answers
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
-from fanrank.shards import grouping
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.intents import IntentLog
 from fanrank.shards.links import Done, LocalLink, UnavailableError
@@ -156,7 +156,7 @@ def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, af
 def test_groups_are_small_and_larger_namespaces_go_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouping, "GROUP", 3)
+    borders.shrink(monkeypatch, TOGETHER=3)
     one, several = filled(tmp_path, 20)
     several.coordinator.page = 5
     home = several.coordinator.placement.home

@@ -18,13 +18,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 from support.hashing import Hashing
 from support.sharding import assert_in_order, assert_same_answers
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.policy import POLICIES
-from fanrank.engine.storage import failpoints, memory
+from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
 from fanrank.strategies import RRF, Dense, Learned, Lexical
 
@@ -35,7 +36,7 @@ DAY, NOW = 86_400.0, 9e8
 EXPIRY = 4e9
 OPTIONS: dict[str, Any] = {"columns": {"kind": "category", "rank": "number"}}
 SHARDS = (1, 2, 3, 7)
-EXAMPLES = 60 if os.environ.get("FANRANK_LONG") else 3
+EXAMPLES = 60 if os.environ.get("FANRANK_LONG") else 2
 """Histories for each number of shards."""
 
 ids = st.integers(0, 30).map(str)
@@ -96,8 +97,7 @@ class Crash(BaseException):
 @pytest.fixture(autouse=True)
 def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # Small segments are merged into few, of which a shard is to have several.
-    for limit in ("MAX_SEGMENT_DOCUMENTS", "INLINE_DOCUMENTS"):
-        monkeypatch.setattr(memory, limit, 4)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=4, INLINE_DOCUMENTS=4)
     yield
     failpoints.disarm()
 
@@ -258,7 +258,7 @@ class History:
             self.check()
             self.reopen()
             self.check()
-        # A move whose end is cut off, and the same once more.
+        # A move whose end is cut off, and the same move once more.
         placement = self.several.coordinator.placement
         following = (placement.homes("team/a")[0] + 1) % placement.shards
         for each in (point, None):

@@ -101,7 +101,7 @@ def test_of_several_failures_the_one_is_raised_that_one_engine_finds(batch: list
     several = sharded(shards, encoder=fr.OwnVectors(2, "model", "1"))
     for engine in (one, several):
         engine.add(records)
-    assert_same_answers(one, several, batch, strategy="dense")
+    assert_same_answers(one, several, batch, refused=True, strategy="dense")
 
 
 def test_states_that_no_search_reads_are_let_go_of_by_the_next_search() -> None:

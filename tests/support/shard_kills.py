@@ -110,8 +110,8 @@ class Oracle:
         write, self.model = next_write(self.seed, number, self.model)
         return write(self.engine)
 
-    def differs(self, memory: ShardedEngine) -> str | None:
-        """In what a memory differs from this engine; None if in nothing."""
+    def differs(self, memory: ShardedEngine, *, placed: bool = True) -> str | None:
+        """In what a memory differs from this engine, or (`placed`) its shards from its table; None if in nothing."""
         for name, ids in self.model.items():
             found = list(memory.ids(namespace=name))
             if found != list(self.engine.ids(namespace=name)):
@@ -119,7 +119,7 @@ class Oracle:
                 return f"namespace {name!r}: lost {lost}, unexpected {more}, or another order"
             if memory.fetch(found, namespace=name) != self.engine.fetch(found, namespace=name):
                 return f"namespace {name!r}: other records"
-        if told := self._misplaced(memory):
+        if placed and (told := self._misplaced(memory)):
             return told
         return None if answers_of(memory) == answers_of(self.engine) else "other answers"
 

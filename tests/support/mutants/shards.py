@@ -170,8 +170,8 @@ FAULTS = (
     Fault(
         "small namespaces do not go to other shards together",
         "shards/grouping.py",
-        "GROUP = 1_024\n",
-        "GROUP = 1\n",
+        "TOGETHER = 1_024\n",
+        "TOGETHER = 1\n",
         f"{GROUPING} -k work_grows",
     ),
     Fault(
