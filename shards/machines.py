@@ -85,7 +85,8 @@ class Machines:
 
     def _refresh(self) -> None:
         """Ask the machines that joined the cluster since what they hold. A machine alone is not asked."""
-        alive = {each["NodeID"]: each for each in ray.nodes() if each["Alive"]}  # type: ignore[no-untyped-call]
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = {each["NodeID"]: each for each in nodes if each["Alive"]}
         kept = {node: machine for node, machine in self._machines.items() if node in alive}
         joined = {
             node: Machine(node, each["NodeManagerAddress"], each["Resources"])

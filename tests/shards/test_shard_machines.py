@@ -101,6 +101,7 @@ def test_shards_of_a_machine_that_leaves_come_back_with_it(two: Machines, memory
     assert answers_of(memory) == expected()
 
 
+@pytest.mark.sweep
 def test_directories_that_are_nowhere_or_twice_are_named(
     tmp_path: Path, two: Machines, memory: fr.ShardedEngine
 ) -> None:
@@ -122,6 +123,7 @@ def test_directories_that_are_nowhere_or_twice_are_named(
         opened(tmp_path)
 
 
+@pytest.mark.sweep
 def test_storage_that_all_machines_see_is_said(tmp_path: Path, two: Machines) -> None:
     storage = tmp_path / "storage"
     with pytest.raises(fr.errors.ShardError, match=r"all see .*shard-0000.*shared=True"):
@@ -132,6 +134,7 @@ def test_storage_that_all_machines_see_is_said(tmp_path: Path, two: Machines) ->
         assert answers_of(memory) == expected()
 
 
+@pytest.mark.sweep
 def test_a_machine_that_joins_gets_the_next_shards(two: Machines, memory: fr.ShardedEngine) -> None:
     two.add(THIRD)
     try:

@@ -48,6 +48,7 @@ def filled(path: Path, oracle: Oracle) -> fr.ShardedEngine:
     return memory
 
 
+@pytest.mark.sweep
 def test_shards_are_added_and_evened_out_while_others_write_and_search(tmp_path: Path) -> None:
     oracle = Oracle(SEED)
     with filled(tmp_path / "memory", oracle) as memory:

@@ -6,6 +6,7 @@ from .fault import Fault
 
 HISTORIES = "tests/shards/test_shard_histories.py"
 STRATEGIES = "tests/shards/test_shard_strategies.py"
+FAILURES = "tests/shards/test_shard_failures.py"
 DURABILITY = "tests/shards/test_shard_durability.py"
 GROUPING = "tests/shards/test_shard_grouping.py"
 LATE = "tests/shards/test_shard_late.py"
@@ -184,8 +185,24 @@ FAULTS = (
     Fault(
         "namespaces go together without an intent",
         "shards/grouping.py",
-        "            self._intents.write(self._pending)\n",
+        "            self._intend(Intent(moves=tuple(moves)))\n",
         "",
         f"{GROUPING} -k a_crash",
+    ),
+    Fault(
+        "a move that a shard interrupts is not given up",
+        "shards/moves.py",
+        """            except UnavailableError:
+                self._give_up(move)""",
+        """            except UnavailableError:
+                pass""",
+        f"{FAILURES} -k a_move_begins_anew",
+    ),
+    Fault(
+        "Ray starts a shard on any machine",
+        "shards/cluster.py",
+        'settings["resources"] = self._machines.resources(number, name, known)',
+        "self._machines.resources(number, name, known)",
+        "tests/shards/test_shard_machines.py::test_a_shard_runs_where_its_directory_lies",
     ),
 )
