@@ -14,7 +14,7 @@ CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/tex
 SANITIZERS ?= address thread
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs long crash fuzz image native sanitize mutants oldest gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs long crash shardkills fuzz image native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -60,6 +60,10 @@ image: $(VENV)/.core
 
 crash: $(VENV)/.dev
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
+
+# Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
+shardkills: $(VENV)/.dev
+	$(BIN)/python -m tests.support.shard_kills --results bench/results/shardkills.jsonl
 
 native: $(VENV)/.dev
 	$(BIN)/python setup.py -q build_ext --inplace

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from fanrank.shards.placement import SPLIT_AT
 
-from .harness.methods import FAN_OUT, round_digits, stamp_rows
+from .harness.methods import FAN_OUT, K, round_digits, stamp_rows
 from .harness.paths import ROOT
 from .harness.rows import append
 
@@ -114,7 +114,11 @@ class Measured:
 
     @classmethod
     def of(cls, shards: Sequence[Fields], writes: Sequence[Fields]) -> Measured:
-        """From the newest run of `bench.shards`, and the rows of `bench.writes`. Raises `ValueError`."""
+        """From the newest run of `bench.shards` without ``--awake``, and the rows of `bench.writes`.
+
+        Raises `ValueError`.
+        """
+        shards = [row for row in shards if not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT]
         run = max((row["run"] for row in shards), default="")
         rows = [row for row in shards if row["run"] == run]
         services = {row["records"]: row["quantiles_us"] for row in rows if row["phase"] == "service"}

@@ -1,6 +1,6 @@
 """Shards on Ray beside one engine: ``python -m bench.shards``. Turns of SGD, in many namespaces and in one.
 
-Three kinds of fan-outs, each of 20 queries:
+Three kinds of fan-outs, of 1, 5 and 20 queries:
 
 ``tenant``   all queries in one namespace, which lies whole in one shard
 ``tenants``  each query in another namespace, so that all shards are asked
@@ -14,7 +14,11 @@ Rows by `phase`:
              nothing.
 ``agents``   many agents at once, a task each, by `asearch`
 ``service``  one shard with so many records in one namespace: the times of its answers, its bytes. `bench.scale` draws
-             from `quantiles_us`.
+             from `quantiles_us`. The largest answers at several k, too: what a shard takes longer for k than for 1 is
+             the most that it could save if another shard told it a k-th score first.
+
+With ``--awake`` a process that runs only where nothing else does keeps each core from falling asleep. A virtual core
+that sleeps is given back to its host, and takes some hundred microseconds to wake; each message of Ray wakes several.
 
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
@@ -29,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,11 +46,13 @@ from fanrank.shards.links import Link, Waiting, call_all
 from .agents import ClientMethod, HitArrays, fire
 from .harness import cases
 from .harness.corpora import Tokens, load, prepare
+from .harness.machine import awake
 from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
 from .harness.options import numbers, progress
 from .harness.rows import append
 
 DOCUMENTS = 50_000
+SIZES = (1, 5, FAN_OUT)
 TENANT = 250
 """Records of a namespace that is not split."""
 SPLIT = "all"
@@ -54,6 +60,8 @@ SPLIT = "all"
 LAYOUTS = ("tenant", "tenants", "split")
 SERVICE = (1_000, 50_000, 400_000)
 """Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
+DEPTHS = (1, 10, 100, 1_000)
+"""Hits of a query of the largest ``service`` shard."""
 POINTS = 201
 """Quantiles in a row: every half percent."""
 CHECKED = 10
@@ -94,6 +102,7 @@ class ShardsRow:
     disk_bytes_per_record: float | None = None
     quantiles_us: tuple[float, ...] = ()
     verified: bool | None = None
+    awake: bool = False
     note: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
@@ -155,21 +164,21 @@ class Corpus:
     def texts(self, count: int) -> list[str]:
         return [" ".join(terms) for terms, _ in zip(self._tokens.each_document(), range(count), strict=False)]
 
-    def fan_outs(self, layout: str, count: int, seed: int = 0) -> list[list[fr.Query]]:
-        """Fan-outs of a kind; the same seed gives the same."""
+    def fan_outs(self, layout: str, count: int, seed: int = 0, size: int = FAN_OUT) -> list[list[fr.Query]]:
+        """Fan-outs of a kind and size; the same seed gives the same."""
         draw = random.Random(f"{layout} {seed}")
         return [
             [
                 fr.Query(terms=terms, namespace=name)
-                for terms, name in zip(draw.sample(self.terms, FAN_OUT), self._names(layout, draw), strict=True)
+                for terms, name in zip(draw.sample(self.terms, size), self._names(layout, draw, size), strict=True)
             ]
             for _ in range(count)
         ]
 
-    def _names(self, layout: str, draw: random.Random) -> list[str]:
+    def _names(self, layout: str, draw: random.Random, size: int) -> list[str]:
         if layout == "tenants":
-            return draw.choices(self.tenants, k=FAN_OUT)
-        return [SPLIT if layout == "split" else draw.choice(self.tenants)] * FAN_OUT
+            return draw.choices(self.tenants, k=size)
+        return [SPLIT if layout == "split" else draw.choice(self.tenants)] * size
 
 
 def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr.ShardedEngine:
@@ -178,6 +187,7 @@ def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr
         folder, shards=shards, transport=transport, split_at=min(10_000, corpus.documents // 2), **OPTIONS
     )
     engine.add(corpus.records())
+    engine.finish_splits()
     return engine
 
 
@@ -227,12 +237,12 @@ class Shards:
             for form in (self.remote, self.local)
         )
 
-    def fan_out_rows(self, layout: str, count: int) -> list[ShardsRow]:
-        """The rows of one caller: the engine's, and that of the shards."""
+    def fan_out_rows(self, layout: str, count: int, size: int) -> list[ShardsRow]:
+        """The rows of one caller and fan-outs of a size: the engine's, and that of the shards."""
         right = self.verified(layout)
         engine, remote, alone, empty = ([] for _ in range(4))
         messages = sum(len(one.us) for one in self.sends)
-        for place, queries in enumerate(self.corpus.fan_outs(layout, count)):
+        for place, queries in enumerate(self.corpus.fan_outs(layout, count, size=size)):
             for one in self.taps:
                 one.us.clear()
             works: list[Callable[[], None]] = [
@@ -246,11 +256,12 @@ class Shards:
             alone.append(max(us for one in self.taps for us in one.us))
         messages = sum(len(one.us) for one in self.sends) - messages
         over = [whole - own for whole, own in zip(remote, alone, strict=True)]
-        sent, received = self._bytes(layout)
+        sent, received = self._bytes(layout, size)
         whole: dict[str, Any] = dict(zip(("p50_us", "p99_us"), percentiles(remote), strict=True))
         for name, values in (("alone", alone), ("over", over), ("empty", empty)):
             whole |= dict(zip((f"{name}_p50_us", f"{name}_p99_us"), percentiles(values), strict=True))
-        same: dict[str, Any] = {"case": layout, "records": self.corpus.documents, "fan_outs": count, **self.common}
+        same: dict[str, Any] = {"case": layout, "fan_out": size, "fan_outs": count, **self.common}
+        same["records"] = self.corpus.documents
         middle, last = percentiles(engine)
         return [
             ShardsRow(phase="fan-out", shards=0, p50_us=middle, p99_us=last, note=f"beside {self.shards}", **same),
@@ -270,9 +281,9 @@ class Shards:
     def _ask_nothing(self) -> None:
         call_all(self.remote.coordinator.links, None, "newest")
 
-    def _bytes(self, layout: str) -> tuple[float, float]:
+    def _bytes(self, layout: str, size: int) -> tuple[float, float]:
         """Bytes of the messages and of the answers of a fan-out, on average."""
-        asked = self.corpus.fan_outs(layout, CHECKED, seed=2)
+        asked = self.corpus.fan_outs(layout, CHECKED, seed=2, size=size)
         for one in self.taps:
             one.keeps = True
         for queries in asked:
@@ -337,34 +348,40 @@ def run_agents(
     }
 
 
-def service_row(corpus: Corpus, records: int, count: int, folder: Path, common: dict[str, Any]) -> ShardsRow:
-    """The row of one shard in this process that holds so many records of one namespace."""
+def service_rows(
+    corpus: Corpus, records: int, depths: Sequence[int], count: int, folder: Path, common: dict[str, Any]
+) -> list[ShardsRow]:
+    """The rows of one shard in this process that holds so many records of one namespace, one for each k."""
+    rows: list[ShardsRow] = []
     with fr.ShardedEngine.open(folder, shards=1, transport="local", split_at=10 * records, **OPTIONS) as engine:
         engine.add(fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(corpus.texts(records)))
         held = len(engine)
         taps = tap(engine)
         asked = corpus.fan_outs("split", count)
-        for queries in asked[:CHECKED]:
-            engine.search(queries, K)
-        taps[0].us.clear()
-        for queries in asked:
-            engine.search(queries, K)
-        values = taps[0].us
-    middle, last = percentiles(values)
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return ShardsRow(
-        phase="service",
-        case="split",
-        shards=1,
-        records=held,
-        fan_outs=count,
-        p50_us=middle,
-        p99_us=last,
-        disk_bytes_per_record=round_digits(size / held),
-        quantiles_us=quantiles(values),
-        note=f"peak of the process {peak_rss_gib()} GiB",
-        **common,
-    )
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        for k in depths:
+            for queries in asked[:CHECKED]:
+                engine.search(queries, k)
+            taps[0].us.clear()
+            for queries in asked:
+                engine.search(queries, k)
+            middle, last = percentiles(taps[0].us)
+            row = ShardsRow(
+                phase="service",
+                case="split",
+                shards=1,
+                records=held,
+                k=k,
+                fan_outs=count,
+                p50_us=middle,
+                p99_us=last,
+                disk_bytes_per_record=round_digits(size / held),
+                quantiles_us=quantiles(taps[0].us),
+                note=f"peak of the process {peak_rss_gib()} GiB",
+                **common,
+            )
+            rows.append(row)
+    return rows
 
 
 def measure(
@@ -394,13 +411,15 @@ def measure(
             stack.callback(several.close)
             for layout in LAYOUTS:
                 say(f"{number} shards, {layout}: {count} fan-outs")
-                rows += several.fan_out_rows(layout, count)
+                for size in SIZES:
+                    rows += several.fan_out_rows(layout, count, size)
                 say(f"{number} shards, {layout}: {agents} agents")
                 rows.append(several.agents_row(layout, agents, seconds))
     for records in service:
         say(f"one shard of {records:,} records")
         with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name:
-            rows.append(service_row(corpus, records, count, Path(name) / "memory", common))
+            depths = DEPTHS if records == max(service) else (K,)
+            rows += service_rows(corpus, records, depths, count, Path(name) / "memory", common)
     return rows
 
 
@@ -416,7 +435,7 @@ def render(rows: Sequence[ShardsRow]) -> str:
             *("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
         ),
         "agents": ("queries_per_s", "p50_us", "p99_us", "queries_per_launch", "messages_per_launch"),
-        "service": ("p50_us", "p99_us", "disk_bytes_per_record"),
+        "service": ("k", "p50_us", "p99_us", "disk_bytes_per_record"),
     }
     lines: list[str] = []
     for phase, names in heads.items():
@@ -429,7 +448,8 @@ def render(rows: Sequence[ShardsRow]) -> str:
             if row.phase == phase:
                 values = " | ".join(cell(getattr(row, name)) for name in names)
                 verdict = "" if row.verified is None else "yes" if row.verified else "NO"
-                lines.append(f"| {row.case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
+                case = f"{row.case}, {row.fan_out}"
+                lines.append(f"| {case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
     return "\n".join(lines).strip()
 
 
@@ -442,6 +462,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fan-outs", type=int, default=300, help="of one caller (default 300)")
     parser.add_argument("--agents", type=int, default=100, help="default 100")
     parser.add_argument("--seconds", type=float, default=3.0, help="of the agents (default 3)")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from falling asleep")
     parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/shards.jsonl")
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(arguments)
@@ -452,18 +473,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # One Ray for all memories: starting one takes seconds.
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        common = stamp_rows("shards")
+        common = {**stamp_rows("shards"), "awake": options.awake}
         common["machine"] |= {"ray": ray.__version__}
-        rows = measure(
-            options.documents,
-            options.shards,
-            options.service,
-            options.fan_outs,
-            options.agents,
-            options.seconds,
-            common,
-            progress(),
-        )
+        with awake() if options.awake else nullcontext():
+            rows = measure(
+                options.documents,
+                options.shards,
+                options.service,
+                options.fan_outs,
+                options.agents,
+                options.seconds,
+                common,
+                progress(),
+            )
     finally:
         ray.shutdown()
     if options.results:

@@ -19,7 +19,7 @@ from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import with_fields
 from .launches import Launch
 from .merge import Merged, MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, place_of
-from .messages import Forward, Listed, ListedEvidence, Scope, ScopeCounts, Spread
+from .messages import Forward, Forwarded, Listed, ListedEvidence, Scope, ScopeCounts, Spread
 from .notes import note_over
 from .routing import SPREAD, Routed, keys_of, shards_of
 from .statistics import Counts
@@ -119,7 +119,7 @@ class ForwardJob(Job):
         self._place = self.launch.add(self.shard, self.forward(self.queries))
 
     def receive(self) -> Hits:
-        answer: Hits | None = self.launch.answer(self.shard, self._place)
+        answer: Forwarded | None = self.launch.answer(self.shard, self._place)
         if answer is None:
             return self.hits(Merged.empty(len(self.given), self.width), "", None, ())
         return Hits(

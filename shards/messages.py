@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..engine.arrays import Flags, Floats, Integers
 from ..engine.errors import FanrankError
 from ..engine.hybrid.strategy import Strategy
+from ..engine.records.decision import Decision
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
@@ -130,6 +131,31 @@ class ListedEvidence:
 
 
 @dataclass(frozen=True, eq=False)
+class Forwarded:
+    """The hits of a `Forward`: what `Hits` would make later, made now, without the queries, which their sender has."""
+
+    scores: Floats  # [B, k]
+    documents: Integers  # [B, k]
+    counts: npt.NDArray[np.int32]  # [B]
+    ids: npt.NDArray[np.object_]  # [B, k]
+    namespaces: npt.NDArray[np.object_]  # [B, k]
+    notes: tuple[str | None, ...]
+    backend: str
+    timing: dict[str, float] | None
+    postings: int | None
+    reranked: Floats | None
+    decisions: tuple[Decision, ...] | None
+    source: Sequence[int] | Integers | None
+    records: npt.NDArray[np.object_] | None
+    texts: bool
+    payload: bool
+
+    @classmethod
+    def of(cls, hits: Hits) -> Forwarded:
+        return cls(**{each.name: getattr(hits, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
 class Failure:
     """What an item failed by."""
 
@@ -150,7 +176,7 @@ def own_version() -> str:
     return version
 
 
-Answered = Hits | Listed | ListedEvidence | tuple[Counts, ...] | Failure | Any
+Answered = Forwarded | Listed | ListedEvidence | tuple[Counts, ...] | Failure | Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ..engine.hybrid.strategy import Dense, Learned, Lexical, Strategy
 from ..engine.index.bm25 import BM25
@@ -24,6 +25,11 @@ from .whole import MODELLED
 from .whole import WHOLE as WHOLE_COPIES
 
 FORWARD, SPREAD, WHOLE = "forward", "spread", "whole"
+
+
+# What else than its namespace says which records a query searches, and by which statistics.
+_says = attrgetter("namespaces", "under", "now", "statistics")
+NOTHING = _says(Query())
 
 
 @dataclass(frozen=True)
@@ -65,9 +71,18 @@ def route_batch(
         if not part.rows:
             groups[Route(FORWARD, 0)] = [], []
         reads = modelled and part.answerer is not None and reads_sentences(part.answerer)
+        # Most queries of a large batch say no more than a namespace, and many say the same one.
+        known: dict[str, tuple[Scope, Route]] = {}
         for row in part.rows:
-            scope = scope_of(queries[row], expiring=expiring)
-            route = route_of(queries[row], scope, part.answerer, options, placement, bm25)
+            query = queries[row]
+            name = query.namespace if _says(query) == NOTHING else None
+            if name in known:
+                scope, route = known[name]
+            else:
+                scope = scope_of(query, expiring=expiring)
+                route = route_of(query, scope, part.answerer, options, placement, bm25)
+                if name is not None and route.way == FORWARD:
+                    known[name] = scope, route
             # A shard has no model to encode sentences with.
             route = Route(WHOLE, MODELLED) if reads else route
             rows, scopes = groups.setdefault(route, ([], []))

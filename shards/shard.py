@@ -33,7 +33,7 @@ from ..engine.storage.state import MemoryState
 from .answering import Answerer
 from .copies import Hidden, Page, ids_after
 from .intents import Batch
-from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, own_version
+from .messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
 from .metrics import Metrics
 from .order import next_order, number_of, orders_of, strip
 from .placement import chosen_part
@@ -247,7 +247,7 @@ class Shard:
             for place, record in enumerate(records := hits.records.reshape(-1)):
                 if record is not None:
                     records[place] = strip(record)
-        return hits
+        return Forwarded.of(hits)
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Which of these ids live records have now, by namespace."""

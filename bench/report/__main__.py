@@ -24,6 +24,7 @@ from . import published as report_published
 from . import quality as report_quality
 from . import roofline as report_roofline
 from . import serve as report_serve
+from . import shards as report_shards
 from . import store as report_store
 from . import strategies as report_strategies
 from . import systems as report_systems
@@ -44,6 +45,7 @@ SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Many agents", report_store.agents),
     ("Through other frameworks", report_integrations.integrations),
     ("Through the server", report_serve.serve),
+    ("Over shards", report_shards.shards),
     ("Writes", report_store.writes),
     ("Records that come and go", report_store.churn),
     ("Crashes", report_store.crash),

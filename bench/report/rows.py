@@ -44,7 +44,7 @@ KINDS = (
         "recency",
         "ablation",
     ),
-    *("gpu", "profile", "agents", "integrations", "serve", "building", "build"),
+    *("gpu", "profile", "agents", "integrations", "serve", "shards", "shardkills", "building", "build"),
 )
 
 

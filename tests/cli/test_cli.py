@@ -25,7 +25,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
     *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
-    *("backup", "restore", "serve", "keys", "mcp"),
+    *("backup", "restore", "serve", "keys", "mcp", "shards"),
     *("eval", "tune", "check", "doctor"),
 }
 

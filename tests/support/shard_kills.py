@@ -390,6 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--owners", type=int, default=100, help="kills of owners")
     parser.add_argument("--each", type=int, default=10, help="rounds of one memory")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--results", type=Path, help="append the rows to this JSON lines file")
     parser.add_argument("--owner", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.owner:
@@ -418,7 +419,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         broken += wrong
         recovery = sorted(told.recovery)
         row = {
+            "bench": "shardkills",
             "killed": what,
+            "seed": options.seed,
             "rounds": rounds,
             "broken": wrong,
             "kills": told.kills,
@@ -429,7 +432,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "recovery_seconds_most": recovery[-1] if recovery else None,
         }
         print(json.dumps(row), flush=True)
+        if options.results is not None:
+            _record(row, options.results)
     return int(broken > 0)
+
+
+def _record(row: dict[str, Any], path: Path) -> None:
+    """Append a row with its machine, code and date."""
+    # Only the command needs bench; the tests run without it.
+    from bench.harness.methods import stamp_rows
+
+    with path.open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps({**row, **stamp_rows("shardkills")}) + "\n")
 
 
 if __name__ == "__main__":
