@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import borders
 from support.hashing import Hashing
 from support.sharding import assert_same_answers, sharded, split_over_all
 
@@ -192,7 +193,7 @@ def test_an_export_is_of_one_moment(own_memories: Any, tmp_path: Path, monkeypat
     placement = several.coordinator.placement
     several.coordinator.place("team/b", ((placement.home("team/b") + 1) % 3,))
     one.export(tmp_path / "one.jsonl")
-    monkeypatch.setattr("fanrank.shards.streams.PAGE", 5)
+    borders.shrink(monkeypatch, **{"streams.PAGE": 5})
     batch = [fr.Record(f"between{number}", "late", namespace="big") for number in range(9)]
     writer, sent = write_after_first(monkeypatch, begin_stream, lambda: several.add(batch))
     records = stream_all(several.coordinator, None)
@@ -447,7 +448,7 @@ def test_hits_are_explained_after_writes_to_other_namespaces(own_memories: Any, 
 
 
 def test_namespaces_beyond_those_remembered_count_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fanrank.shards.changes.KEPT", 2)
+    borders.shrink(monkeypatch, **{"changes.KEPT": 2})
     changes = Changes()
     for epoch, name in enumerate("abc", 1):
         changes.note([name], epoch)

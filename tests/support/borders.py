@@ -86,6 +86,8 @@ BORDERS: dict[str, Border] = {
     "WRITERS": Border("engine.writing", "Threads that write for those who await."),
     # Listings.
     "PAGE": Border("engine.listing.listing", "Records of a listing read at a time."),
+    "streams.PAGE": Border("shards.streams", "Records that a shard gives at a time to an export."),
+    "changes.KEPT": Border("shards.changes", "Namespaces whose last writes a sharded memory remembers."),
     "WRITER_ATTEMPTS": Border("engine.listing.listing", "Readings of a page beside writes before these are held off."),
     "LEAST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read first."),
     "MOST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read at a time at most."),
