@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.errors import ParameterError, RecordError, StorageError
+from ..engine.errors import DamagedIndexError, ParameterError, RecordError, StorageError
 from ..engine.index.columns import AUTO
 from ..engine.index.snapshot import Snapshot
 from ..engine.records.record import Record
@@ -96,11 +96,18 @@ def orders_of(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def next_order(snapshots: Iterable[Snapshot]) -> int:
-    """One more than the largest number in these snapshots; 0 where they hold none."""
+    """One more than the largest number in these snapshots; 0 where they hold none.
+
+    Raises `DamagedIndexError` for a record without a number, which an engine of its own has written to the directory.
+    """
     largest = -1
     for snapshot in snapshots:
         for segment in snapshot.segments:
-            numbers = segment.columns.numbers.get(ORDER)
-            if numbers is not None and len(numbers):
-                largest = max(largest, int(np.nanmax(numbers)))
+            numbers = segment.columns.numbers.get(ORDER, np.full(segment.size, np.nan))
+            if (unnumbered := np.flatnonzero(np.isnan(numbers))).size:
+                raise DamagedIndexError(
+                    f"record {segment.ids.strings[int(unnumbered[0])]!r} has no number of its write: another engine "
+                    "wrote it to a shard's directory; open that directory with Engine.open, and delete such records"
+                )
+            largest = max(largest, int(numbers.max(initial=-1)))
     return largest + 1

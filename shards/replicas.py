@@ -38,7 +38,7 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 
 OWN = frozenset(
     {"describe", "newest", "number_at", "has_done", "live", "orders", "strangers", "counts", "holdings", "learned"}
-    | {"page", "page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
+    | {"page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 

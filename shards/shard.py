@@ -38,9 +38,6 @@ from .order import next_order, number_of, orders_of, strip
 from .placement import chosen_part
 from .statistics import Counts, changed_counts, whole_counts
 
-PAGE = 4_096
-"""Records that a move reads at a time."""
-
 
 class OutdatedError(Exception):
     """A record was written since the state that is read."""
@@ -105,7 +102,6 @@ class Shard(Following):
         self._writing = threading.Lock()
         self._applying = False
         self._last = -1  # the number of the last write or tag
-        self._page: tuple[int, str, list[str]] | None = None
         self._hidden = Hidden()
         self._metrics = Metrics()
         self.tasks: dict[str, Any] = {}
@@ -316,24 +312,10 @@ class Shard(Following):
             found |= {(namespace, record_id): strip(record) for record_id, (_, record) in rows.items()}
         return found
 
-    def page(self, namespace: str, start: int) -> list[Record]:
-        """Up to `PAGE` live records of a namespace from the place `start` on, stamped, in the order of their writes.
-
-        For moves: the caller lets nobody write meanwhile.
-        """
-        memory = self.engine.index.ready()
-        state = memory.state
-        key = state.sequence if memory.store is not None else id(state.snapshot(namespace))
-        if self._page is None or self._page[:2] != (key, namespace):
-            self._page = key, namespace, list(matching.ids_in(state.snapshot(namespace), EVERYTHING))
-        ids = self._page[2][start : start + PAGE]
-        found = memory.store.fetch(namespace, ids) if memory.store is not None else state.records_of(namespace, ids)
-        return [record for record in found if record is not None]
-
     def page_after(self, namespace: str, order: int, most: int) -> Page:
         """Up to `most` live records of a namespace whose writes have greater numbers than `order`, stamped, ascending.
 
-        For moves: the caller lets nobody write meanwhile.
+        For copies: the caller lets nobody write meanwhile.
         """
         memory = self.engine.index.ready()
         state = memory.state

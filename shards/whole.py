@@ -13,6 +13,7 @@ from typing import Any
 
 from ..engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ..engine.records.record import Record
+from .copies import Page
 from .intents import Batch
 from .links import Link
 from .messages import Gone
@@ -125,7 +126,8 @@ def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) ->
 
 def _records(link: Link, namespace: str, until: Until) -> Iterator[Record]:
     """The records that a shard holds of a namespace, in the order of their writes."""
-    start = 0
-    while records := link.send("page", namespace, start).result(until()):
-        start += len(records)
-        yield from records
+    last: int | None = -1
+    while last is not None:
+        page: Page = link.send("page_after", namespace, last, COPIED).result(until())
+        last = page.last
+        yield from page.records

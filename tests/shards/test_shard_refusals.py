@@ -13,6 +13,7 @@ import pytest
 from support.sharding import sharded, split_over_all
 
 import fanrank as fr
+from fanrank.errors import DamagedIndexError
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.intents import INTENTS
 from fanrank.shards.placement import TABLE
@@ -137,3 +138,16 @@ def test_a_closed_memory_refuses_each_verb() -> None:
     ):
         with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
             verb()
+
+
+def test_records_that_an_engine_wrote_to_a_shard_are_named(tmp_path: Path) -> None:
+    with opened(tmp_path / "memory", shards=1) as memory:
+        memory.add([fr.Record("a", "tea")])
+    with fr.Engine.open(tmp_path / "memory" / "shard-0000") as alone:
+        alone.add([fr.Record("b", "tea")])
+    with pytest.raises(DamagedIndexError, match="record 'b' has no number of its write"):
+        opened(tmp_path / "memory")
+    with fr.Engine.open(tmp_path / "memory" / "shard-0000") as alone:
+        alone.delete(["b"])
+    with opened(tmp_path / "memory") as memory:
+        assert memory.search(["tea"]).ids.tolist() == [["a"]]
