@@ -102,8 +102,10 @@ def next_order(snapshots: Iterable[Snapshot]) -> int:
     """
     largest = -1
     for snapshot in snapshots:
-        for segment in snapshot.segments:
+        for number, segment in enumerate(snapshot.segments):
             numbers = segment.columns.numbers.get(ORDER, np.full(segment.size, np.nan))
+            if (alive := snapshot.alive(number)) is not None:
+                numbers = np.where(alive | ~np.isnan(numbers), numbers, -1)
             if (unnumbered := np.flatnonzero(np.isnan(numbers))).size:
                 raise DamagedIndexError(
                     f"record {segment.ids.strings[int(unnumbered[0])]!r} has no number of its write: another engine "

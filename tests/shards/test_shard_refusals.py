@@ -150,4 +150,4 @@ def test_records_that_an_engine_wrote_to_a_shard_are_named(tmp_path: Path) -> No
     with fr.Engine.open(tmp_path / "memory" / "shard-0000") as alone:
         alone.delete(["b"])
     with opened(tmp_path / "memory") as memory:
-        assert memory.search(["tea"]).ids.tolist() == [["a"]]
+        assert [hit.id for hit in memory.search(["tea"])[0]] == ["a"]
