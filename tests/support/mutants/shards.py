@@ -11,6 +11,7 @@ DURABILITY = "tests/shards/test_shard_durability.py"
 GROUPING = "tests/shards/test_shard_grouping.py"
 LATE = "tests/shards/test_shard_late.py"
 MOVES = "tests/shards/test_shard_moves.py::test_any_history_of_moves_gives_the_answers_of_one_engine"
+VERBS = "tests/shards/test_shard_verbs.py"
 
 FAULTS = (
     Fault(
@@ -204,5 +205,66 @@ FAULTS = (
         'settings["resources"] = self._machines.resources(number, name, known)',
         "self._machines.resources(number, name, known)",
         "tests/shards/test_shard_machines.py::test_a_shard_runs_where_its_directory_lies",
+        "a batch over namespaces is numbered record by record",
+        "shards/order.py",
+        "    return [record for group in groups.values() for record in group]",
+        "    return list(added)",
+        f"{VERBS} -k listings",
+    ),
+    Fault(
+        "an export begins while others write",
+        "shards/streams.py",
+        "    with coordinator.paused() as view:",
+        "    with coordinator.reading() as view:",
+        f"{VERBS} -k one_moment",
+    ),
+    Fault(
+        "an export has the order of each shard's store",
+        "shards/streams.py",
+        'ranking = np.argsort(np.concatenate(orders), kind="stable")',
+        "ranking = np.arange(sum(map(len, orders)))",
+        f"{VERBS} -k export",
+    ),
+    Fault(
+        "a backup begins while others write",
+        "shards/backup.py",
+        "        with coordinator.paused():\n            copies.begin()",
+        "        with coordinator.reading():\n            copies.begin()",
+        f"{VERBS} -k one_epoch",
+    ),
+    Fault(
+        "a column that one shard refuses stays in the others",
+        "shards/columns.py",
+        '            call_all(done, None, "change", take_columns, before)\n',
+        "",
+        f"{VERBS} -k columns",
+    ),
+    Fault(
+        "a namespace that moves loses what it learned",
+        "shards/moves.py",
+        "            if move.after[0] != move.before[0]:",
+        "            if False:",
+        f"{VERBS} -k learned",
+    ),
+    Fault(
+        "the k* rule goes by one part of a namespace",
+        "shards/learning.py",
+        "    found = list(parts)\n    occupied",
+        "    found = list(parts)[:1]\n    occupied",
+        f"{VERBS} -k learned",
+    ),
+    Fault(
+        "hits are explained by later records",
+        "shards/coordinator.py",
+        "        self.changes.note((name for each in answers for name in each.sizes), self._number)\n",
+        "",
+        f"{VERBS} -k explained",
+    ),
+    Fault(
+        "the candidates of two parts of a batch are mixed",
+        "shards/candidates.py",
+        "starts[rows] = first + own.offsets[:-1]",
+        "starts[rows] = own.offsets[:-1]",
+        f"{STRATEGIES} -k candidates",
     ),
 )
