@@ -1,4 +1,4 @@
-"""bench/shards.py on some hundred documents, with all shards in this process: its rows, and that it sees wrong answers."""
+"""bench/shards.py on some documents, with all shards in this process: its rows, and that it sees wrong answers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import fanrank as fr
+
 ROOT = Path(__file__).resolve().parents[2]
 # Only while importing: the root holds folders named like other people's packages.
 sys.path.append(str(ROOT))
@@ -18,8 +20,6 @@ try:
     from bench.harness import cases, corpora
 finally:
     sys.path.remove(str(ROOT))
-
-import fanrank as fr
 
 TINY = cases.Corpus("tiny", "synthetic", queries=40, documents=500)
 GIVEN = ["--documents", "500", "--shards", "1,2", "--service", "100,300", "--fan-outs", "12", "--agents", "3"]
