@@ -1,4 +1,4 @@
-"""bench/shards.py on some hundred documents, with all shards in this process: its rows, and wrong answers are seen."""
+"""bench/shards.py on some documents, with all shards in this process: its rows, and that it sees wrong answers."""
 
 from __future__ import annotations
 

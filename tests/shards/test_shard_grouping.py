@@ -140,7 +140,7 @@ class Failing(LocalLink):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("shard", "at"), [(0, 1), (0, 2), (1, 1), (2, 1), (3, 1)])
+@pytest.mark.parametrize(("shard", "at"), [(0, 1), (0, 2), (2, 1)])
 def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, after: bool) -> None:
     one, several = filled(tmp_path, 40)
     links: Any = several.coordinator.links
