@@ -40,7 +40,7 @@ LAUNCH_QUERIES = tuple(2**power for power in range(11))
 RESTS = 20
 """The memory's sizes are read again after so many times as long as they took: a read costs 35 us a namespace, which is
 170 ms for 5,000, and so no more than a twentieth of one core whoever asks how often."""
-PAUSE = 5.0
+LATE_PAUSE = 5.0
 """Seconds until shards that did not answer are asked for their sizes again."""
 
 SIZES = {
@@ -292,7 +292,7 @@ class Metrics:
                     # What this process counts is told all the same.
                     self._late = True
                 ended = time.monotonic()
-                self._fresh_until = ended + (PAUSE if self._late else RESTS * (ended - began))
+                self._fresh_until = ended + (LATE_PAUSE if self._late else RESTS * (ended - began))
             return self._stats
 
 

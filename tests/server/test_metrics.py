@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from support import source
 from support.borders import shrink
 from support.live import message, serving
+from support.memories import make_memory
 
 import fanrank as fr
 from fanrank.server import metrics
@@ -314,8 +315,13 @@ def test_the_sizes_of_the_memory_are_read_a_twentieth_of_the_time(
     assert reads == [2]
 
 
-def test_the_page_lists_every_metric(client: TestClient) -> None:
-    """With its kind, its labels and what it says."""
+def test_the_page_lists_every_metric() -> None:
+    """With its kind, its labels and what it says. A sharded memory has all."""
+    with TestClient(make_app(make_memory("shards"))) as client:
+        check_page(client)
+
+
+def check_page(client: TestClient) -> None:
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     listed = {name: (kind, labels, text) for name, kind, labels, text in ROW.findall(page)}
     text = client.get("/metrics").text

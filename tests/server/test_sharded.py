@@ -11,11 +11,11 @@ import pytest
 pytest.importorskip("starlette")
 
 from starlette.testclient import TestClient
+from support.borders import shrink
 from support.memories import make_memory
 from support.sharding import sharded
 
 import fanrank as fr
-from fanrank.server import metrics
 from fanrank.server.app import make_app
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.links import Done
@@ -34,7 +34,7 @@ def memory() -> ShardedEngine:
 
 @pytest.fixture
 def client(memory: ShardedEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr(metrics, "RESTS", 0)
+    shrink(monkeypatch, RESTS=0)
     with TestClient(make_app(cast(fr.Engine, memory)), raise_server_exceptions=False) as made:
         yield made
 
@@ -119,7 +119,7 @@ def test_metrics_are_by_shard(memory: ShardedEngine, client: TestClient, monkeyp
     assert "fanrank_records 21\n" in text
     assert "fanrank_sizes_late 0\n" in text
     assert "big" not in text
-    monkeypatch.setattr(metrics, "PAUSE", 0)
+    shrink(monkeypatch, LATE_PAUSE=0)
     lose(memory, 1, fr.errors.ShardError(SECRET))
     text = client.get("/metrics").text
     assert "fanrank_sizes_late 1\n" in text

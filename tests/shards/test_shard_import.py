@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.borders import shrink
 from support.commands import fails, run_json
 from support.sharding import assert_same_answers
 
 import fanrank as fr
 from fanrank.engine.encoders.encoder import OwnVectors
 from fanrank.engine.errors import StorageError
-from fanrank.engine.storage import failpoints, writes
+from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
 
 WORDS = ["ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen"]
@@ -123,7 +124,7 @@ def test_what_was_learned_goes_with_the_records(tmp_path: Path, old: Path) -> No
 def test_an_import_that_is_cut_off_goes_on_and_never_answers_in_part(
     tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, point: str, count: int
 ) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 70)
+    shrink(monkeypatch, BUILD_CHUNK=70)
     failpoints.arm(point, count, crash)
     with pytest.raises(Crash):
         opened(tmp_path / "new", shards=3, source=old, split_at=60)
@@ -140,7 +141,7 @@ def test_an_import_that_is_cut_off_goes_on_and_never_answers_in_part(
 def test_an_import_does_not_go_on_with_other_records(
     tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writes, "BUILD_CHUNK", 70)
+    shrink(monkeypatch, BUILD_CHUNK=70)
     failpoints.arm("source.batch", 2, crash)
     with pytest.raises(Crash):
         opened(tmp_path / "new", shards=2, source=old)

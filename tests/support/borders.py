@@ -36,6 +36,7 @@ BORDERS: dict[str, Border] = {
     "MOST_LINES": Border("server.logs", "Lines of the log that wait; further ones are left out."),
     "CLOSING": Border("server.logs", "Seconds in which the lines that wait are written at the end."),
     "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
+    "LATE_PAUSE": Border("server.metrics", "Seconds until shards that did not answer are asked for sizes again."),
     # Shards.
     "TOGETHER": Border("shards.grouping", "Namespaces that go to other shards under one intent."),
     # Writes and segments.
