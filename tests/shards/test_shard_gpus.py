@@ -61,7 +61,7 @@ def test_shards_with_gpus_answer_as_an_engine_in_numpy(tmp_path: Path) -> None:
         several.coordinator.place("big", (0, 1))
         several.add(records())
         assert sorted(visible(link) or "" for link in several.coordinator.links) == ["0", "1"]
-        for strategy in ("bm25", "dense", "hybrid"):
+        for strategy in ("bm25", "dense", "fused"):
             expected, found = (engine.search(QUERIES, strategy=strategy) for engine in (one, several))
             assert HOST in found.backend or found.backend == "dense torch cpu"
             assert_same_hits(expected, found)
