@@ -85,8 +85,7 @@ class Machines:
 
     def _refresh(self) -> None:
         """Ask the machines that joined the cluster since what they hold. A machine alone is not asked."""
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        alive = {each["NodeID"]: each for each in nodes if each["Alive"]}
+        alive = nodes_alive()
         kept = {node: machine for node, machine in self._machines.items() if node in alive}
         joined = {
             node: Machine(node, each["NodeManagerAddress"], each["Resources"])
@@ -98,7 +97,9 @@ class Machines:
             asked = [*kept.values(), *joined.values()] if len(kept) == 1 else [*joined.values()]
             for machine, names in self._ask(asked, names_in, self._folder):
                 machine.names = {*names}
-        self._machines = kept | joined
+            # One that left meanwhile said nothing.
+            alive = nodes_alive()
+        self._machines = {node: machine for node, machine in (kept | joined).items() if node in alive}
 
     def _choose(self, number: int) -> Machine:
         """The machine for a new shard."""
@@ -156,9 +157,17 @@ def answer_of(machine: Machine, reference: Any) -> Any:
             ) from error
         raise ShardError(f"machine {machine.address} cannot say which shards it holds: {error.cause!r}") from error
     except ray.exceptions.RayError as error:
+        if machine.node not in nodes_alive():
+            return ()
         raise ShardError(
             f"machine {machine.address} does not say which shards it holds ({type(error).__name__}); is it up?"
         ) from error
+
+
+def nodes_alive() -> dict[str, dict[str, Any]]:
+    """The nodes of the cluster, by their ids."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return {each["NodeID"]: each for each in nodes if each["Alive"]}
 
 
 def addresses_of(machines: Iterable[Machine]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,9 @@ class Machines:
     def remove(self, address: str) -> None:
         """End all processes of a machine. Its home stays."""
         self.cluster.remove_node(self.nodes.pop(address), allow_graceful=True)
+        # Ray hands out work to a machine until it has noticed.
+        while any(each["Alive"] and each["NodeManagerAddress"] == address for each in ray.nodes()):
+            time.sleep(0.1)
 
     def home(self, address: str) -> Path:
         return self.folder / ("first" if address == self.first else address)
