@@ -37,6 +37,7 @@ from fanrank.engine.storage.memory import Memory
 from fanrank.shards import followers
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.messages import Ask, Forward
+from fanrank.shards.moves import MovingCoordinator
 from fanrank.shards.passing import count_passing
 from fanrank.shards.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
 from fanrank.shards.shard import Shard
@@ -452,6 +453,34 @@ def test_a_write_that_fails_when_it_is_done_already(
             for _ in by_each_replica(several):
                 assert_same_answers(one, several, QUERIES)
         assert_all_follow(several)
+
+
+def test_the_copies_of_a_move_no_replica_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a move are published before the move ends; followers hide them as their leaders do."""
+    one, several = fr.Engine(), sharded(2, replicas=2)
+    for engine in (one, several):
+        engine.add([turn(number, SPACES[number % 4]) for number in range(32)])
+    catch_up(several)
+    several.coordinator.page = 2
+    pages: list[bool] = []
+    copy_page = MovingCoordinator._copy_page
+
+    def copy_then_look(*arguments: Any) -> bool:
+        pages.append(copy_page(*arguments))
+        catch_up(several)
+        assert_alike(one, several)
+        return pages[-1]
+
+    monkeypatch.setattr(MovingCoordinator, "_copy_page", copy_then_look)
+    home = several.coordinator.placement.home("big")
+    several.coordinator.place("big", (1 - home,))
+    assert len(pages) > 2
+    catch_up(several)
+    assert_alike(one, several)
+    several.coordinator.place("big", (1 - home, home))
+    catch_up(several)
+    assert_all_follow(several)
+    assert_alike(one, several)
 
 
 @pytest.mark.usefixtures("small_pages")
