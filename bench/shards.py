@@ -20,6 +20,8 @@ Rows by `phase`:
 With ``--awake`` a process that runs only where nothing else does keeps each core from falling asleep. A virtual core
 that sleeps is given back to its host, and takes some hundred microseconds to wake; each message of Ray wakes several.
 
+``move``     a row of `bench.shard_moves`
+
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
 
@@ -86,6 +88,7 @@ class ShardsRow:
     agents: int = 1
     p50_us: float = 0.0
     p99_us: float = 0.0
+    most_us: float | None = None
     alone_p50_us: float | None = None
     alone_p99_us: float | None = None
     over_p50_us: float | None = None

@@ -121,6 +121,12 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             enum=list(search.FORMS),
             default=search.FORMS[0],
         ),
+        "partial": text(
+            "allow: of a sharded memory, the hits of those shards that answer, and `missing_shards`. refuse: all, or "
+            "a problem.",
+            enum=list(search.PARTIAL),
+            default=search.PARTIAL[0],
+        ),
         "timing": flag("The times of the phases, of a launch by itself. Timed searches run one after another."),
     }
     first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}

@@ -193,6 +193,9 @@ def record_fields() -> dict[str, Schema]:
     }
 
 
+MISSING_SHARDS = several(whole("Its number."), "With partial: the shards that did not answer.")
+
+
 def schemas(limits: Limits) -> dict[str, Schema]:
     """Every schema by its name."""
     nullable = {name: optional(schema) for name, schema in record_fields().items() if name != "text"}
@@ -275,6 +278,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                 "backend": text("What computed the scores."),
                 "timing": mapping({"type": "number"}, "With timing: milliseconds of each phase, in order."),
                 "postings": optional(whole("With timing: postings that were read. Null: they were not counted.")),
+                "missing_shards": MISSING_SHARDS,
             },
             "results",
             "backend",
@@ -306,6 +310,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                         "For each query the first one of the batch that equals it. Null: not known.",
                     )
                 ),
+                "missing_shards": MISSING_SHARDS,
                 "decided": {"type": "boolean", "description": "Whether results have decisions."},
                 "reranked": {"type": "boolean", "description": "Whether a reranker decided the order."},
                 "backend": text("What computed the scores."),

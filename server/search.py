@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +18,7 @@ from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
 from ..engine.records.query_json import parse_query
 from ..engine.search.batch import queries_in
+from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
 from .answer_limits import check_records
 from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
@@ -31,10 +33,12 @@ from .watched import search_engine, watch_search
 
 SEARCH_FIELDS = (
     "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
-    "form", "timing",
+    "form", "timing", "partial",
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
+REFUSE, ALLOW = PARTIAL = ("refuse", "allow")
+"""What becomes of an answer that some shards of a sharded memory have not given."""
 PART = 32
 """Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched."""
 ON_LOOP = 1_024
@@ -54,6 +58,8 @@ class Wanted:
     explain: bool
     form: str
     timing: bool
+    partial: bool
+    """Whether the hits of some shards will do where others do not answer."""
     options: Mapping[str, Any]
 
 
@@ -70,14 +76,19 @@ async def search(request: Request) -> Response:
         if wanted.timing:
             detail = "a stream has no times; ask without application/x-ndjson"
             raise Problem(422, "InvalidField", detail, field="timing")
+        if wanted.partial:
+            detail = "a stream does not say which shards are missing; ask without application/x-ndjson"
+            raise Problem(422, "InvalidField", detail, field="partial")
         return await _stream(request, wanted)
-    if wanted.timing:
-        alone = _answer_alone(request, wanted)
+    sharded = is_sharded_memory(state.engine)
+    if wanted.timing or (wanted.partial and sharded):
+        alone = _answer_alone(request, wanted, partial=wanted.partial and sharded)
         hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
     else:
         hits = await _answer(request, wanted, wanted.queries)
     large = wanted.explain or hits.documents.size > ON_LOOP
-    answer = await run_in_threadpool(_as_json, hits, wanted) if large else _as_json(hits, wanted)
+    write = partial(_as_json, hits, wanted, sharded=sharded)
+    answer = await run_in_threadpool(write) if large else write()
     return Response(answer, media_type="application/json")
 
 
@@ -107,18 +118,20 @@ async def _check_records(hits: Hits, limits: Limits) -> None:
             check_records(found, limits)
 
 
-async def _answer_alone(request: Request, wanted: Wanted) -> Hits:
-    """As `_answer`, with times: of a launch by itself, as one that others share has no times of its own.
+async def _answer_alone(request: Request, wanted: Wanted, *, partial: bool) -> Hits:
+    """As `_answer`, by a launch that no others share: with times of its own, or with the hits of some shards.
 
-    Such launches run one after another on a thread, so that none is in another's times.
+    Timed launches run one after another on a thread, so that none is in another's times.
     """
     state = state_of(request)
 
     def answer() -> Hits:
         options: dict[str, Any] = {"texts": wanted.texts, "payload": wanted.payload, **wanted.options}
-        return state.engine.search(wanted.queries, wanted.k, timing=True, **options)
+        if partial:
+            options["partial"] = ALLOW
+        return state.engine.search(wanted.queries, wanted.k, timing=wanted.timing, **options)
 
-    waiting = asyncio.get_running_loop().run_in_executor(state.timed, answer)
+    waiting = asyncio.get_running_loop().run_in_executor(state.timed if wanted.timing else None, answer)
     try:
         # One that has not begun by then never does.
         hits = await asyncio.wait_for(waiting, seconds_left(request))
@@ -207,7 +220,10 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
         raise Problem(
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
         )
-    return Wanted(queries, k, **flags, form=form, options=options)
+    partial = take(body, "partial", str, PARTIAL[0])
+    if partial not in PARTIAL:
+        raise Problem(422, "InvalidField", f"partial must be one of {', '.join(PARTIAL)}", field="partial")
+    return Wanted(queries, k, **flags, partial=partial == ALLOW, form=form, options=options)
 
 
 def _read_texts(
@@ -293,10 +309,11 @@ def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, An
         return None
 
 
-def _as_json(hits: Hits, wanted: Wanted) -> bytes:
+def _as_json(hits: Hits, wanted: Wanted, *, sharded: bool = False) -> bytes:
+    missing = {"missing_shards": list(hits.missing_shards)} if wanted.partial else {}
     if wanted.form == "columns":
-        return encode(to_columns(hits))
-    answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend}
+        return encode(to_columns(hits, sharded=sharded) | missing)
+    answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend, **missing}
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}
     return encode(answer)

@@ -23,6 +23,11 @@ class Step:
     bytes: int
     why: str
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it lies whole in one shard, before and after."""
+        return len(self.before) == len(self.after) == 1
+
 
 @dataclass(eq=False)
 class _Plan:

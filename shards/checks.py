@@ -6,9 +6,11 @@ no check: its engine refuses it whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
+from math import inf
 
-from ..engine.errors import DuplicateIdError, UnknownIdError
+from ..engine.errors import DuplicateIdError, ParameterError, UnknownIdError
 from ..engine.index.build import entities_of, learned_of, vectors_of
 from ..engine.index.columns import Columns, Ids, Schema
 from ..engine.index.masks import compile_filter
@@ -20,6 +22,23 @@ from ..engine.storage.row_codec import encode
 from ..engine.storage.state import MemoryState
 from ..engine.storage.writes import group_by_namespace
 from ..engine.text.vocabulary import Vocabulary
+
+
+def check_opening(storage: object, address: object, *, num_gpus: object, num_cpus: object, actors: bool) -> None:
+    """Raise `ParameterError` for arguments of `ShardedEngine.open` that are of no use.
+
+    `actors` says whether the shards are actors of Ray.
+    """
+    if storage is not None and (not isinstance(storage, (str, os.PathLike)) or not os.fspath(storage)):
+        raise ParameterError(f"storage must be the path of a folder, not {storage!r}")
+    for name, value in (("num_gpus", num_gpus), ("num_cpus", num_cpus)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < inf:
+            raise ParameterError(f"{name} must be a number of 0 or more, not {value!r}")
+    if actors:
+        return
+    for name, given in (("address", address is not None), ("num_gpus", num_gpus), ("num_cpus", num_cpus)):
+        if given:
+            raise ParameterError(f"{name} is for actors of Ray; with transport='local' there are none, so leave it out")
 
 
 def check_removed(removed: Mapping[str, Sequence[str]], live: Mapping[str, Collection[str]]) -> None:

@@ -41,6 +41,11 @@ def is_sharded(path: str | os.PathLike[str]) -> bool:
     return (Path(path) / SHARDS).exists()
 
 
+def is_sharded_memory(engine: object) -> bool:
+    """Whether this is a sharded memory, which is told without loading its module."""
+    return hasattr(engine, "coordinator")
+
+
 def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
     """The class whose verbs check and restore such a directory."""
     if not is_sharded(path):
@@ -52,13 +57,13 @@ def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
 
 def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
     """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
-    coordinator = getattr(engine, "coordinator", None)
-    if coordinator is None:
-        carrying.change_columns(engine, dropped, added)
-    else:
+    if is_sharded_memory(engine):
         from . import columns  # as below
 
-        columns.change_columns(coordinator, cast(Any, engine).template, dropped, added)
+        several = cast(Any, engine)
+        columns.change_columns(several.coordinator, several.template, dropped, added)
+    else:
+        carrying.change_columns(engine, dropped, added)
 
 
 def open_directory(
@@ -89,10 +94,12 @@ def open_directory(
         return cast(Engine, _open_shards(root, settings, progress=progress, **options))
     given = {name: value for name, value in vars(settings).items() if name != "transport" and value is not None}
     if given:
-        raise ParameterError(
-            f"{root}: is no sharded memory, for which {min(given)!r} is; take a new directory: fanrank shards NEW "
-            f"--shards 4, with --import {root} to bring its records in"
+        do = (
+            f"fanrank shards NEW --shards 4 --import {root} makes one of it"
+            if (root / RECORDS).exists()
+            else ("--shards 4 makes one")
         )
+        raise ParameterError(f"{root}: is no sharded memory, for which --{min(given)} is; {do}")
     if not read_only and not accept_loss and is_sharded(root.absolute().parent) and root.name.startswith("shard-"):
         raise ForeignIndexError(
             f"{root}: is a shard of the sharded memory {root.parent}, which alone writes to it; open that"

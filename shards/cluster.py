@@ -36,6 +36,7 @@ try:
 except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
+from .machines import Machines
 from .packing import pack, unpack
 
 LEAST = (2, 60)
@@ -128,6 +129,7 @@ class Cluster:
     def __init__(self, address: str | None, own: bool) -> None:
         self.address = address
         self._own = own
+        self._machines: Machines | None = None
 
     @classmethod
     def connect(cls, address: str | None, *, num_cpus: float = 0) -> Cluster:
@@ -159,9 +161,10 @@ class Cluster:
         backend: str | None = None,
         num_gpus: float = 0,
         num_cpus: float = 0,
+        shared: bool = False,
     ) -> Link:
-        """The shard with this number, as an actor."""
-        settings = {
+        """The shard with this number, as an actor, on the machine of its directory. `shared` is as in `open`."""
+        settings: dict[str, Any] = {
             # Shards wait more than they compute, and a small machine may hold many.
             "num_cpus": num_cpus if number >= 0 else 0,
             "num_gpus": num_gpus if number >= 0 else 0,
@@ -173,7 +176,13 @@ class Cluster:
         }
         if num_gpus and number >= 0 and self.address is None:
             check_gpus(num_gpus * (number + 1))
-        where = None if path is None else str(Path(path).absolute())
+        # Where it begins with ~, the path is that of each machine's user.
+        where = path if path is None or path.startswith("~") else str(Path(path).absolute())
+        if where is not None and not shared:
+            folder, name = where.rsplit("/", 1)
+            if self._machines is None:
+                self._machines = Machines(folder, needs_of(num_gpus, num_cpus))
+            settings["resources"] = self._machines.resources(number, name, known)
         try:
             actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
         except Exception as error:
@@ -187,6 +196,11 @@ class Cluster:
             type(self)._users -= own
             if own and not type(self)._users and ray.is_initialized():
                 ray.shutdown()
+
+
+def needs_of(num_gpus: float, num_cpus: float) -> dict[str, float]:
+    """What a shard takes of Ray's resources, by their names."""
+    return {kind: need for kind, need in (("GPU", num_gpus), ("CPU", num_cpus)) if need}
 
 
 def check_gpus(wanted: float) -> None:
@@ -225,7 +239,17 @@ def _connect(address: str | None, num_cpus: float) -> None:
     except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
         with contextlib.suppress(Exception):
             ray.shutdown()
-        if "ersion mismatch" in str(error) or "ersions" in str(error):
+        if isinstance(error, ImportError):  # the client of Ray needs gRPC
+            raise MissingExtraError("the client of Ray", "ray") from error
+        if "uthenticat" in (told := said_by(error)) or (
+            # A client that has no token waits as for a cluster that is not up, though one listens there.
+            "connection timeout" in told and "RAY_AUTH_MODE" not in os.environ
+        ):
+            raise ShardError(
+                f"the cluster at {address!r} asks for its token ({shown(error)}): set RAY_AUTH_MODE=token, and "
+                "RAY_AUTH_TOKEN where the token is not in ~/.ray/auth_token"
+            ) from error
+        if "ersion mismatch" in told or "ersions" in told:
             raise ShardVersionError(
                 f"the cluster at {address!r} runs other versions than this process: {' '.join(str(error).split())}; "
                 "install the same Python and Ray on all machines"
@@ -253,6 +277,11 @@ def unreachable(address: str | None, error: BaseException) -> str:
         f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave "
         "the address out"
     )
+
+
+def said_by(error: BaseException | None) -> str:
+    """The messages of an error and of its causes."""
+    return "" if error is None else f"{error} {said_by(error.__cause__ or error.__context__)}"
 
 
 def _hush() -> None:
@@ -336,6 +365,6 @@ def _received(number: int, reference: Any, until: float | None) -> Any:
 
 
 def shown(error: BaseException) -> str:
-    """The first line of an error's message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:200] if lines else type(error).__name__
+    """The first line of an error's message, and the last where the first only announces it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return f"{lines[0]} {lines[-1]}"[:300] if lines[0].endswith(":") else lines[0][:200]

@@ -23,7 +23,7 @@ from ..engine.storage.failpoints import reach
 from .changes import Changes
 from .checks import check_added, check_removed
 from .dividing import after_last, divide
-from .intents import Batch, Intent, IntentLog
+from .intents import Batch, Intent, IntentLog, Moved
 from .links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
 from .messages import Acknowledged, Gone
 from .order import in_write_order, stamp
@@ -75,6 +75,7 @@ class Coordinator:
         self._intents = intents
         self._pending: Intent | None = None
         self._doubtful: set[int] = set()
+        self._settled = True
         self._number = 0
         self._next_order = 0
         self.expiring = False
@@ -104,14 +105,17 @@ class Coordinator:
         finally:
             self._limits.until = before
 
-    def start(self, next_order: int, *, expiring: bool = False) -> None:
-        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces."""
-        with self._writing:
+    def start(self, next_order: int, *, expiring: bool = False, until: float | None = None) -> None:
+        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces.
+
+        `until` is when it must be done; None: by the deadline.
+        """
+        with self._bounded(until), self._writing:
             self._next_order = next_order
             self.expiring = expiring
             self._pending = self._intents.read()
             self._doubtful = {link.number for link in self.links}
-            self._settle()
+            self._wait_for(self._settle)
 
     @contextmanager
     def reading(self) -> Iterator[View]:
@@ -231,7 +235,7 @@ class Coordinator:
             if len(homes) > 1:
                 # A crash in between leaves the namespace dropped: the move is carried out again.
                 placement = placement.placed(namespace, homes[:1])
-                self._intend(Intent(moved=namespace, before=homes, after=()))
+                self._intend(Intent(moves=(Moved(namespace, homes, ()),)))
             self._number += 1
             self._doubtful |= {*homes}
             send = {
@@ -255,24 +259,28 @@ class Coordinator:
         """Delete the copies of moves that were given up (`moves.py`)."""
 
     def _finish_move(self, intent: Intent) -> None:
-        """Delete what the shards hold of a moved namespace and the present table has elsewhere."""
-        namespace, placement = intent.moved, self.placement
-        assert namespace is not None
-        kept = placement.homes(namespace) if intent.after else ()
-        for shard in dict.fromkeys((*intent.before, *intent.after)):
-            if (shard,) == kept:
-                continue
-            link = self.links[shard]
-            self._number += 1
-            self._doubtful.add(shard)
-            if shard not in kept:
-                sent = link.send("apply", self._number, Batch(), missing_ok=True, drop=namespace, oldest=self._oldest())
-            else:
-                gone = link.send("strangers", namespace, kept).result(self.until())
-                sent = link.send(
-                    "apply", self._number, Batch({namespace: gone}), missing_ok=True, oldest=self._oldest()
-                )
-            self._acknowledged({shard: sent})
+        """Delete what the shards hold of moved namespaces and the present table has elsewhere."""
+        dropped: dict[int, list[str]] = {}
+        for namespace, before, after in intent.moves:
+            kept = self.placement.homes(namespace) if after else ()
+            for shard in dict.fromkeys((*before, *after)):
+                if shard not in kept:
+                    dropped.setdefault(shard, []).append(namespace)
+                elif len(kept) > 1:
+                    gone = self.links[shard].send("strangers", namespace, kept).result(self.until())
+                    self._apply_apart({shard: Batch({namespace: gone})})
+        for shard, names in dropped.items():
+            self._apply_apart({shard: Batch()}, drop=names[0] if len(names) == 1 else tuple(names))
+
+    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
+        """Send shards a write that no search sees before the next epoch is published."""
+        self._number += 1
+        self._doubtful |= {*batches}
+        sent = {
+            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self.oldest(), **how)
+            for shard, batch in batches.items()
+        }
+        self._acknowledged(sent)
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
@@ -294,7 +302,7 @@ class Coordinator:
                 live.setdefault(namespace, set()).update(ids)
         return live
 
-    def _oldest(self) -> int:
+    def oldest(self) -> int:
         """The oldest epoch that a search reads or may begin to read."""
         with self._counting:
             return min([*self._read, self.view.epoch])
@@ -309,7 +317,7 @@ class Coordinator:
                 batch,
                 missing_ok=missing_ok,
                 tracked=tuple(self.tables),
-                oldest=self._oldest(),
+                oldest=self.oldest(),
             )
             for shard, batch in batches.items()
         }
@@ -379,21 +387,30 @@ class Coordinator:
     def _settle(self) -> None:
         """Carry out again what is in doubt, and bring the shards that it concerns to one new epoch."""
         intent = self._pending
-        if intent is None and not self._doubtful:
+        if intent is None and not self._doubtful and self._settled:
             return
+        # What fails below is begun again, also where no shard is in doubt any more.
+        self._settled = False
         if intent is not None and intent.batches:
-            again = {shard: batch.again() for shard, batch in intent.batches.items()}
             self._number += 1
-            call_all([self.links[shard] for shard in again], self.until(), "tag", self._number)
+            call_all([self.links[shard] for shard in intent.batches], self.until(), "tag", self._number)
+            # Told a number, a shard does no earlier write any more. One that takes longer than the deadline has done
+            # it by then, and is not to begin again.
+            asked = {shard: self.links[shard].send("has_done", batch) for shard, batch in intent.batches.items()}
+            done = collect(asked, self.until())
+            again = {shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}
             self._acknowledged(self._send(again, missing_ok=True))
             self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
-            shards = dict.fromkeys((*intent.before, *intent.after))
+            shards = dict.fromkeys(shard for moved in intent.moves for shard in (*moved.before, *moved.after))
             self._number += 1
             call_all([self.links[shard] for shard in shards], self.until(), "tag", self._number)
-            if not intent.after:
-                assert intent.moved is not None
-                self._place(self.placement.placed(intent.moved, intent.before[:1]))
+            for namespace, before, after in intent.moves:
+                if not after:
+                    self._place(self.placement.placed(namespace, before[:1]))
+            if all(moved.after for moved in intent.moves):
+                # The file may be the new table, where its writing failed at the last step.
+                self._place(self.placement)
             self._finish_move(intent)
         self._number += 1
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
@@ -405,6 +422,7 @@ class Coordinator:
         self._count(self.placement.split)
         self.changes.note_all(self._number)
         self.view = View(self._number, self.placement, self._number)
+        self._settled = True
 
     def _count(self, namespaces: Any) -> None:
         """Read the counts of these namespaces anew, as of the last number."""
@@ -419,7 +437,7 @@ class Coordinator:
     def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         """Let the whole copies do what the shards have done."""
         for whole in self.wholes.values():
-            whole.apply(self._number, removed, added, self._oldest(), self.until)
+            whole.apply(self._number, removed, added, self.oldest(), self.until)
 
     def _publish(self, acknowledged: Any) -> None:
         """Let searches see what all shards have acknowledged."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial as bind
+from math import inf
 from pathlib import Path
-from typing import Any
 
 from ..engine.errors import ParameterError
 from ..engine.hybrid.evidence import Evidence
@@ -24,8 +24,10 @@ from ..engine.search.batch import AnyQuery
 from ..engine.search.options import SearchOptions
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from ..engine.storage.sqlite import named
 from .candidates import collect
 from .carrying import ShardedCarrying
+from .checks import check_opening
 from .importing import finishing, import_records
 from .namespace import ShardedNamespace
 from .opening import Opened, PlacementSettings, Start, open_memory, start_local
@@ -75,6 +77,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         storage: str | os.PathLike[str] | None = None,
         source: str | os.PathLike[str] | None = None,
         progress: bool = False,
+        shared: bool = False,
         split_at: int | None = None,
         whole_at: int | None = None,
         deadline: float = DEADLINE,
@@ -94,10 +97,13 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         follow it in memory, are filled in the background, and serve searches, also while the first is away. Answers are
         the same whichever gives them.
 
-        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. A namespace of
-        which a shard holds more than `split_at` records is split over shards, while it is searched and written.
-        Strategies that read a split namespace as one are served from a whole copy in memory of at most `whole_at`
-        records.
+        `storage` is the folder of the shards' directories, on the machines where they run; None: `path`. Each shard
+        runs on the machine that holds its directory. `shared` says that all machines see the same `storage`; then Ray
+        may start a shard on any of them.
+
+        A namespace of which a shard holds more than `split_at` records is split over shards, while it is searched and
+        written. Strategies that read a split namespace as one are served from a whole copy in memory of at most
+        `whole_at` records.
 
         `source` is the directory of one engine, and `path` is new: the memory then has its parameters, its records, and
         what it has learned, so its answers are the same. The directory stays as it is, and nobody may write to it
@@ -116,26 +122,28 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         check_engine_options(options, "ShardedEngine.open")
         if partial not in PARTIAL:
             raise ParameterError(f"partial must be one of {', '.join(map(repr, PARTIAL))}, not {partial!r}")
-        if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not deadline > 0:
+        if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not 0 < deadline < inf:
             raise ParameterError(f"deadline must be seconds above 0, not {deadline!r}")
         if transport not in (LOCAL, RAY):
             raise ParameterError(f"transport must be {RAY!r} or {LOCAL!r}, not {transport!r}")
         check_replicas(replicas)
+        check_opening(storage, address, num_gpus=num_gpus, num_cpus=num_cpus, actors=transport == RAY)
         start: Start = bind(start_local, backend=backend)
         release = None
         if transport == RAY:
             from .cluster import Cluster  # Ray takes half a second to import, and is an extra
 
             cluster = Cluster.connect(address, num_cpus=num_cpus)
-            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus)
+            start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus, shared=shared)
             release = cluster.close
         try:
             opened = open_memory(
-                Path(path),
+                Path(path).expanduser(),
                 shards,
                 start,
                 options,
-                backend=backend,
+                # The owner scores nothing. Where shards are actors, the backend is that of their machines.
+                backend=backend if transport == LOCAL else None,
                 storage=None if storage is None else Path(storage),
                 settings=PlacementSettings(split_at, whole_at),
                 deadline=float(deadline),
@@ -145,7 +153,8 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         except BaseException:
             if release is not None:
                 release()
-            raise
+            with named(Path(path)):  # also where the system refuses the directory or its lock
+                raise
         engine = cls(opened, partial, release)
         if opened.source is not None:
             with finishing(engine, opened.source) as taken:
@@ -273,13 +282,10 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         texts: bool = False,
         payload: bool = False,
     ) -> Iterator[Hits]:
-        """As `Engine.search_stream`: up to `ahead` batches (0 to 64) are on their way beyond the one handed out."""
-        if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= 64:
-            raise ParameterError(f"ahead must lie in [0, 64], not {ahead!r}")
-        search = bind(
-            self.search, k=k, threads=threads, execution=execution, timing=timing, texts=texts, payload=payload
-        )
-        return _stream(search, batches, ahead)
+        """As `Engine.search_stream`. All batches that were read are on their way to the shards at once."""
+        self._check_open()
+        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
+        return self.searcher.stream(batches, k, options, ahead=ahead)
 
     def candidates(
         self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
@@ -296,23 +302,3 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
         return self.search([query], strategy=strategy).explain(0, document)
-
-
-def _stream(search: Any, batches: Iterable[Sequence[AnyQuery]], ahead: int) -> Iterator[Hits]:
-    """The answers in order, with so many searches on their way beyond the one that is handed out."""
-    if not ahead:
-        for batch in batches:
-            yield search(list(batch))
-        return
-    with ThreadPoolExecutor(ahead + 1, thread_name_prefix="fanrank-stream") as pool:
-        waiting: list[Future[Hits]] = []
-        try:
-            for batch in batches:
-                waiting.append(pool.submit(search, list(batch)))
-                if len(waiting) > ahead:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
-        finally:
-            for future in waiting:
-                future.cancel()

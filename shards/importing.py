@@ -27,7 +27,6 @@ from ..engine.storage.lock import LOCK, let_go, take_lock
 from ..engine.storage.record_store import RecordStore
 from ..engine.storage.record_stream import count_stored, stream_stored
 from ..engine.storage.writes import chunks_of
-from .links import call_all
 from .moves import MovingCoordinator
 from .order import ORDER
 from .placement import TABLE
@@ -205,8 +204,9 @@ def _is_missing(engine: ShardedReading, batch: Iterable[Record]) -> bool:
 
 
 def _learn(coordinator: MovingCoordinator, learned: Mapping[str, Mapping[str, Any]]) -> None:
-    """Let each shard go on from what the engine has learned of its namespaces."""
-    for link in coordinator.links:
-        own = {name: values for name, values in learned.items() if link.number in coordinator.placement.homes(name)}
-        if own:
-            call_all([link], coordinator.until(), "learn", own)
+    """Let the shards go on from what the engine has learned of their namespaces."""
+    by_home: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for name, values in learned.items():
+        by_home.setdefault(coordinator.placement.homes(name)[0], {})[name] = values
+    for home, own in by_home.items():
+        coordinator.links[home].send("learn", own).result(coordinator.until())

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..engine.errors import DamagedIndexError, StorageError
 from ..engine.records.record import Record
@@ -48,16 +48,21 @@ class Batch:
         return Batch({name: list(dict.fromkeys(ids)) for name, ids in removed.items()}, self.added)
 
 
+class Moved(NamedTuple):
+    """A namespace whose records go to other shards."""
+
+    namespace: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    """The shards of its parts before and after; after (): it is dropped."""
+
+
 @dataclass(frozen=True)
 class Intent:
-    """What was about to be done: a batch for several shards, or a namespace that changes its shards."""
+    """What was about to be done: a batch for several shards, or namespaces that change their shards."""
 
     batches: Mapping[int, Batch] = field(default_factory=dict)
-    moved: str | None = None
-    """The namespace whose records go to other shards."""
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    """The shards of its parts before and after."""
+    moves: tuple[Moved, ...] = ()
 
 
 class IntentLog:
@@ -65,9 +70,13 @@ class IntentLog:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._file = None if path is None else os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._file: int | None = None
         if path is not None:
-            sync(path.parent)
+            try:
+                self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+                sync(path.parent)
+            except OSError as error:
+                raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def read(self) -> Intent | None:
         """The intent that was not dropped, or None. Raises `DamagedIndexError` and `StorageError`."""
@@ -83,7 +92,9 @@ class IntentLog:
         try:
             return _decode(json.loads(body))
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedIndexError(f"{self.path}: holds no intent that can be read ({error})") from error
+            raise DamagedIndexError(
+                f"{self.path}: holds no intent that can be read ({error}); restore the memory from a copy"
+            ) from error
 
     def write(self, intent: Intent) -> None:
         """Make the intent durable. Raises `RecordError` for a record that cannot be stored, and `StorageError`."""
@@ -128,7 +139,7 @@ def _encode(intent: Intent) -> dict[str, Any]:
         }
         for shard, batch in intent.batches.items()
     }
-    return {"batches": batches, "moved": intent.moved, "before": intent.before, "after": intent.after}
+    return {"batches": batches, "moves": intent.moves}
 
 
 def _encode_record(record: Record) -> list[Any]:
@@ -142,7 +153,8 @@ def _decode(data: Mapping[str, Any]) -> Intent:
         int(shard): Batch(batch["removed"], [_decode_record(*row) for row in batch["added"]])
         for shard, batch in data["batches"].items()
     }
-    return Intent(batches, data["moved"], tuple(data["before"]), tuple(data["after"]))
+    moves = (Moved(namespace, tuple(before), tuple(after)) for namespace, before, after in data["moves"])
+    return Intent(batches, tuple(moves))
 
 
 def _decode_record(namespace: str, record_id: str, checksum: int, text: str, vectors: str | None) -> Record:

@@ -73,7 +73,7 @@ class Launch:
             if self.missing and shard in self.missing:
                 continue
             link = self.link(shard)
-            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own)))
+            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own), self.coordinator.oldest()))
         return self.received(sent)
 
     def received(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:

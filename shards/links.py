@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 from ..engine.errors import DeadlineError, FanrankError, ShardError
@@ -75,10 +75,6 @@ class LocalLink:
 
     def close(self) -> None:
         self.shard.close()
-
-
-MakeLink = Callable[[int, str | None], Link]
-"""Starts the shard with a number over a directory, or (None) over an engine in memory."""
 
 
 def collect(waiting: Mapping[int, Waiting], until: float | None, *, missing: set[int] | None = None) -> dict[int, Any]:

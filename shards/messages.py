@@ -95,6 +95,8 @@ class Ask:
     clock: float
     """The moment by which records expire, where queries say none."""
     items: tuple[Item, ...]
+    oldest: int = 0
+    """The oldest epoch that any search reads. The shard keeps no state that only older ones need."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,7 +122,10 @@ def open_memory(
             placement, kept = found
             check_importing(folder, kept, taken)
             if shards is not None and shards != placement.shards:
-                raise ParameterError(f"{folder}: has {placement.shards} shards, not {shards}; leave shards out")
+                raise ParameterError(
+                    f"{folder}: has {placement.shards} shards, not {shards}; leave shards out, or "
+                    "add some with add_shards"
+                )
             placement = settings.of(placement)
         models = Models(options.get("encoder"), options.get("term_encoder"))
         own = shard_options(options, new=found is None)
@@ -152,7 +155,8 @@ def open_memory(
         )
         copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
-        coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)
+        next_order = max(each.next_order for each in described.values())
+        coordinator.start(next_order, expiring=expiring, until=deadline_at(OPENING))
     except BaseException:
         for link in links:
             with suppress(FanrankError):

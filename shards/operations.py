@@ -80,12 +80,7 @@ class ShardedOperations(ShardedWriting):
 
     def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
         """(records, bytes) of each namespace in each shard."""
-        coordinator = self.coordinator
-        with coordinator.paused():
-            answers: dict[int, dict[str, tuple[int, int]]] = call_all(
-                coordinator.links, coordinator.until(), "holdings"
-            )
-        return answers
+        return self.coordinator.holdings()
 
     def _carry_out(self, steps: list[Step], progress: bool) -> None:
         total = sum(step.records for step in steps)
@@ -97,8 +92,12 @@ class ShardedOperations(ShardedWriting):
             bar = tqdm(desc="moving", total=total, unit=" records")
             watch = bar.update
         try:
+            apart = self.coordinator.place_together(
+                {step.namespace: (step.after[0], step.records) for step in steps if step.is_whole}, watch=watch
+            )
             for step in steps:
-                self.coordinator.place(step.namespace, step.after, watch=watch)
+                if step.namespace in apart or not step.is_whole:
+                    self.coordinator.place(step.namespace, step.after, watch=watch)
                 logger.info(
                     "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
                 )

@@ -79,6 +79,14 @@ class Placement:
         moving = {name: held for name, held in self.moving.items() if name != namespace}
         return replace(self, moved=moved, split=split, moving=moving, generation=self.generation + 1)
 
+    def all_placed(self, homes: Mapping[str, int]) -> Placement:
+        """The placement in which each of these namespaces, none of which is split, lies in the shard that is said."""
+        moved = {**self.moved, **homes}
+        for namespace, home in homes.items():
+            if chosen_shard(namespace, self.shards) == home:
+                del moved[namespace]
+        return replace(self, moved=moved, generation=self.generation + 1)
+
     def marked(self, namespace: str, parts: tuple[int, ...]) -> Placement:
         """The same placement, with the mark that a namespace is being copied to these shards; (): without one."""
         moving = {name: held for name, held in self.moving.items() if name != namespace}
@@ -150,7 +158,10 @@ def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
             split={str(name): tuple(map(int, parts)) for name, parts in table["split"].items()},
             moving={str(name): tuple(map(int, parts)) for name, parts in table["moving"].items()},
         )
-        return placement, dict(table["settings"])
+        settings = dict(table["settings"])
+        if len(settings.get("stores", range(placement.shards))) != placement.shards:
+            raise ValueError("it does not name the store of each shard")
+        return placement, settings
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DamagedIndexError(f"{path}: is incomplete ({error}); restore it from a copy of the memory") from None
 

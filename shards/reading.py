@@ -18,6 +18,7 @@ from ..engine.monitor.monitor import checked_namespace, checked_scope, observed_
 from ..engine.monitor.recency import Recency
 from ..engine.reading import checked_wanted
 from ..engine.records.filters import Filter, parse_filter
+from ..engine.records.hits import join_names
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
@@ -239,6 +240,14 @@ class ShardedReading:
             for name, value in each.items():
                 if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "bytes_per_posting":
                     total[name] = total.get(name, 0) + value
+        postings = total["postings"]
+        total["bytes_per_posting"] = total["posting_bytes"] / postings if postings else 0.0
+        total["backend"] = join_names(each["backend"] for each in own.values())
+        total["merging"] = any(each["merging"] for each in own.values())
+        errors = (each["background_error"] for each in own.values())
+        total["background_error"] = next((error for error in errors if error is not None), None)
+        opened = dict.fromkeys(each["opened"] for each in own.values() if "opened" in each)
+        total |= {"opened": "; ".join(opened)} if opened else {}
         total["namespaces"] = len(self.sizes())
         total["epoch"] = view.epoch
         total["split"] = {name: list(parts) for name, parts in view.placement.split.items()}

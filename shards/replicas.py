@@ -180,7 +180,8 @@ class ReplicatedLink:
         oldest = told.keywords.get("oldest")
         kept = bisect_right(self.numbers, told.number if oldest is None else oldest)
         self.numbers = [*self.numbers[max(kept - 1, 0) :], told.number]
-        self.hidden -= {told.keywords.get("show"), told.keywords.get("drop")}
+        dropped = told.keywords.get("drop") or ()
+        self.hidden -= {told.keywords.get("show"), *((dropped,) if isinstance(dropped, str) else dropped)}
         if (hidden := told.keywords.get("hide")) is not None:
             self.hidden.add(hidden)
         self._tell(told)

@@ -12,8 +12,8 @@ All that one launch asks of one shard goes in one message. All shards answer at 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -30,6 +30,8 @@ from ..engine.search.batch import AnyQuery, as_queries
 from ..engine.search.options import SearchOptions
 from ..engine.search.shaping import set_defaults
 from ..engine.searcher import Searcher
+from ..engine.serve.stream import as_plain_queries, check_stream, run_in_order
+from ..engine.signatures import SearchKeywords
 from ..engine.storage.state import MemoryState, names_under
 from .checks import check_columns
 from .columns import take_columns
@@ -81,6 +83,7 @@ class ShardedSearcher(Searcher):
         self.template = template
         self.coordinator = coordinator
         self.partial = partial
+        self._first: View | None = None
 
     def answer(
         self,
@@ -109,6 +112,51 @@ class ShardedSearcher(Searcher):
         changed.partial = partial
         return changed
 
+    def stream(
+        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
+    ) -> Iterator[Hits]:
+        """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
+        k = check_stream(batches, k, ahead)
+        keywords: SearchKeywords = {
+            # Batches that are under way at once share the threads of a shard.
+            "threads": 1 if ahead else options.threads,
+            "execution": options.execution,
+            "timing": options.timing,
+            "texts": options.texts,
+            "payload": options.payload,
+        }
+        held: set[ExitStack] = set()
+
+        def begin(batch: Sequence[AnyQuery]) -> Callable[[], Hits]:
+            try:
+                queries = as_plain_queries(batch)
+            except FanrankError as error:
+                self.count_failure(batch, error)
+                raise
+            pinned, reading = copy.copy(self), ExitStack()
+            pinned._first = reading.enter_context(self.coordinator.reading())
+            held.add(reading)
+
+            def finish() -> Hits:
+                try:
+                    return pinned.search(queries, k, keywords)
+                finally:
+                    held.discard(reading)
+                    reading.close()
+
+            return finish
+
+        def run() -> Iterator[Hits]:
+            try:
+                # The owner's threads wait for the shards.
+                yield from run_in_order(batches, begin, ahead=ahead, workers=ahead + 1)
+            finally:
+                # What was read and never begun is let go of.
+                for reading in held:
+                    reading.close()
+
+        return run()
+
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """Declare columns in all shards. Raises as `Memory.declare`."""
         wanted = list(dict.fromkeys((*error.columns, *names)))
@@ -124,19 +172,20 @@ class ShardedSearcher(Searcher):
     def retry(self, read: Callable[[View, float | None], T]) -> T:
         """What `read` gives at an epoch that all shards keep, by the time that it is told.
 
-        It is called again where a shard has gone on, the last time while nobody writes. Raises `ShardError`.
+        It is called again where a shard has gone on, the last time while nobody writes. A batch of a stream first asks
+        for the epoch at which it was read. Raises `ShardError`.
         """
-        coordinator = self.coordinator
+        coordinator, first = self.coordinator, self._first
         until = coordinator.until()
         attempt = 0
         while attempt < TRIES:
             try:
                 with coordinator.reading() as view:
-                    return read(view, until)
+                    return read(view if first is None else first, until)
             except UnavailableError as error:  # noqa: PERF203
                 pause(until, error)
             except Again as again:
-                attempt += 1
+                attempt, first = attempt + 1, None
                 if again.untold or attempt > 1:
                     coordinator.recover(until)
         with coordinator.paused(until):

@@ -6,6 +6,7 @@ vectors. Any thread may ask while one writes.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,8 +83,12 @@ class Shard(Following):
         known: bool = False,
     ) -> None:
         """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
+        path = None if path is None else os.path.expanduser(path)
         if known and path is not None and not Path(path).is_dir():
-            raise StorageError(f"{path}: the directory of shard {number} is lost; bring it back from a copy")
+            raise StorageError(
+                f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
+                "the memory was made with"
+            )
         self.number = number
         given: EngineOptions = {**options}
         if pin is not None:
@@ -158,7 +163,7 @@ class Shard(Following):
         missing_ok: bool,
         tracked: Iterable[str] = (),
         oldest: int | None = None,
-        drop: str | None = None,
+        drop: str | Sequence[str] | None = None,
         hide: str | None = None,
         show: str | None = None,
     ) -> Acknowledged | Gone:
@@ -168,10 +173,11 @@ class Shard(Following):
         tag does nothing either: its sender has given it up, and what took its place is done.
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
-        search may still ask for, `drop` a namespace to delete whole. `hide` is a namespace that is being copied here,
-        which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
+        here, which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
         changes nothing then.
         """
+        dropped = (drop,) if isinstance(drop, str) else tuple(drop or ())
         with self._writing:
             memory = self.engine.index.ready()
             with self._lock:
@@ -184,8 +190,8 @@ class Shard(Following):
                 self._hidden.add(hide)
             try:
                 count = 0
-                if drop is not None:
-                    self.engine.drop(drop)
+                for namespace in dropped:
+                    self.engine.drop(namespace)
                 if batch.removed or batch.added:
                     count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
                 after = memory.state
@@ -198,10 +204,10 @@ class Shard(Following):
                 raise
             with self._lock:
                 self._applying = False
-                self._hidden.discard(show, drop)
+                self._hidden.discard(show, *dropped)
                 self._states.append((epoch, self._hidden.without(after)))
                 self._forget(epoch if oldest is None else oldest)
-        written = {*batch.removed, *(record.namespace for record in batch.added), *(() if drop is None else (drop,))}
+        written = {*batch.removed, *(record.namespace for record in batch.added), *dropped}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
         return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
 
@@ -224,6 +230,8 @@ class Shard(Following):
         """Answer all items from one state."""
         began = time.perf_counter()
         with self._lock:
+            # A write leaves the state before it, which holds what was merged since.
+            self._forget(ask.oldest)
             state = self._state_at(ask.epoch)
         if state is None:
             return Gone(self.newest())

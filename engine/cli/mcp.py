@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -64,7 +63,6 @@ def mcp_command(
     backend: str | None,
     models: Models,
     shard_settings: ShardSettings,
-    transport: str,
     parameters: EngineParameters,
     as_json: bool,
 ) -> None:
@@ -81,15 +79,16 @@ def mcp_command(
     mcp_run = import_mcp()
     settings = mcp_run.Settings(namespace=namespace, read_only=read_only, text_budget=text_budget)
     opening = {"backend": backend, **models.load(), **parameters.given_keywords(context)}
-    shards = replace(shard_settings, transport=transport)
     if http:
         announce = partial(print_address, as_json)
-        mcp_run.serve_http(path, settings, port=port, keys=keys, announce=announce, opening=opening, shards=shards)
+        mcp_run.serve_http(
+            path, settings, port=port, keys=keys, announce=announce, opening=opening, shards=shard_settings
+        )
     else:
         if sys.stdin.isatty():
             click.echo("an agent's program starts this command and talks to it here; Ctrl-C ends it", err=True)
         with _ended_by_interrupt():
-            mcp_run.serve_stdio(path, settings, opening=opening, shards=shards)
+            mcp_run.serve_stdio(path, settings, opening=opening, shards=shard_settings)
 
 
 @contextmanager

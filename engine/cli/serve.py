@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -83,7 +83,6 @@ def serve(
     backend: str | None,
     models: Models,
     shard_settings: ShardSettings,
-    transport: str,
     parameters: EngineParameters,
     limits: Limits,
     as_json: bool,
@@ -126,6 +125,6 @@ def serve(
         # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
         log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
-        shards=replace(shard_settings, transport=transport),
+        shards=shard_settings,
         **extra,
     )

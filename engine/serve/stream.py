@@ -62,11 +62,7 @@ def search_stream(
     searcher: Searcher, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
 ) -> Iterator[Hits]:
     """As `Engine.search_stream`."""
-    if isinstance(batches, str) or not isinstance(batches, Iterable):
-        raise QueryError("search_stream takes batches: pass an iterable of lists of queries")
-    k = check_k(k)
-    if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= MAX_AHEAD:
-        raise ParameterError(f"ahead must lie in [0, {MAX_AHEAD}], not {ahead!r}")
+    k = check_stream(batches, k, ahead)
     threads = options.threads
     turns = threading.BoundedSemaphore(threads), threading.BoundedSemaphore(DEVICE_TURNS)
     # With workers, each batch is scored by one thread and the batches share the threads.
@@ -79,8 +75,7 @@ def search_stream(
                 hits = scan(searcher.index.memory, queries, k, options)
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
-            checked = as_queries(queries, "search_stream")
-            _check_plain(checked)
+            checked = as_plain_queries(queries)
             state, batch = searcher.declaring(lambda: _prepare(searcher, checked, k), checked)
         except FanrankError as error:
             searcher.count_failure(queries, error)
@@ -121,12 +116,24 @@ def _prepare(searcher: Searcher, queries: tuple[Query, ...], k: int) -> tuple[Me
     return state, prepare(state, queries, k, searcher.monitor.windows)
 
 
-def _check_plain(queries: Sequence[Query]) -> None:
-    """Raise `QueryError` for a query that BM25 does not answer."""
+def check_stream(batches: object, k: object, ahead: object) -> int:
+    """`k` as an int. Raises `QueryError` and `ParameterError` for the arguments of a stream."""
+    if isinstance(batches, str) or not isinstance(batches, Iterable):
+        raise QueryError("search_stream takes batches: pass an iterable of lists of queries")
+    checked = check_k(k)
+    if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead <= MAX_AHEAD:
+        raise ParameterError(f"ahead must lie in [0, {MAX_AHEAD}], not {ahead!r}")
+    return checked
+
+
+def as_plain_queries(batch: Sequence[AnyQuery]) -> tuple[Query, ...]:
+    """The queries of a batch of a stream. Raises `QueryError`, also for a query that BM25 does not answer."""
+    queries = as_queries(batch, "search_stream")
     for position, query in enumerate(queries):
         if query.strategy is not None or query.newest:
             what = "has a strategy of its own" if query.strategy is not None else "asks for the newest records"
             raise QueryError(f"query {position} {what}, and search_stream answers by bm25 alone; use search")
+    return queries
 
 
 def run_in_order(

@@ -81,10 +81,25 @@ def test_a_new_directory_has_the_options_of_the_command(tmp_path: Path) -> None:
     assert [hit["id"] for hit in first["results"][0]["hits"]] == ["atlas"]
 
 
+def test_a_sharded_memory_is_made_and_served(tmp_path: Path) -> None:
+    search = {"queries": ["tea", {"text": "tea", "under": "users"}], "k": 5}
+    records = [{"id": f"r{number}", "text": "tea", "namespace": f"users/u{number % 3}"} for number in range(9)]
+    local = "--transport", "local"
+    with serving("serve", tmp_path / "memory", "--shards", "2", *local) as url:
+        assert post(f"{url}/v1/records", {"records": records}) == {"written": 9}
+        first = post(f"{url}/v1/search", search)
+    assert (tmp_path / "memory" / "shard-0001").is_dir()
+    with serving("serve", tmp_path / "memory", *local) as url:
+        assert is_ready(url)
+        assert post(f"{url}/v1/search", search)["results"] == first["results"]
+    assert len(first["results"][1]["hits"]) == 5
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["serve", "memory", "--k1", "-1"], "k1 must lie in"),
+        (["serve", "memory", "--address", "auto"], "is no sharded memory, for which --address is"),
         (["serve", "memory", "--embeddings", "cache.db"], "--embeddings keeps what --encoder makes"),
         (["mcp", "memory", "--json"], "--json prints the address of --http"),
         (["mcp", "memory", "--keys", "keys.json"], "--keys is for --http"),

@@ -55,9 +55,8 @@ def test_reading_commands_answer_alike(both: tuple[Path, Path], tmp_path: Path) 
     same(one, several, "search", "tea 3 word2", "word5", "-k", 20)
     same(one, several, "search", "tea", "--namespace", "a", "--filter", "project=p1", "--explain")
     same(one, several, "search", "tea", "--strategy", "rm3", "--namespace", "b", "-k", 20)
-    queries = write(
-        tmp_path / "queries.jsonl", [{"text": "tea", "namespaces": ["", "b"]}, {"text": "4", "namespaces": ["a", "b"]}]
-    )
+    asked = [{"text": "tea", "namespaces": ["", "b"]}, {"text": "4", "namespaces": ["a", "b"]}]
+    queries = write(tmp_path / "queries.jsonl", asked)
     same(one, several, "search", "--queries", queries)
     assert run("search", one, "word3", "--trec", "-").stdout == run("search", several, "word3", "--trec", "-").stdout
     assert run("search", one, "word3").stdout == run("search", several, "word3").stdout

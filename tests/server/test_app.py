@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("starlette")
 
 from starlette.testclient import TestClient
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -24,9 +25,9 @@ RECORDS = [
 ]
 
 
-@pytest.fixture
-def engine() -> fr.Engine:
-    engine = fr.Engine(columns={"project": "category"})
+@pytest.fixture(params=KINDS)
+def engine(request: pytest.FixtureRequest) -> fr.Engine:
+    engine = make_memory(request.param, columns={"project": "category"})
     engine.add(RECORDS)
     return engine
 

@@ -13,6 +13,7 @@ pytest.importorskip("starlette")
 
 from starlette.testclient import TestClient
 from support import borders
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server import search
@@ -26,9 +27,9 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def engine() -> fr.Engine:
-    engine = fr.Engine()
+@pytest.fixture(params=KINDS)
+def engine(request: pytest.FixtureRequest) -> fr.Engine:
+    engine = make_memory(request.param)
     engine.namespace("users/ana").add(RECORDS)
     engine.namespace("users/bo").add(RECORDS)
     return engine
@@ -195,7 +196,7 @@ def test_a_part_is_sent_before_the_next_is_searched(engine: fr.Engine, monkeypat
 
     borders.shrink(monkeypatch, PART=1)
     events: list[str] = []
-    plain = fr.Engine.asearch
+    plain = type(engine).asearch
 
     async def watched(self: fr.Engine, queries: Any, *rest: Any, **keywords: Any) -> Any:
         events.append(f"search {queries[0].text}")
@@ -220,6 +221,6 @@ def test_a_part_is_sent_before_the_next_is_searched(engine: fr.Engine, monkeypat
         scope |= {"headers": headers, "asgi": {"version": "3.0", "spec_version": "2.3"}}
         await make_app(engine)(scope, receive, send)
 
-    monkeypatch.setattr(fr.Engine, "asearch", watched)
+    monkeypatch.setattr(type(engine), "asearch", watched)
     asyncio.run(run())
     assert events == ["search tea", "send", "search plant", "send"]

@@ -19,6 +19,7 @@ pytest.importorskip("mcp")
 
 from starlette.routing import Match
 from starlette.testclient import TestClient
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server import page
@@ -55,23 +56,28 @@ SECRETS = ("secret", "Zanzibarov")
 KEY = Principal("a", ("acme/*",))
 
 
-def make_client(records: list[dict[str, Any]], principal: Principal = KEY) -> TestClient:
-    engine = fr.Engine(columns={"project": "category"}, encoder=fr.OwnVectors(3))
+def make_client(kind: str, records: list[dict[str, Any]], principal: Principal = KEY) -> TestClient:
+    engine = make_memory(kind, columns={"project": "category"}, encoder=fr.OwnVectors(3))
     engine.add(records)
     app = make_app(engine, admit=lambda request: principal, parts=[make_part(engine)])
     return TestClient(app, raise_server_exceptions=False)
 
 
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
-def client() -> Iterator[TestClient]:
-    with make_client([*OTHERS, *OWN]) as made:
+def client(kind: str) -> Iterator[TestClient]:
+    with make_client(kind, [*OTHERS, *OWN]) as made:
         yield made
 
 
 @pytest.fixture
-def alone() -> Iterator[TestClient]:
+def alone(kind: str) -> Iterator[TestClient]:
     """The same memory without what others wrote."""
-    with make_client(OWN) as made:
+    with make_client(kind, OWN) as made:
         yield made
 
 
@@ -382,9 +388,9 @@ def test_every_tool_and_resource_has_rows(client: TestClient) -> None:
     assert names("resources/list", "resources") == set()
 
 
-def test_a_key_that_reaches_everything_sees_the_secrets(client: TestClient) -> None:
+def test_a_key_that_reaches_everything_sees_the_secrets(kind: str) -> None:
     """The matrix can fail: the same requests of a key with all rights show what it looks for."""
-    with make_client([*OTHERS, *OWN], Principal("all")) as whole:
+    with make_client(kind, [*OTHERS, *OWN], Principal("all")) as whole:
         texts = [whole.request(*named[:2], **named[2]).text for named in requests_of("globex/bob")[:7]]
     assert any(secret in text for text in texts for secret in SECRETS)
 

@@ -18,6 +18,7 @@ import httpx2
 import uvicorn
 from mcp import Client, MCPError
 from support.mcp_client import ask, connected, refused, run
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -36,9 +37,9 @@ RECORDS: list[dict[str, Any]] = [
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
-@pytest.fixture
-def engine() -> fr.Engine:
-    engine = fr.Engine(columns={"project": "category"})
+@pytest.fixture(params=KINDS)
+def engine(request: pytest.FixtureRequest) -> fr.Engine:
+    engine = make_memory(request.param, columns={"project": "category"})
     engine.add(RECORDS)
     return engine
 

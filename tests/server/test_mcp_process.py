@@ -46,6 +46,25 @@ def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> 
     run(test())
 
 
+def test_the_tools_work_over_a_sharded_memory(tmp_path: Path) -> None:
+    path = tmp_path / "memory"
+    local = "--transport", "local"
+
+    async def test() -> None:
+        async with Client(stdio(path, "--shards", "2", *local)) as client:
+            records = [{"id": name, "text": f"{name} drinks tea"} for name in ("Ana", "Bo")]
+            await ask(client, "remember", records=records)
+        # Without the tools that write. The memory has one owner, so the first had to end.
+        async with Client(stdio(path, "--read-only", *local)) as reader:
+            found = await ask(reader, "search_memory", queries=["Bo"])
+            assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["Bo"]
+            assert "forget" not in {tool.name for tool in (await reader.list_tools()).tools}
+        with fr.ShardedEngine.open(path, transport="local") as several:
+            assert [record.id for record in several.records()] == ["Ana", "Bo"]
+
+    run(test())
+
+
 def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
     """Also while the answer is an error, or what came in is no message."""
 

@@ -18,6 +18,7 @@ import jsonschema
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from support import openapi_docs, source
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.engine.records.query_json import QUERY_FIELDS, SCOPE, SCOPES
@@ -67,9 +68,9 @@ def check_answer(operation: Operation, answer: Any, document: dict[str, Any] = D
         assert not errors, f"{operation.name}: {errors}"
 
 
-@pytest.fixture
-def engine() -> fr.Engine:
-    engine = fr.Engine()
+@pytest.fixture(params=KINDS)
+def engine(request: pytest.FixtureRequest) -> fr.Engine:
+    engine = make_memory(request.param)
     engine.namespace("users/ana").add([*OPERATIONS[0].example.body["records"], fr.Record("notes/1", "A note")])
     return engine
 
@@ -144,8 +145,9 @@ def test_every_field_is_in_the_document() -> None:
     assert parameters["listRecords"] == set(records.LIST_PARAMETERS)
 
 
-def test_the_examples_work_as_written_one_after_another() -> None:
-    with TestClient(make_app(fr.Engine())) as client:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_examples_work_as_written_one_after_another(kind: str) -> None:
+    with TestClient(make_app(make_memory(kind))) as client:
         for operation in OPERATIONS:
             answer = ask(client, operation)
             assert answer.status_code in operation.answers, (operation.name, answer.text)

@@ -12,6 +12,7 @@ pytest.importorskip("openai")
 
 import openai
 from starlette.testclient import TestClient
+from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -25,9 +26,9 @@ RECORDS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def engine() -> fr.Engine:
-    engine = fr.Engine(columns={"project": "category", "year": "number"})
+@pytest.fixture(params=KINDS)
+def engine(request: pytest.FixtureRequest) -> fr.Engine:
+    engine = make_memory(request.param, columns={"project": "category", "year": "number"})
     engine.namespace("users/ana").add(RECORDS)
     engine.add([fr.Record("d", "tea of nobody")])
     return engine

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dying import BEFORE, dying, link_of
+from support.dying import AFTER, BEFORE, HANGS, dying, link_of
 from support.sharding import assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
+from fanrank.shards import placement
 from fanrank.shards import shard as shards
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.intents import Batch
+from fanrank.shards.links import Done
 from fanrank.shards.messages import Gone
 
 SPACE = "big"
@@ -31,9 +33,9 @@ def both(path: Path) -> tuple[fr.Engine, ShardedEngine]:
 
 def record_of(engine: ShardedEngine, shard: int, text: str = "ant bee") -> fr.Record:
     """A record that this shard holds."""
-    placement = engine.coordinator.placement
+    shard_of = engine.coordinator.placement.shard_of
     names = (f"new{number}" for number in range(99))
-    return fr.Record(next(name for name in names if placement.shard_of(SPACE, name) == shard), text, SPACE)
+    return fr.Record(next(name for name in names if shard_of(SPACE, name) == shard), text, SPACE)
 
 
 def test_a_drop_whose_intent_cannot_be_written_is_not_carried_out_later(
@@ -187,3 +189,66 @@ def test_of_several_ids_that_are_taken_the_first_of_the_batch_is_named() -> None
         engine.add([fr.Record("last", "ant", SPACE)])
         with pytest.raises(fr.errors.DuplicateIdError, match="'last'"):
             engine.add([fr.Record(name, "ant", SPACE) for name in ("new", "last", "r3", "r2")])
+
+
+@pytest.mark.parametrize("verb", ["upsert", "delete"])
+def test_a_batch_that_takes_longer_than_the_deadline_is_not_begun_again(tmp_path: Path, verb: str) -> None:
+    one, several = both(tmp_path)
+    link: Any = link_of(several, 0)
+    send = link.send
+
+    def answer_late(verb: str, *arguments: Any, **keywords: Any) -> Any:
+        answer = send(verb, *arguments, **keywords)
+        return Done(error=fr.errors.DeadlineError("shard 0 did not answer")) if verb == "apply" else answer
+
+    link.send = answer_late
+    batch: Any = RECORDS if verb == "upsert" else [record.id for record in RECORDS[::2]]
+    how = {} if verb == "upsert" else {"namespace": SPACE}
+    with pytest.raises(fr.errors.DeadlineError, match="before the next one"):
+        getattr(several, verb)(batch, **how)
+    getattr(one, verb)(batch, **how)
+    for engine in (one, several):
+        engine.add([record_of(several, 1)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()
+    with dying(tmp_path / "memory", 3) as again:
+        assert_same_answers(one, again, QUERIES)
+
+
+def test_a_table_whose_writing_fails_at_its_last_step_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, several = fr.Engine(), dying(tmp_path / "memory", 3)
+    for engine in (one, several):
+        engine.add(RECORDS)
+    home = several.coordinator.placement.home(SPACE)
+
+    def fail(folder: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(placement, "sync", fail)
+        with pytest.raises(fr.errors.StorageError, match="Input/output error"):
+            several.coordinator.place(SPACE, ((home + 1) % 3,))
+    for engine in (one, several):
+        engine.add([fr.Record("x", "ant bee", SPACE)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()
+    with dying(tmp_path / "memory", 3) as again:
+        assert_same_answers(one, again, QUERIES)
+        assert again.verify() == {"records": len(one), "missing": 0, "extra": 0}
+
+
+def test_counts_that_cannot_be_read_after_a_doubt_are_read_before_the_next_write(tmp_path: Path) -> None:
+    one, several = both(tmp_path)
+    link_of(several, 0).plan("apply", AFTER)
+    link_of(several, 1).plan("counts", HANGS)
+    batch = [record_of(several, shard) for shard in range(3)]
+    with pytest.raises(fr.errors.DeadlineError, match="shard 1"):
+        several.add(batch)
+    link_of(several, 1).hanging = False
+    one.add(batch)
+    for engine in (one, several):
+        engine.add([fr.Record("last", "ant", SPACE)])
+    assert_same_answers(one, several, QUERIES)
+    several.close()

@@ -126,8 +126,32 @@ def test_a_shard_that_ended_answers_the_next_search(tmp_path: Path) -> None:
     one = one_engine()
     with filled(tmp_path / "memory") as several:
         for shard in range(SHARDS):
+            held = several.holdings()
             link_of(several, shard).end()
             assert_alike(one, several)
+            link_of(several, shard).end()
+            assert several.holdings() == held
+
+
+@pytest.mark.parametrize("how", [BEFORE, AFTER])
+@pytest.mark.parametrize("verb", ["holdings", "page_after", "apply", "tag"])
+@pytest.mark.parametrize("ends", ["source", "target"])
+def test_a_move_begins_anew_where_a_shard_ends(tmp_path: Path, ends: str, verb: str, how: str) -> None:
+    one = one_engine()
+    with filled(tmp_path / "memory") as several:
+        coordinator = several.coordinator
+        coordinator.page = 1
+        (home,) = coordinator.placement.homes(TEAM)
+        after = (home + 1) % SHARDS
+        link = link_of(several, home if ends == "source" else after)
+        link.plan(verb, how)
+        if verb == "tag":
+            link.end()
+        coordinator.place(TEAM, (after,))
+        assert coordinator.placement.homes(TEAM) == (after,)
+        assert_alike(one, several)
+        assert outcome(WRITES["update of one"], several) == outcome(WRITES["update of one"], one)
+        assert_alike(one, several)
 
 
 def test_a_whole_copy_that_ended_is_made_again(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ def test_what_was_learned_goes_with_the_records(tmp_path: Path, old: Path) -> No
     with opened(tmp_path / "new") as several:
         home = several.coordinator.placement.home("a")
         kept = several.coordinator.links[home].shard.engine.index.memory.store.learned()  # type: ignore[attr-defined]
-    assert kept == {"a": learned}
+        assert kept == {"a": learned}
+        with fr.Engine.open(old, read_only=True) as one:
+            assert several.recency("a").windows() == one.recency("a").windows()
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.sharding import assert_same_answers, sharded
+from support.sharding import assert_in_order, assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
@@ -29,6 +29,8 @@ QUERIES = [
     fr.Query("ant cat", namespaces=["team/b", "big", ""]),
     fr.Query("bee dog", under="team"),
     fr.Query("bee", namespace="big", now=EXPIRY + 1.0),
+    # Fewer than there are equal scores: each shard must cut its list by the order of all writes.
+    fr.Query("ant", namespace="big", k=3),
 ]
 
 ids = st.integers(0, 14).map(str)
@@ -88,6 +90,7 @@ def check(one: fr.Engine, several: ShardedEngine) -> None:
         names = list(one.ids(namespace=space))
         assert list(several.ids(namespace=space)) == names
         assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+    assert_in_order(several)
 
 
 def between_pages(act: Callable[[], None]) -> None:
@@ -139,7 +142,27 @@ def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: A
     several.close()
 
 
+def to(shard: int) -> Any:
+    """A move of the namespace "big" to one shard."""
+    return "place", ("big", [shard, 2, 3, 4, 5], 1)
+
+
+THERE_AND_BACK = [to(0), to(1), to(0)]
+"""Moves of more than one page, so that what is asked between pages meets the copies."""
+GROWTH = [
+    ("upsert", [fr.Record(f"x{number}", "ant bee", "big") for number in range(60)]),
+    ("place", ("big", [0, 1], 2)),
+    ("add_shards", 1),
+    ("place", ("big", [0, 1, 2], 3)),
+]
+"""A third part, which takes records of equal scores from both others."""
+
+
 @given(history=st.lists(st.one_of(writes, changes), max_size=10), between=st.lists(writes, max_size=10))
+@example(history=THERE_AND_BACK, between=[])
+@example(history=THERE_AND_BACK, between=[("upsert", turns(2, 6, "dog")), ("delete", (["r0", "r4"], "big"))] * 3)
+@example(history=[("place", ("big", [0, 1], 2)), ("add_shards", 2), ("place", ("big", [2, 3], 2))], between=[])
+@example(history=GROWTH, between=[("upsert", turns(30, 6))])
 @settings(max_examples=25)
 def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, between: Any) -> None:
     several = sharded(2, settings=PlacementSettings(split_at=6))

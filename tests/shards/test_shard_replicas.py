@@ -726,7 +726,7 @@ def test_what_followers_are_not_told_is_copied(monkeypatch: pytest.MonkeyPatch) 
 def test_an_approximate_search_is_the_leaders() -> None:
     for name, strategy in STRATEGIES.items():
         item = Forward((), 1, strategy, SearchOptions())
-        assert is_approximate(Ask(0, 0.0, (item,))) == (name == "dense-hnsw")
+        assert is_approximate(Ask(0, 0.0, (item,), 0)) == (name == "dense-hnsw")
 
 
 def test_replicas_are_shown_and_checked(tmp_path: Path) -> None:

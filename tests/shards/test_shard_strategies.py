@@ -177,7 +177,20 @@ def test_bad_batches_are_refused_alike(shards: int) -> None:
         ([fr.Query("ant", namespace="team/a"), fr.Query("ant", namespace="big", strategy="sparse")], {}),
         ([good], {"threads": 0}),
     ):
-        assert_same_answers(one, several, batch, **how)
+        assert_same_answers(one, several, batch, refused=True, **how)
+
+
+def test_more_whole_copies_in_one_batch_than_attempts() -> None:
+    names = [f"space{number}" for number in range(9)]
+    records = [fr.Record(str(number), "ant bee. cat dog.", name) for name in names for number in range(6)]
+    encoder = Hashing(dimension=8)
+    one, several = fr.Engine(encoder=encoder), sharded(3, split=names[:7], encoder=encoder)
+    for engine in (one, several):
+        engine.add(records)
+    batch = [fr.Query("ant bee", namespace=name, now=NOW) for name in names]
+    for name in ("rm3", "first-sentence", "recall"):
+        assert_same_answers(one, several, batch, k=4, strategy=name)
+    several.close()
 
 
 class Reversed:
@@ -189,11 +202,14 @@ class Reversed:
         return [-len(text) for _, text in pairs]
 
 
+RERANKER = fr.strategies.CheckedReranker(Reversed(), unchecked=True)
+
+
 @pytest.mark.parametrize("strategy", ["bm25", "fused"])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_a_reranker_reads_the_texts_of_all_shards(shards: int, strategy: str) -> None:
     one, several = memories(shards)
-    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=Reversed(), rerank_depth=4)
+    assert_same_answers(one, several, queries(), k=6, strategy=strategy, reranker=RERANKER, rerank_depth=4)
 
 
 def unnumbered(explanation: Explanation | FusedExplanation) -> dict[str, Any]:

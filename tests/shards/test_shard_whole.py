@@ -101,4 +101,21 @@ def test_of_several_failures_the_one_is_raised_that_one_engine_finds(batch: list
     several = sharded(shards, encoder=fr.OwnVectors(2, "model", "1"))
     for engine in (one, several):
         engine.add(records)
-    assert_same_answers(one, several, batch, strategy="dense")
+    assert_same_answers(one, several, batch, refused=True, strategy="dense")
+
+
+def test_states_that_no_search_reads_are_let_go_of_by_the_next_search() -> None:
+    several = sharded(2, split=SPACES[:1])
+    links: Any = several.coordinator.links
+
+    def kept() -> list[int]:
+        return [len(link.shard._states) for link in links]
+
+    several.add(RECORDS)
+    with several.coordinator.reading():
+        for _ in range(5):
+            several.update(RECORDS)
+        several.search([fr.Query("ant", namespace=SPACES[0])])
+        assert kept() == [6, 6]
+    several.search([fr.Query("ant", namespace=SPACES[0])])
+    assert kept() == [1, 1]

@@ -36,6 +36,8 @@ BORDERS: dict[str, Border] = {
     "MOST_LINES": Border("server.logs", "Lines of the log that wait; further ones are left out."),
     "CLOSING": Border("server.logs", "Seconds in which the lines that wait are written at the end."),
     "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
+    # Shards.
+    "TOGETHER": Border("shards.grouping", "Namespaces that go to other shards under one intent."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),

@@ -14,9 +14,9 @@ from fanrank.shards.opening import PlacementSettings, open_memory
 from fanrank.shards.replicas import ReplicatedLink
 from fanrank.shards.shard import Shard
 
-BEFORE, AFTER, LATE, HANGS = "before", "after", "late", "hangs"
+BEFORE, AFTER, LATE, HELD, HANGS = "before", "after", "late", "held", "hangs"
 """The shard ends before it does what it is told; after that, so that its answer is lost; before, and the message comes
-once more when it is there again; it does not answer and does not end."""
+once more when it is there again, or when `deliver` says so; it does not answer and does not end."""
 
 
 class DyingLink:
@@ -28,6 +28,7 @@ class DyingLink:
         self._plans: list[tuple[Verb, str]] = []
         self._away = 0
         self._late: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
+        self._held: list[tuple[Verb, tuple[Any, ...], Mapping[str, Any]]] = []
         self.number = self._shard.number
         # Followers are filled by threads of their own, and one process takes a shard's place.
         self._lock = threading.RLock()
@@ -66,6 +67,8 @@ class DyingLink:
             answer = self._do(verb, arguments, keywords)
         if how == LATE:
             self._late.append((verb, arguments, keywords))
+        if how == HELD:
+            self._held.append((verb, arguments, keywords))
         if how is not None:
             self.end()
             return self._gone()
@@ -74,6 +77,12 @@ class DyingLink:
             while self._late:
                 self._do(*self._late.pop())
         return answer
+
+    def deliver(self) -> list[Any]:
+        """Bring the shard the messages that are held; its answers."""
+        answers = [self._do(*message).result(None) for message in self._held]
+        self._held.clear()
+        return answers
 
     def _do(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Done:
         try:

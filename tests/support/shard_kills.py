@@ -1,8 +1,9 @@
-"""Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and batches of queries.
+"""Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes, batches of queries and moves.
 
 The promise: every batch of writes that was acknowledged is there afterwards, none is there by half or twice, and every
 answer is that of one engine after some of the writes: at least those acknowledged when it was asked for, at most those
-sent when it came. ``python -m tests.support.shard_kills --rounds 100 --owners 100 --seed 1``.
+sent when it came. Afterwards each record lies in one shard, that of the table.
+``python -m tests.support.shard_kills --rounds 100 --owners 100 --seed 1``.
 
 Writes are made from a seed and a number, so that any process makes the same. An oracle, one engine in memory, does them
 again and says what each state answers.
@@ -23,12 +24,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 
 import fanrank as fr
+from fanrank.engine.errors import ShardError
 from fanrank.shards.cluster import ActorLink, Cluster
 from fanrank.shards.engine import ShardedEngine
 
@@ -40,6 +43,8 @@ MOST = 60
 """Records of a namespace from which on deletions are as frequent as additions."""
 DEADLINE = 120.0
 """Seconds that a write or a search may take, with all restarts."""
+PAGE = 8
+"""Records that a move copies at a time, so that it takes several pages."""
 WRITES, LATER = (1, 8), 0.05
 """A kill comes after so many acknowledged writes, and up to so many seconds later."""
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
@@ -87,9 +92,9 @@ def next_write(seed: str, number: int, model: Model) -> tuple[Callable[[AnyEngin
     return lambda engine: engine.upsert(list(rows.values())), after
 
 
-def answers_of(engine: AnyEngine) -> Any:
-    """What a memory answers to all queries, at one moment."""
-    hits = engine.search(QUERIES, k=K)
+def answers_of(engine: AnyEngine, *, coalesced: bool = False) -> Any:
+    """What a memory answers to all queries, at one moment; `coalesced` in a launch with other callers."""
+    hits = engine.submit(QUERIES, k=K).result() if coalesced else engine.search(QUERIES, k=K)
     return [[(hit.namespace, hit.id, hit.score) for hit in found] for found in hits]
 
 
@@ -105,8 +110,8 @@ class Oracle:
         write, self.model = next_write(self.seed, number, self.model)
         return write(self.engine)
 
-    def differs(self, memory: ShardedEngine) -> str | None:
-        """In what a memory differs from this engine; None if in nothing."""
+    def differs(self, memory: ShardedEngine, *, placed: bool = True) -> str | None:
+        """In what a memory differs from this engine, or (`placed`) its shards from its table; None if in nothing."""
         for name, ids in self.model.items():
             found = list(memory.ids(namespace=name))
             if found != list(self.engine.ids(namespace=name)):
@@ -114,21 +119,37 @@ class Oracle:
                 return f"namespace {name!r}: lost {lost}, unexpected {more}, or another order"
             if memory.fetch(found, namespace=name) != self.engine.fetch(found, namespace=name):
                 return f"namespace {name!r}: other records"
+        if placed and (told := self._misplaced(memory)):
+            return told
         return None if answers_of(memory) == answers_of(self.engine) else "other answers"
+
+    def _misplaced(self, memory: ShardedEngine) -> str | None:
+        """What lies in another shard than the table says, or in two."""
+        held = memory.holdings()
+        placement = memory.coordinator.placement
+        for name, ids in self.model.items():
+            shards = {shard: own[name][0] for shard, own in held.items() if name in own}
+            if sum(shards.values()) != len(ids) or not {*shards} <= {*placement.homes(name)}:
+                return f"namespace {name!r}: {shards} records by shard, of {len(ids)} in {placement.homes(name)}"
+        if placement.moving:
+            return f"copies are left of {sorted(placement.moving)}"
+        extra = {number: count for number, count in memory.verify().items() if number in ("missing", "extra") and count}
+        return f"verify says {extra}" if extra else None
 
 
 def open_memory(path: Path, address: str | None) -> ShardedEngine:
-    """The memory in a folder, with a namespace over all shards."""
+    """The memory in a folder, with a namespace over all shards but one."""
     memory = ShardedEngine.open(path, shards=SHARDS, address=address, deadline=DEADLINE)
     coordinator = memory.coordinator
     if SPLIT not in coordinator.placement.split:
-        coordinator.place(SPLIT, coordinator.parts_of(SPLIT, SHARDS))
+        coordinator.place(SPLIT, coordinator.parts_of(SPLIT, SHARDS - 1))
+    coordinator.page = PAGE
     return memory
 
 
 @dataclass
 class Life:
-    """One owner of a memory: a thread that writes, and threads that search, until they are told to stop."""
+    """One owner of a memory: a thread that writes, one that moves, and two that search, until they are told to stop."""
 
     memory: ShardedEngine
     seed: str
@@ -137,17 +158,24 @@ class Life:
     model: Model
     tell: Callable[[str, int], None] = lambda _event, _number: None
     sent: list[int] = field(default_factory=list)
+    movable: bool = True
+    """Whether one thread moves namespaces."""
     counts: dict[int, int] = field(default_factory=dict)
     """What each write returned."""
     searches: list[tuple[int, int, float, float, Any]] = field(default_factory=list)
     """(writes acknowledged when it was asked for, writes sent when it came, both times, the answers)."""
+    moves: int = 0
+    interrupted: int = 0
+    """Moves that were given up, as shards were started anew."""
+    moving: bool = False
     failures: list[BaseException] = field(default_factory=list)
     stopped: bool = False
 
     def __post_init__(self) -> None:
         self.sent = list(self.done)
         self._threads = [
-            threading.Thread(target=self._try, args=(work,)) for work in (self._write, *[self._search] * 2)
+            threading.Thread(target=self._try, args=(work,))
+            for work in (self._write, self._search, partial(self._search, coalesced=True), *[self._move] * self.movable)
         ]
 
     def start(self) -> None:
@@ -176,9 +204,29 @@ class Life:
         self.tell("done", number)
         self.model = after
 
-    def _search(self) -> None:
+    def _move(self) -> None:
+        """Move a whole namespace, or a part of the split one, to a shard that holds nothing of it."""
+        made = random.Random(f"{self.seed} {len(self.done)} {self.moves} {self.interrupted}")
+        coordinator = self.memory.coordinator
+        name = made.choice((SPLIT, *TEAMS))
+        homes = list(coordinator.placement.homes(name))
+        free = [shard for shard in range(coordinator.placement.shards) if shard not in homes]
+        homes[made.randrange(len(homes))] = made.choice(free)
+        self.moving = True
+        try:
+            coordinator.place(name, tuple(homes))
+            self.moves += 1
+        except ShardError as error:
+            if "started anew" not in str(error):
+                raise
+            self.interrupted += 1
+        finally:
+            self.moving = False
+        time.sleep(0.01)
+
+    def _search(self, *, coalesced: bool = False) -> None:
         least, began = len(self.done), time.monotonic()
-        answers = answers_of(self.memory)
+        answers = answers_of(self.memory, coalesced=coalesced)
         ended, most = time.monotonic(), len(self.sent)
         self.searches.append((least, most, began, ended, answers))
 
@@ -209,6 +257,10 @@ class Told:
     writes: int = 0
     searches: int = 0
     in_flight: int = 0
+    in_moves: int = 0
+    """Kills while a move was under way."""
+    moves: int = 0
+    interrupted: int = 0
     recovery: list[float] = field(default_factory=list)
     """Seconds from each kill to the first answer of all shards that was asked for after it."""
 
@@ -241,6 +293,7 @@ def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done:
         _wait(lambda: len(done) >= writes or bool(life.failures))
         time.sleep(later)
         told.in_flight += len(life.sent) - len(done)
+        told.in_moves += life.moving
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         killed_at = time.monotonic()
@@ -252,6 +305,8 @@ def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done:
     told.kills += len(pids)
     told.writes += len(done) - first
     told.searches += len(life.searches)
+    told.moves += life.moves
+    told.interrupted += life.interrupted
     after = [one[3] for one in life.searches if one[2] > killed_at]
     life.check(first, oracle)
     told.recovery.append(min(after) - killed_at)
@@ -428,6 +483,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "acknowledged_writes": told.writes,
             "writes_in_flight": told.in_flight,
             "searches": told.searches,
+            "moves": told.moves,
+            "kills_in_moves": told.in_moves,
+            "moves_interrupted": told.interrupted,
             "recovery_seconds_median": recovery[len(recovery) // 2] if recovery else None,
             "recovery_seconds_most": recovery[-1] if recovery else None,
         }

@@ -10,7 +10,9 @@ import numpy as np
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.links import LocalLink
 from fanrank.shards.opening import PlacementSettings, make_in_memory
+from fanrank.shards.order import ORDER
 
 
 def sharded(
@@ -39,6 +41,21 @@ def split_over_all(engine: ShardedEngine, namespace: str) -> None:
     coordinator.place(namespace, coordinator.parts_of(namespace, coordinator.placement.shards))
 
 
+def assert_in_order(engine: ShardedEngine) -> None:
+    """In every shard, and in every whole copy, the records of a namespace stand in the order of all writes."""
+    coordinator = engine.coordinator
+    for link in [*coordinator.links, *(whole.link for whole in coordinator.wholes.values())]:
+        if isinstance(link, LocalLink):
+            for name, snapshot in link.shard.engine.index.ready().state.snapshots.items():
+                live = [np.zeros(0)]
+                for place, segment in enumerate(snapshot.segments):
+                    numbers, alive = segment.columns.numbers[ORDER], snapshot.alive(place)
+                    # Moves enter a segment by bisection, so what was deleted stands in order too.
+                    assert (np.diff(numbers) > 0).all(), (link.number, name)
+                    live.append(numbers if alive is None else numbers[alive])
+                assert (np.diff(np.concatenate(live)) > 0).all(), (link.number, name)
+
+
 def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
     """Both answers have the same ids, namespaces, scores (all bits), order, counts, notes and records."""
     assert one.ids.tolist() == several.ids.tolist()
@@ -61,11 +78,15 @@ def _timeless(hits: fr.Hits) -> list[str]:
     return [repr(dataclasses.replace(each, milliseconds=0.0)) for each in hits.decisions or ()]
 
 
-def assert_same_answers(one: fr.Engine, several: ShardedEngine, queries: Sequence[Any], **how: Any) -> None:
-    """Both memories answer a batch alike, or refuse it by the same error."""
-    expected, refused = _answer(one, queries, how)
+def assert_same_answers(
+    one: fr.Engine, several: ShardedEngine, queries: Sequence[Any], *, refused: bool = False, **how: Any
+) -> None:
+    """Both memories answer a batch alike, or (only where it may be `refused`) refuse it by the same error."""
+    expected, error = _answer(one, queries, how)
     answer, other = _answer(several, queries, how)
-    assert (type(other), str(other)) == (type(refused), str(refused))
+    assert (type(other), str(other)) == (type(error), str(error))
+    if error is not None and not refused:
+        raise error
     if expected is not None and answer is not None:
         assert_same_hits(expected, answer)
 

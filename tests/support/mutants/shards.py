@@ -7,6 +7,9 @@ from .fault import Fault
 HISTORIES = "tests/shards/test_shard_histories.py"
 STRATEGIES = "tests/shards/test_shard_strategies.py"
 DURABILITY = "tests/shards/test_shard_durability.py"
+GROUPING = "tests/shards/test_shard_grouping.py"
+LATE = "tests/shards/test_shard_late.py"
+MOVES = "tests/shards/test_shard_moves.py::test_any_history_of_moves_gives_the_answers_of_one_engine"
 
 FAULTS = (
     Fault(
@@ -91,7 +94,14 @@ FAULTS = (
         "shards/shard.py",
         "if not self._states or epoch <= self._last:",
         "if not self._states:",
-        f"{DURABILITY} -k comes_too_late",
+        f"{LATE} -k comes_after_later_writes",
+    ),
+    Fault(
+        "a shard that was started anew writes before it is told an epoch",
+        "shards/shard.py",
+        "if not self._states or epoch <= self._last:",
+        "if epoch <= self._last:",
+        LATE,
     ),
     Fault(
         "a namespace is searched in its new home before all is there",
@@ -121,5 +131,61 @@ FAULTS = (
         "            whole.apply(self._number, removed, added, self._oldest(), self.until)\n",
         "            pass\n",
         f"{DURABILITY} -k whole_copies_follow",
+    ),
+    Fault(
+        "searches see the copies of a namespace that is on its way",
+        "shards/copies.py",
+        "        if self._names.isdisjoint(state.snapshots):\n",
+        "        if True:\n",
+        MOVES,
+    ),
+    Fault(
+        "what is removed during a move stays in the copy",
+        "shards/moves.py",
+        "self._moves[namespace].removed |= dict.fromkeys(ids)",
+        "self._moves[namespace].removed |= {}",
+        MOVES,
+    ),
+    Fault(
+        "parts are copied one after another, not in the order of writes",
+        "shards/moves.py",
+        "            key=lambda each: each[0],\n",
+        "            key=lambda each: (each[1], each[0]),\n",
+        MOVES,
+    ),
+    Fault(
+        "the records of a move stay in the old home",
+        "shards/coordinator.py",
+        "            if shard not in kept:\n",
+        "            if False:\n",
+        MOVES,
+    ),
+    Fault(
+        "the statistics of a split namespace do not follow what is written",
+        "shards/coordinator.py",
+        "                self.tables[namespace].add(self._number, Counts.sum(known, self._fields))\n",
+        "                pass\n",
+        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+    ),
+    Fault(
+        "small namespaces do not go to other shards together",
+        "shards/grouping.py",
+        "TOGETHER = 1_024\n",
+        "TOGETHER = 1\n",
+        f"{GROUPING} -k work_grows",
+    ),
+    Fault(
+        "namespaces that go together leave their records in the old home",
+        "shards/grouping.py",
+        "            self._apply_apart({shard: Batch(ids) for shard, ids in removed.items()})\n",
+        "            pass\n",
+        f"{GROUPING} -k a_crash",
+    ),
+    Fault(
+        "namespaces go together without an intent",
+        "shards/grouping.py",
+        "            self._intents.write(self._pending)\n",
+        "",
+        f"{GROUPING} -k a_crash",
     ),
 )

@@ -1,0 +1,139 @@
+"""What a sharded memory refuses, by which error, and what the message says to do."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.sharding import sharded, split_over_all
+
+import fanrank as fr
+from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.intents import INTENTS
+from fanrank.shards.placement import TABLE
+
+FULL = Path("/dev/full")
+"""A file of Linux on which each write fails as on a full disk."""
+
+
+def opened(folder: Path, **how: Any) -> ShardedEngine:
+    return ShardedEngine.open(folder, transport="local", **how)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"storage": 7}, "storage must be the path of a folder, not 7"),
+        ({"storage": ""}, "storage must be the path of a folder, not ''"),
+        ({"num_gpus": -1}, "num_gpus must be a number of 0 or more, not -1"),
+        ({"num_gpus": "1"}, "num_gpus must be a number of 0 or more, not '1'"),
+        ({"num_cpus": None}, "num_cpus must be a number of 0 or more, not None"),
+        ({"num_cpus": float("nan")}, "num_cpus must be a number of 0 or more, not nan"),
+        ({"deadline": float("inf")}, "deadline must be seconds above 0, not inf"),
+        ({"address": "auto"}, "address is for actors of Ray; with transport='local' there are none, so leave it out"),
+        ({"num_gpus": 1}, "num_gpus is for actors of Ray"),
+        ({"num_cpus": 0.5}, "num_cpus is for actors of Ray"),
+    ],
+)
+def test_arguments_of_no_use_are_refused_before_anything_is_made(
+    tmp_path: Path, how: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(fr.errors.ParameterError, match=message):
+        opened(tmp_path / "memory", shards=2, **how)
+    assert not (tmp_path / "memory").exists()
+
+
+def test_a_directory_that_the_system_refuses_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("dear")
+    with pytest.raises(fr.errors.StorageError, match=r"file/memory: Not a directory"):
+        opened(tmp_path / "file" / "memory", shards=2)
+    opened(tmp_path / "memory", shards=2).close()
+    (tmp_path / "memory" / INTENTS).unlink()
+    (tmp_path / "memory" / INTENTS).mkdir()
+    with pytest.raises(fr.errors.StorageError, match="intents: cannot be opened: Is a directory"):
+        opened(tmp_path / "memory")
+
+
+def test_another_number_of_shards_says_how_to_add_some(tmp_path: Path) -> None:
+    opened(tmp_path, shards=2).close()
+    with pytest.raises(fr.errors.ParameterError, match="has 2 shards, not 3; leave shards out, or add some with add_"):
+        opened(tmp_path, shards=3)
+
+
+def test_shards_elsewhere_say_that_a_storage_was_named(tmp_path: Path) -> None:
+    opened(tmp_path / "memory", shards=2, storage=tmp_path / "disk").close()
+    with pytest.raises(fr.errors.StorageError, match=r"shard 0 is lost.* or name the storage that the memory was made"):
+        opened(tmp_path / "memory")
+    opened(tmp_path / "memory", storage=tmp_path / "disk").close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.update(shards=1),
+        lambda table: table["settings"].update(stores=5),
+        lambda table: table["settings"]["stores"].append("1"),
+    ],
+)
+def test_a_table_that_contradicts_itself_is_damaged(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    opened(tmp_path, shards=2).close()
+    table = json.loads((tmp_path / TABLE).read_text())
+    change(table)
+    (tmp_path / TABLE).write_text(json.dumps(table))
+    with pytest.raises(fr.errors.DamagedIndexError, match=r"shards\.json: is incomplete.*restore it from a copy"):
+        opened(tmp_path)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_a_full_disk_refuses_the_write_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with opened(tmp_path / "memory", shards=2) as memory:
+        split_over_all(memory, "big")
+        records = [fr.Record(f"r{number}", "ant", "big") for number in range(8)]
+        memory.add(records)
+        with monkeypatch.context() as patch:
+            patch.setattr("fanrank.shards.intents.os.write", write)
+            with pytest.raises(fr.errors.StorageError, match=r"intents: cannot be written: No space left.*was changed"):
+                memory.update([fr.Record(record.id, "bee", "big") for record in records])
+        assert memory.search([fr.Query("bee", namespace="big")]).counts.tolist() == [0]
+        (tmp_path / "memory" / f"{TABLE}.new").symlink_to(FULL)
+        with pytest.raises(fr.errors.StorageError, match=r"shards\.json: cannot be written: No space left"):
+            memory.add_shards(1)
+        (tmp_path / "memory" / f"{TABLE}.new").unlink()
+        memory.update([fr.Record(record.id, "cow", "big") for record in records])
+    with opened(tmp_path / "memory") as memory:
+        assert memory.coordinator.placement.shards == 2
+        assert memory.search([fr.Query("cow", namespace="big")]).counts.tolist() == [8]
+
+
+def test_a_closed_memory_refuses_each_verb() -> None:
+    memory = sharded(2)
+    memory.add([fr.Record("1", "ant", entities=("Ana",))])
+    memory.close()
+    memory.close()
+    for verb in (
+        lambda: memory.search(["ant"]),
+        lambda: memory.submit(["ant"]).result(),
+        lambda: memory.search_stream([["ant"]]),
+        lambda: memory.explain("ant", "1"),
+        lambda: memory.add([fr.Record("2", "bee")]),
+        lambda: memory.delete(["1"]),
+        lambda: memory.drop(""),
+        lambda: memory.get("1"),
+        lambda: memory.count(),
+        lambda: memory.observe(["1"]),
+        lambda: memory.resolved("Ana", "Ana"),
+        lambda: memory.stats(),
+        lambda: memory.rebalance(),
+        lambda: memory.add_shards(1),
+        lambda: len(memory),
+    ):
+        with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
+            verb()

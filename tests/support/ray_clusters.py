@@ -1,0 +1,63 @@
+"""Clusters of Ray that stand for several machines, or for one that others started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+MEMORY = 80 << 20
+"""Bytes of shared memory of a machine; the least that Ray takes is 75 MiB."""
+
+
+class Machines:
+    """Machines of a cluster: nodes of Ray on this machine, each with an address and a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nodes: dict[str, Any] = {}
+        self.cluster = Cluster()
+        self.first = self._start(folder / "first", include_dashboard=False)
+        """The address of the first machine, which Ray chooses."""
+
+    def add(self, address: str) -> None:
+        """Let a machine join."""
+        self._start(self.home(address), node_ip_address=address)
+
+    def _start(self, home: Path, **settings: Any) -> str:
+        home.mkdir(exist_ok=True)
+        node = self.cluster.add_node(env_vars={"HOME": str(home)}, object_store_memory=MEMORY, num_cpus=0, **settings)
+        self.nodes[node.node_ip_address] = node
+        return str(node.node_ip_address)
+
+    def remove(self, address: str) -> None:
+        """End all processes of a machine. Its home stays."""
+        self.cluster.remove_node(self.nodes.pop(address), allow_graceful=True)
+
+    def home(self, address: str) -> Path:
+        return self.folder / ("first" if address == self.first else address)
+
+
+@contextmanager
+def machines(*more: str) -> Iterator[Machines]:
+    """A cluster of a first machine and of more, to which this process is connected."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    folder = Path(tempfile.mkdtemp(prefix="fanrank-"))
+    made = Machines(folder)
+    try:
+        for address in more:
+            made.add(address)
+        ray.init(made.cluster.address, log_to_driver=False, logging_level="ERROR")
+        made.cluster.wait_for_nodes(timeout=60)
+        yield made
+    finally:
+        ray.shutdown()
+        made.cluster.shutdown()
+        shutil.rmtree(folder)
