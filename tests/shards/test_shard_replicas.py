@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 from support.dying import AFTER, BEFORE, LATE, dying, follower_of, link_of
 from support.hashing import Hashing
 from support.replicating import (
@@ -34,7 +35,6 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
 from fanrank.engine.storage.memory import Memory
-from fanrank.shards import followers
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.messages import Ask, Forward
 from fanrank.shards.moves import MovingCoordinator
@@ -55,7 +55,7 @@ QUERIES = [
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "PAGE", 3)
+    borders.shrink(monkeypatch, {"followers.PAGE": 3})
 
 
 ids = st.integers(0, 12).map(str)
@@ -542,7 +542,7 @@ def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]])
             carry_out(one, several, *left.pop(0))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(followers, "PAGE", 2)
+        borders.shrink(patch, {"followers.PAGE": 2})
         page_from = Shard.page_from
 
         def page_then_write(shard: Shard, *place: Any) -> Any:
@@ -596,7 +596,7 @@ def test_followers_are_filled_in_the_background_under_writes_and_searches() -> N
 def test_a_follower_that_is_too_far_behind_is_filled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     one, several = fr.Engine(), sharded(1, replicas=2)
     catch_up(several)
-    monkeypatch.setattr(followers, "BEHIND", 5)
+    borders.shrink(monkeypatch, BEHIND=5)
     for number in range(8):
         for engine in (one, several):
             engine.add([turn(number)])

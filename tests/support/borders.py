@@ -37,6 +37,8 @@ BORDERS: dict[str, Border] = {
     "CLOSING": Border("server.logs", "Seconds in which the lines that wait are written at the end."),
     "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
     # Shards.
+    "followers.PAGE": Border("shards.followers", "Records of a page of a leader that fills a follower."),
+    "BEHIND": Border("shards.followers", "Records that wait for a follower before it is filled anew."),
     "TOGETHER": Border("shards.grouping", "Namespaces that go to other shards under one intent."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
