@@ -15,8 +15,8 @@ A fan-out over n shards takes::
   slope of the empty message's median between the fewest and the most shards that were measured.
 - Of all answers, `STRAGGLERS` take `SLOWER` times as long.
 - With hedging, a shard that has not answered by `HEDGE` of its times is asked again at another replica, and the first
-  answer counts. fanrank asks another replica only where one fails or is silent for half of the deadline: these columns
-  say what hedging would bring.
+  answer counts. With ``replicas=2`` fanrank does so later, after twice the longest of the last 64 reads: these columns
+  are a bound.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import borders
 from support.dying import AFTER, BEFORE, LATE, dying, follower_of, link_of
 from support.hashing import Hashing
 from support.replicating import (
@@ -34,9 +35,9 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
 from fanrank.engine.storage.memory import Memory
-from fanrank.shards import followers
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.messages import Ask, Forward
+from fanrank.shards.moves import MovingCoordinator
 from fanrank.shards.passing import count_passing
 from fanrank.shards.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
 from fanrank.shards.shard import Shard
@@ -54,7 +55,7 @@ QUERIES = [
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "PAGE", 3)
+    borders.shrink(monkeypatch, {"followers.PAGE": 3})
 
 
 ids = st.integers(0, 12).map(str)
@@ -454,6 +455,34 @@ def test_a_write_that_fails_when_it_is_done_already(
         assert_all_follow(several)
 
 
+def test_the_copies_of_a_move_no_replica_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of a move are published before the move ends; followers hide them as their leaders do."""
+    one, several = fr.Engine(), sharded(2, replicas=2)
+    for engine in (one, several):
+        engine.add([turn(number, SPACES[number % 4]) for number in range(32)])
+    catch_up(several)
+    several.coordinator.page = 2
+    pages: list[bool] = []
+    copy_page = MovingCoordinator._copy_page
+
+    def copy_then_look(*arguments: Any) -> bool:
+        pages.append(copy_page(*arguments))
+        catch_up(several)
+        assert_alike(one, several)
+        return pages[-1]
+
+    monkeypatch.setattr(MovingCoordinator, "_copy_page", copy_then_look)
+    home = several.coordinator.placement.home("big")
+    several.coordinator.place("big", (1 - home,))
+    assert len(pages) > 2
+    catch_up(several)
+    assert_alike(one, several)
+    several.coordinator.place("big", (1 - home, home))
+    catch_up(several)
+    assert_all_follow(several)
+    assert_alike(one, several)
+
+
 @pytest.mark.usefixtures("small_pages")
 def test_a_follower_of_many_pages_takes_the_number_of_its_leader() -> None:
     several = sharded(1, replicas=2)
@@ -513,7 +542,7 @@ def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]])
             carry_out(one, several, *left.pop(0))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(followers, "PAGE", 2)
+        borders.shrink(patch, {"followers.PAGE": 2})
         page_from = Shard.page_from
 
         def page_then_write(shard: Shard, *place: Any) -> Any:
@@ -567,7 +596,7 @@ def test_followers_are_filled_in_the_background_under_writes_and_searches() -> N
 def test_a_follower_that_is_too_far_behind_is_filled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     one, several = fr.Engine(), sharded(1, replicas=2)
     catch_up(several)
-    monkeypatch.setattr(followers, "BEHIND", 5)
+    borders.shrink(monkeypatch, BEHIND=5)
     for number in range(8):
         for engine in (one, several):
             engine.add([turn(number)])

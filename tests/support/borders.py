@@ -38,6 +38,8 @@ BORDERS: dict[str, Border] = {
     "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
     "LATE_PAUSE": Border("server.metrics", "Seconds until shards that did not answer are asked for sizes again."),
     # Shards.
+    "followers.PAGE": Border("shards.followers", "Records of a page of a leader that fills a follower."),
+    "BEHIND": Border("shards.followers", "Records that wait for a follower before it is filled anew."),
     "TOGETHER": Border("shards.grouping", "Namespaces that go to other shards under one intent."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),

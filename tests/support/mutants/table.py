@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import cpu, drivers, filters, kernels, native, page, server, shards, triton
+from . import cpu, drivers, filters, kernels, native, page, replicas, server, shards, triton
 from .fault import Fault
 
 FAULTS: tuple[Fault, ...] = (
@@ -15,4 +15,5 @@ FAULTS: tuple[Fault, ...] = (
     *server.FAULTS,
     *page.FAULTS,
     *shards.FAULTS,
+    *replicas.FAULTS,
 )
