@@ -352,12 +352,14 @@ class _Read:
         leaders: Any = None
         while self._asked:
             asked = self._asked[-1]
-            limit = self._limit(asked, until)
+            began, limit = time.monotonic(), self._limit(asked, until)
             try:
                 answer = asked.waiting.result(limit)
             except FanrankError as error:
                 answer = error
-            waits = isinstance(answer, DeadlineError) and limit != until and time.monotonic() >= (limit or 0.0)
+            # A wait may end a moment early. What a replica says of a deadline of its own comes at once, and is final.
+            late = limit is not None and 2 * time.monotonic() >= began + limit
+            waits = isinstance(answer, DeadlineError) and limit != until and late
             self._note(asked, answer)
             if waits:
                 # Another one is asked; where none is left, all that were asked are looked at in turn.
