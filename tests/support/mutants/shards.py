@@ -205,6 +205,8 @@ FAULTS = (
         'settings["resources"] = self._machines.resources(number, name, known)',
         "self._machines.resources(number, name, known)",
         "tests/shards/test_shard_machines.py::test_a_shard_runs_where_its_directory_lies",
+    ),
+    Fault(
         "a batch over namespaces is numbered record by record",
         "shards/order.py",
         "    return [record for group in groups.values() for record in group]",
