@@ -55,6 +55,9 @@ LET_GO = 20.0
 # Seconds that a shard has to close. Its log is synced, so one that is ended by force loses nothing.
 CLOSING = 30.0
 
+# Attempts to start a Ray of our own.
+STARTS = 3
+
 # Seconds in which a machine must take a connection.
 PROBE = 5.0
 
@@ -235,7 +238,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         _hush()
-        ray.init(address or "local", **settings)
+        _start(address, settings)
     except Exception as error:  # Ray raises classes of gRPC's and of its own for the same failure
         with contextlib.suppress(Exception):
             ray.shutdown()
@@ -257,6 +260,20 @@ def _connect(address: str | None, num_cpus: float) -> None:
         if address is None:
             raise ShardError(f"Ray cannot be started on this machine: {shown(error)}") from error
         raise ShardError(unreachable(address, error)) from error
+
+
+def _start(address: str | None, settings: Mapping[str, Any]) -> None:
+    """Call `ray.init`. A Ray of our own whose processes take more than its 30 s, on a busy machine, is started again."""
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(address or "local", **settings)
+        except Exception as error:
+            if address is not None or not left or "timed out during startup" not in str(error):
+                raise
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+        else:
+            return
 
 
 def _probe(address: str | None) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 import fanrank as fr
 
+# Each starts clusters of Ray, which takes half a minute of two cores.
+pytestmark = pytest.mark.sweep
+
 ray = pytest.importorskip("ray")
 
 from support.existing_ray import RECORDS, Existing, existing  # noqa: E402
@@ -42,7 +45,6 @@ def test_a_memory_on_a_cluster_leaves_nothing_there(tmp_path: Path, there: Exist
     check_left(there)
 
 
-@pytest.mark.sweep
 def test_an_owner_that_ends_without_closing_leaves_nothing_there(tmp_path: Path, there: Existing) -> None:
     assert there.drive(there.address, tmp_path, "leave")["killed"]
     check_left(there)

@@ -14,6 +14,9 @@ import pytest
 
 import fanrank as fr
 
+# Each starts clusters of Ray, which takes half a minute of two cores.
+pytestmark = pytest.mark.sweep
+
 ray = pytest.importorskip("ray")
 
 from support.ray_clusters import Machines, machines  # noqa: E402
@@ -101,7 +104,6 @@ def test_shards_of_a_machine_that_leaves_come_back_with_it(two: Machines, memory
     assert answers_of(memory) == expected()
 
 
-@pytest.mark.sweep
 def test_directories_that_are_nowhere_or_twice_are_named(
     tmp_path: Path, two: Machines, memory: fr.ShardedEngine
 ) -> None:
@@ -123,7 +125,6 @@ def test_directories_that_are_nowhere_or_twice_are_named(
         opened(tmp_path)
 
 
-@pytest.mark.sweep
 def test_storage_that_all_machines_see_is_said(tmp_path: Path, two: Machines) -> None:
     storage = tmp_path / "storage"
     with pytest.raises(fr.errors.ShardError, match=r"all see .*shard-0000.*shared=True"):
@@ -134,7 +135,6 @@ def test_storage_that_all_machines_see_is_said(tmp_path: Path, two: Machines) ->
         assert answers_of(memory) == expected()
 
 
-@pytest.mark.sweep
 def test_a_machine_that_joins_gets_the_next_shards(two: Machines, memory: fr.ShardedEngine) -> None:
     two.add(THIRD)
     try:

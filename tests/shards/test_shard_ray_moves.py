@@ -14,6 +14,9 @@ import pytest
 
 import fanrank as fr
 
+# Each starts clusters of Ray, which takes half a minute of two cores.
+pytestmark = pytest.mark.sweep
+
 ray = pytest.importorskip("ray")
 
 from support.shard_kills import DEADLINE, SHARDS, SPLIT, TEAMS, Life, Oracle, next_write, open_memory  # noqa: E402
@@ -48,7 +51,6 @@ def filled(path: Path, oracle: Oracle) -> fr.ShardedEngine:
     return memory
 
 
-@pytest.mark.sweep
 def test_shards_are_added_and_evened_out_while_others_write_and_search(tmp_path: Path) -> None:
     oracle = Oracle(SEED)
     with filled(tmp_path / "memory", oracle) as memory:

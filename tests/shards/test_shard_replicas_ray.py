@@ -19,6 +19,9 @@ import fanrank as fr
 from fanrank.shards.cluster import ActorLink
 from fanrank.shards.links import Link
 
+# Each starts clusters of Ray, which takes half a minute of two cores.
+pytestmark = pytest.mark.sweep
+
 SEED = "replicas"
 
 

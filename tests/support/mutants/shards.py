@@ -66,8 +66,8 @@ FAULTS = (
     Fault(
         "a batch is sent before its intent is written",
         "shards/coordinator.py",
-        "        intent = Intent(batches)\n        self._intents.write(intent)\n",
-        "        intent = Intent(batches)\n",
+        "        self._intend(Intent(batches))\n",
+        "        self._pending = Intent(batches)\n",
         f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
     ),
     Fault(
@@ -116,8 +116,8 @@ FAULTS = (
     Fault(
         "the order of writes begins anew at each opening",
         "shards/opening.py",
-        "coordinator.start(max(each.next_order for each in described.values()), expiring=expiring)",
-        "coordinator.start(0, expiring=expiring)",
+        "coordinator.start(next_order, expiring=expiring,",
+        "coordinator.start(0, expiring=expiring,",
         f"{DURABILITY} -k order_of_writes",
     ),
     Fault(
@@ -130,7 +130,7 @@ FAULTS = (
     Fault(
         "a whole copy does not follow what is written",
         "shards/coordinator.py",
-        "            whole.apply(self._number, removed, added, self._oldest(), self.until)\n",
+        "            whole.apply(self._number, removed, added, self.oldest(), self.until)\n",
         "            pass\n",
         f"{DURABILITY} -k whole_copies_follow",
     ),
