@@ -29,11 +29,12 @@ class ShardSettings:
     storage: str | None = None
     transport: str | None = None
     """As in `ShardedEngine.open`; None: Ray where an address is given, and else this process."""
+    replicas: int | None = None
 
     def keywords(self) -> dict[str, Any]:
         """The keywords of `ShardedEngine.open`."""
         transport = self.transport or (LOCAL if self.address is None else RAY)
-        return {"shards": self.shards, "address": self.address, "storage": self.storage, "transport": transport}
+        return {**vars(self), "transport": transport, "replicas": self.replicas or 1}
 
 
 def is_sharded(path: str | os.PathLike[str]) -> bool:

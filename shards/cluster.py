@@ -263,11 +263,11 @@ def _connect(address: str | None, num_cpus: float) -> None:
 
 
 def _start(address: str | None, settings: Mapping[str, Any]) -> None:
-    """Call `ray.init`. A Ray of our own whose processes take more than its 30 s, on a busy machine, is started again."""
+    """Call `ray.init`. A Ray of our own that takes more than 30 s, on a busy machine, is started again."""
     for left in reversed(range(STARTS)):
         try:
             ray.init(address or "local", **settings)
-        except Exception as error:
+        except Exception as error:  # noqa: PERF203
             if address is not None or not left or "timed out during startup" not in str(error):
                 raise
             with contextlib.suppress(Exception):

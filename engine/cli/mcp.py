@@ -22,6 +22,7 @@ from .options import (
     engine_options,
     json_option,
     model_options,
+    replicas_option,
     shard_options,
     transport_option,
 )
@@ -48,6 +49,7 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 @model_options
 @shard_options
 @transport_option
+@replicas_option
 @engine_options
 @json_option
 @click.pass_context

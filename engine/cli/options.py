@@ -293,6 +293,12 @@ transport_option = click.option(
     show_default=True,
     help="Where the shards of a sharded memory run: in processes of Ray, or in this one.",
 )
+replicas_option = click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    help="Processes that answer for each shard of a sharded memory. Default: 1.",
+)
 model_options = bundle("models", Models, encoder_option, embeddings_option, term_encoder_option)
 
 

@@ -20,6 +20,7 @@ from .options import (
     engine_options,
     json_option,
     model_options,
+    replicas_option,
     shard_options,
     transport_option,
 )
@@ -67,6 +68,7 @@ limit_options = bundle(
 @model_options
 @shard_options
 @transport_option
+@replicas_option
 @engine_options
 @limit_options
 @json_option

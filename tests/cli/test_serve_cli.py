@@ -89,9 +89,10 @@ def test_a_sharded_memory_is_made_and_served(tmp_path: Path) -> None:
         assert post(f"{url}/v1/records", {"records": records}) == {"written": 9}
         first = post(f"{url}/v1/search", search)
     assert (tmp_path / "memory" / "shard-0001").is_dir()
-    with serving("serve", tmp_path / "memory", *local) as url:
+    with serving("serve", tmp_path / "memory", "--replicas", "2", *local) as url:
         assert is_ready(url)
-        assert post(f"{url}/v1/search", search)["results"] == first["results"]
+        for _ in range(3):  # the replicas of a shard take turns
+            assert post(f"{url}/v1/search", search)["results"] == first["results"]
     assert len(first["results"][1]["hits"]) == 5
 
 
@@ -100,6 +101,7 @@ def test_a_sharded_memory_is_made_and_served(tmp_path: Path) -> None:
     [
         (["serve", "memory", "--k1", "-1"], "k1 must lie in"),
         (["serve", "memory", "--address", "auto"], "is no sharded memory, for which --address is"),
+        (["serve", "memory", "--replicas", "2"], "is no sharded memory, for which --replicas is"),
         (["serve", "memory", "--embeddings", "cache.db"], "--embeddings keeps what --encoder makes"),
         (["mcp", "memory", "--json"], "--json prints the address of --http"),
         (["mcp", "memory", "--keys", "keys.json"], "--keys is for --http"),
