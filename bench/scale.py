@@ -119,7 +119,11 @@ class Measured:
 
         Raises `ValueError`.
         """
-        shards = [row for row in shards if not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT]
+        shards = [
+            row
+            for row in shards
+            if row["phase"] != "move" and not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT
+        ]
         run = max((row["run"] for row in shards), default="")
         rows = [row for row in shards if row["run"] == run]
         services = {row["records"]: row["quantiles_us"] for row in rows if row["phase"] == "service"}

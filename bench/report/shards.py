@@ -16,14 +16,14 @@ def shards(recorded: Recorded) -> list[str]:
     """The section: fan-outs and agents over shards beside one engine, one shard alone, and kills."""
     text: list[str] = []
     for awake in (False, True):
-        measured = [row for row in recorded.of("shards") if row["awake"] is awake]
+        measured = [row for row in recorded.of("shards") if row["phase"] != "move" and row["awake"] is awake]
         newest = max((row["run"] for row in measured), default="")
         rows = [row for row in measured if row["run"] == newest]
         if rows:
             text += _run(rows, awake)
     if not text:
         text.append(f"{NONE}: `make shards`.")
-    return [*text, *_kills(recorded)]
+    return [*text, *_moves(recorded), *_kills(recorded)]
 
 
 def _run(rows: list[Fields], awake: bool) -> list[str]:
@@ -98,6 +98,31 @@ def _agent(row: Fields) -> list[str]:
 
 def _times(row: Fields, name: str) -> str:
     return f"{number(row[f'{name}p50_us'] / 1e3)}, {number(row[f'{name}p99_us'] / 1e3)}"
+
+
+def _moves(recorded: Recorded) -> list[str]:
+    """How long writes wait while a namespace moves."""
+    rows = [row for row in recorded.of("shards") if row["phase"] == "move"]
+    newest = max((row["run"] for row in rows), default="")
+    rows = [row for row in rows if row["run"] == newest]
+    if not rows:
+        return []
+    body = [
+        [
+            row["case"],
+            f"{row['records']:,}",
+            number(row["seconds"]),
+            _times(row, "alone_"),
+            _times(row, ""),
+            number(row["most_us"] / 1e3),
+        ]
+        for row in rows
+    ]
+    head = ["shards", "records", "move, s", "write before, ms", "write meanwhile, ms", "longest, ms"]
+    return [
+        f"Writes of single records to one namespace while another one goes from one shard to a second ({stamp(rows)}):",
+        table(head, body),
+    ]
 
 
 def _kills(recorded: Recorded) -> list[str]:
