@@ -452,7 +452,7 @@ def test_doctor_knows_the_extras_of_the_package() -> None:
     section = project.split("[project.optional-dependencies]")[1].split("\n[")[0]
     section = re.sub(r'"fanrank\[\w+\]",', "", section)
     names = {
-        extra: [re.split(r"[>=<; ]", package)[0] for package in re.findall(r'"([^"\n]+)"', packages)]
+        extra: [re.split(r"[>=<;\[ ]", package)[0] for package in re.findall(r'"([^"\n]+)"', packages)]
         for extra, packages in re.findall(r"^([a-z0-9-]+) = \[(.*?)\]$", section, re.MULTILINE | re.DOTALL)
     }
     for extra, part in (("gpu-cuda12", "gpu"), ("gpu-cuda13", "gpu"), ("mcp", "server")):

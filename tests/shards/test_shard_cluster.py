@@ -139,5 +139,5 @@ def test_directories_of_others_and_lost_ones_are_named(tmp_path: Path, cluster: 
         with pytest.raises(fr.errors.StoreLockedError, match="a sharded memory has one owner"):
             fr.ShardedEngine.open(tmp_path / "one")
         assert memory.search(["ant"]).ids[0, 0] == "one"
-    with pytest.raises(fr.errors.ForeignIndexError, match="holds other files"):
+    with pytest.raises(fr.errors.ForeignIndexError, match="is the directory of one engine"):
         fr.ShardedEngine.open(home, shards=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -120,9 +121,11 @@ def change(engine: ShardedEngine, verb: str, what: Any) -> None:
 
 
 def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: Any, reopen: Any = None) -> None:
-    left = iter(between)
+    left, thread = iter(between), threading.current_thread()
 
     def act() -> None:
+        if threading.current_thread() is not thread:
+            return  # a split in the background: this thread compares meanwhile, and would see half of a write
         verb, what = next(left, (None, None))
         for engine in (one, several) if verb is not None else ():
             write(engine, verb, what)
