@@ -115,14 +115,17 @@ class Measured:
 
     @classmethod
     def of(cls, shards: Sequence[Fields], writes: Sequence[Fields]) -> Measured:
-        """From the newest run of `bench.shards` without ``--awake``, and the rows of `bench.writes`.
+        """From the newest run of `bench.shards` by time slices, and the rows of `bench.writes`.
 
         Raises `ValueError`.
         """
         shards = [
             row
             for row in shards
-            if row["phase"] != "move" and not row["awake"] and row["k"] == K and row["fan_out"] == FAN_OUT
+            if row["phase"] != "move"
+            and row.get("scheduling", "other") == "other"
+            and row["k"] == K
+            and row["fan_out"] == FAN_OUT
         ]
         run = max((row["run"] for row in shards), default="")
         rows = [row for row in shards if row["run"] == run]

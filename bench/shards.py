@@ -17,10 +17,8 @@ Rows by `phase`:
              from `quantiles_us`. The largest answers at several k, too: what a shard takes longer for k than for 1 is
              the most that it could save if another shard told it a k-th score first.
 
-With ``--awake`` a process that runs only where nothing else does keeps each core from falling asleep. A virtual core
-that sleeps is given back to its host, and takes some hundred microseconds to wake; each message of Ray wakes several.
-
-``move``     a row of `bench.shard_moves`
+Shards, owner and Ray share the machine's cores, and a thread that wakes may wait for the time slice of another.
+``chrt -r 5 python -m bench.shards`` takes all of them by real-time priority, where it does not wait (`scheduling`).
 
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
@@ -35,7 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,7 +46,7 @@ from fanrank.shards.links import Link, Waiting, call_all
 from .agents import ClientMethod, HitArrays, fire
 from .harness import cases
 from .harness.corpora import Tokens, load, prepare
-from .harness.machine import awake
+from .harness.machine import scheduling
 from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
 from .harness.options import numbers, progress
 from .harness.rows import append
@@ -105,7 +103,7 @@ class ShardsRow:
     disk_bytes_per_record: float | None = None
     quantiles_us: tuple[float, ...] = ()
     verified: bool | None = None
-    awake: bool = False
+    scheduling: str = "other"
     note: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
     commit: str = ""
@@ -465,7 +463,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fan-outs", type=int, default=300, help="of one caller (default 300)")
     parser.add_argument("--agents", type=int, default=100, help="default 100")
     parser.add_argument("--seconds", type=float, default=3.0, help="of the agents (default 3)")
-    parser.add_argument("--awake", action="store_true", help="keep the cores from falling asleep")
     parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/shards.jsonl")
     parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
     options = parser.parse_args(arguments)
@@ -476,19 +473,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # One Ray for all memories: starting one takes seconds.
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        common = {**stamp_rows("shards"), "awake": options.awake}
+        common = {**stamp_rows("shards"), "scheduling": scheduling()}
         common["machine"] |= {"ray": ray.__version__}
-        with awake() if options.awake else nullcontext():
-            rows = measure(
-                options.documents,
-                options.shards,
-                options.service,
-                options.fan_outs,
-                options.agents,
-                options.seconds,
-                common,
-                progress(),
-            )
+        rows = measure(
+            options.documents,
+            options.shards,
+            options.service,
+            options.fan_outs,
+            options.agents,
+            options.seconds,
+            common,
+            progress(),
+        )
     finally:
         ray.shutdown()
     if options.results:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -88,17 +85,7 @@ def _best(work: Any, times: int = 5) -> float:
     return min(seconds)
 
 
-# Linux gives such a process a core only while no other one wants it.
-IDLER = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
-
-
-@contextmanager
-def awake() -> Iterator[None]:
-    """Keep all cores from falling asleep. Raises `OSError` where the system cannot."""
-    idlers = [subprocess.Popen([sys.executable, "-c", IDLER]) for _ in os.sched_getaffinity(0)]
-    try:
-        yield
-    finally:
-        for idler in idlers:
-            idler.kill()
-            idler.wait()
+def scheduling() -> str:
+    """By which policy the system gives this process its cores: ``other`` (time slices), ``fifo``, ``rr`` and so on."""
+    names = {getattr(os, name): name[6:].lower() for name in dir(os) if name.startswith("SCHED_")}
+    return names.get(os.sched_getscheduler(0), "unknown") if hasattr(os, "sched_getscheduler") else "unknown"

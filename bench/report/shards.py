@@ -15,23 +15,27 @@ WHERE = {
 def shards(recorded: Recorded) -> list[str]:
     """The section: fan-outs and agents over shards beside one engine, one shard alone, and kills."""
     text: list[str] = []
-    for awake in (False, True):
-        measured = [row for row in recorded.of("shards") if row["phase"] != "move" and row["awake"] is awake]
+    for scheduling in ("other", "rr"):
+        measured = [
+            row
+            for row in recorded.of("shards")
+            if row["phase"] != "move" and row.get("scheduling", "other") == scheduling
+        ]
         newest = max((row["run"] for row in measured), default="")
         rows = [row for row in measured if row["run"] == newest]
         if rows:
-            text += _run(rows, awake)
+            text += _run(rows, scheduling)
     if not text:
         text.append(f"{NONE}: `make shards`.")
     return [*text, *_moves(recorded), *_kills(recorded)]
 
 
-def _run(rows: list[Fields], awake: bool) -> list[str]:
+def _run(rows: list[Fields], scheduling: str) -> list[str]:
     first = rows[0]
     cores = (
-        "The cores are kept awake by processes that run where nothing else does."
-        if awake
-        else "Cores that wait fall asleep, as an idle machine's do."
+        "All run by real-time priority (`chrt -r 5`), so a thread that wakes does not wait for the slice of another."
+        if scheduling == "rr"
+        else "A thread that wakes may wait for the time slice of another."
     )
     text = [
         f"{sentence(stamp(rows))}; {machine(rows)}, Ray {first['machine']['ray']}. {first['records']:,} turns of SGD, "

@@ -22,7 +22,7 @@ WRITES = [{"figures": {"peak_bytes_per_record": 400}, "date": "1"}, {"figures": 
 
 def shard_row(phase: str, case: str, shards: int, **fields: Any) -> dict[str, Any]:
     quantiles = [200.0] * 201
-    row = {"run": "r2", "awake": False, "k": 10, "fan_out": 20, "phase": phase, "case": case, "shards": shards}
+    row = {"run": "r2", "scheduling": "other", "k": 10, "fan_out": 20, "phase": phase, "case": case, "shards": shards}
     return {**row, "quantiles_us": quantiles, **fields}
 
 
@@ -36,9 +36,9 @@ def shard_rows(service: list[float] | None = None) -> list[dict[str, Any]]:
         shard_row("fan-out", "split", 3, empty_p50_us=260.0, sent_bytes=3_000, received_bytes=5_000),
         shard_row("fan-out", "tenant", 1, empty_p50_us=200.0, sent_bytes=500, received_bytes=1_500),
         shard_row("agents", "tenant", 1, queries_per_s=10_000.0),
-        # An older run, one with cores kept awake, other k and other fan-outs count for nothing.
+        # An older run, one by real-time priority, other k and other fan-outs count for nothing.
         {**shard_row("service", "split", 1, records=9_000_000), "run": "r1"},
-        {**shard_row("service", "split", 1, records=9_000_000), "run": "r3", "awake": True},
+        {**shard_row("service", "split", 1, records=9_000_000), "run": "r3", "scheduling": "rr"},
         shard_row("service", "split", 1, records=50_000, k=1_000, quantiles_us=[9_000.0] * 201),
         shard_row("fan-out", "split", 1, fan_out=5, empty_p50_us=900.0, sent_bytes=1, received_bytes=1),
     ]
