@@ -53,6 +53,7 @@ def visible(link: Any) -> str | None:
     return found
 
 
+@pytest.mark.sweep
 def test_shards_with_gpus_answer_as_an_engine_in_numpy(tmp_path: Path) -> None:
     one = fr.Engine(backend="numpy", encoder=fr.OwnVectors(3))
     one.add(records())
