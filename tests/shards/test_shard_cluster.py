@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,40 +79,6 @@ def test_a_stopped_shard_is_an_error_or_missing_until_it_goes_on(tmp_path: Path,
             os.kill(process, signal.SIGCONT)
         memory.coordinator.deadline = DEADLINE
         assert answers_of(memory) == answers_of(oracle.engine)
-
-
-def test_an_address_where_nobody_listens_is_named() -> None:
-    if ray.is_initialized():
-        pytest.skip("this process is connected to a Ray, which is used whatever the address")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "nonsense"):
-        with pytest.raises(
-            fr.errors.ShardError, match=f"no Ray cluster can be reached at '{address}'.*ray start --head"
-        ):
-            Cluster.connect(address)
-
-
-@pytest.mark.parametrize("address", ["", 7])
-def test_an_address_that_is_none_is_refused(address: object) -> None:
-    with pytest.raises(fr.errors.ParameterError, match="address must be 'auto'"):
-        Cluster.connect(address)  # type: ignore[arg-type]
-
-
-def test_an_older_ray_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "__version__", "2.9.1")
-    with pytest.raises(fr.errors.ShardVersionError, match=r"Ray 2\.9\.1 is installed, and shards need 2\.60"):
-        Cluster.connect(None)
-
-
-def test_a_cluster_of_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(*_: object, **__: object) -> None:
-        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.61.0\n    Python: 3.12.1")
-
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(fr.errors.ShardVersionError, match=r"Ray: 2\.61\.0 Python: 3\.12\.1.*same Python and Ray"):
-        Cluster.connect("auto")
 
 
 def test_more_gpus_than_there_are_are_refused(tmp_path: Path, cluster: str) -> None:

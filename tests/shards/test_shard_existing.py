@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import fanrank as fr
-
 # Each starts clusters of Ray, which takes half a minute of two cores.
 pytestmark = pytest.mark.sweep
 
 ray = pytest.importorskip("ray")
 
 from support.existing_ray import RECORDS, Existing, existing  # noqa: E402
-
-from fanrank.shards.cluster import Cluster  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,18 +60,3 @@ def test_another_ray_than_that_of_the_cluster_is_named(tmp_path: Path, there: Ex
         assert f"Ray: {ray.__version__}" in found["message"]
         assert "2.99.0" in found["message"]
         assert "install the same Python and Ray on all machines" in found["message"]
-
-
-def test_a_token_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    # As Ray says it. It tries for 20 seconds before that.
-    def init(*_: object, **__: object) -> None:
-        try:
-            raise RuntimeError("Failed to connect to GCS. ray.exceptions.AuthenticationError: RPC error: Invalid...")
-        except RuntimeError as error:
-            raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.1:6379") from error
-
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    with pytest.raises(fr.errors.ShardError, match=r"the cluster at 'auto' asks for its token.*RAY_AUTH_MODE=token"):
-        Cluster.connect("auto")
