@@ -201,6 +201,7 @@ def test_a_smoke_run_verifies_and_leaves_full_rows(monkeypatch: pytest.MonkeyPat
     assert "identical" in gpu_rows.markdown(cells)
 
 
+@pytest.mark.sweep
 def test_a_smoke_run_of_the_triton_kernels_verifies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     needs("triton", "cuda-host")
     found = run(monkeypatch, tmp_path, "fanrank-triton", "--batches", "2", "--ks", "3")

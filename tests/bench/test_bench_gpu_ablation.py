@@ -63,6 +63,7 @@ def test_every_idea_is_measured_and_right(tmp_path: Path) -> None:
     assert all(row.counted.get("l2_int32") for row in kernels if row.options.get("sums") == "global")
 
 
+@pytest.mark.sweep
 def test_tritons_ideas_are_right(tmp_path: Path) -> None:
     needs("triton", "cuda-host")
     found = run(tmp_path, "ideas", "--families", "triton")

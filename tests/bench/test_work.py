@@ -135,6 +135,7 @@ def test_a_call_has_a_limit_of_its_own_whatever_was_recorded(
     assert capsys.readouterr().out.count(f"{most + 1} of at most {most}  TOO MANY") == 2
 
 
+@pytest.mark.sweep
 def test_counts_repeat_and_a_call_more_for_each_query_is_found() -> None:
     before = work.count_task(NUMPY_AUTO)
     assert before["postings"] > 100_000

@@ -301,6 +301,7 @@ def test_cranfield(data: Path) -> None:
     assert found["differences"] == 0
 
 
+@pytest.mark.sweep
 def test_scifact(data: Path) -> None:
     dataset = load_beir(folder(data, "scifact"))
     found = check(dataset.records, dataset.queries[:25], corpus="scifact", analyzer="lucene")

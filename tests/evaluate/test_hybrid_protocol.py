@@ -515,6 +515,7 @@ def dense_scores(dataset: Dataset, encoder: Encoder) -> dict[str, ByQuestion]:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.slow
 def test_locomo_with_minilm(data: Path, tmp_path: Path, minilm: Encoder) -> None:
     """Two conversations of LoCoMo."""

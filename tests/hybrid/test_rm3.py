@@ -83,7 +83,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("backend", ["numpy", "native", "cuda-host", "triton"])
+@pytest.mark.parametrize("backend", ["numpy", "native", "cuda-host", pytest.param("triton", marks=pytest.mark.sweep)])
 @pytest.mark.parametrize("fields", [{"text": 1.0}, FIELDS], ids=["text", "fields"])
 def test_it_is_the_plain_version(backend: str, fields: dict[str, float]) -> None:
     if backend == "triton" and len(fields) > 1:

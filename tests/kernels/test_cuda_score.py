@@ -96,7 +96,14 @@ def every_case() -> Iterator[kc.Case]:
 
 
 @pytest.mark.parametrize("limits", [MANY, ONE], ids=["a block a turn", "one multiprocessor"])
-@pytest.mark.parametrize("edits", [REVERSED, LAGGING, (*SMALL, *REVERSED, *LAGGING)], ids=["last first", "lag", "all"])
+@pytest.mark.parametrize(
+    "edits",
+    [
+        pytest.param(REVERSED, id="last first", marks=pytest.mark.sweep),
+        pytest.param(LAGGING, id="lag", marks=pytest.mark.sweep),
+        pytest.param((*SMALL, *REVERSED, *LAGGING), id="all"),
+    ],
+)
 def test_no_order_of_turns_shows(edits: Edits, limits: DeviceLimits) -> None:
     edits = (*edits, *(ONE_TURN if limits is MANY else ()))
     for case in every_case():

@@ -14,7 +14,7 @@ SOURCES = [ROOT / "native" / name for name in ("text.cpp", "text_documents.cpp",
 COMPILER = shutil.which(os.environ.get("CXX", "g++"))
 
 
-@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+@pytest.mark.parametrize("sanitizer", ["thread", pytest.param("address,undefined", marks=pytest.mark.sweep)])
 def test_readers_and_the_writer_do_not_race(tmp_path: Path, sanitizer: str) -> None:
     if COMPILER is None:
         pytest.skip("no C++ compiler")
