@@ -18,12 +18,12 @@ from ..engine.records.filters import Filter
 from ..engine.records.record import Record
 from ..engine.storage.pending import Decision
 from ..engine.storage.state import MemoryState
-from .backup import ShardedBackupReport, back_up, check_backup, restore
-from .coordinator import View
-from .launches import Launch
-from .listing import read_records
-from .shard import Shard
-from .streams import stream_all
+from .coordinator.coordinator import View
+from .listing.listing import read_records
+from .listing.streams import stream_all
+from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
+from .search.launches import Launch
+from .shard.shard import Shard
 from .writing import ShardedWriting
 
 

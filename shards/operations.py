@@ -12,12 +12,12 @@ from typing import Any
 from ..engine.errors import FanrankError, ParameterError
 from ..engine.opening import shows_progress
 from ..engine.records.record import Record
-from .balancing import Step, plan_steps
-from .links import Link, call_all, deadline_at
-from .messages import Description
-from .moves import MovingCoordinator
-from .opening import OPENING, Opened, check_versions
-from .replicas import replicas_of
+from .moves.balancing import Step, plan_steps
+from .moves.moves import MovingCoordinator
+from .opening.opening import OPENING, Opened, check_versions
+from .processes.links import Link, call_all, deadline_at
+from .protocol.messages import Description
+from .replicas.replicas import replicas_of
 from .writing import ShardedWriting
 
 logger = logging.getLogger("fanrank")

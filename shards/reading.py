@@ -23,15 +23,14 @@ from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
-from .coordinator import Coordinator, View
-from .launches import Launch
-from .learned import tell
-from .learning import Drifts, find_windows, frequencies_of, ranks_over, recency
-from .links import Waiting, call_all
-from .listing import ShardedPages
-from .order import ORDER, strip
-from .passing import count_passing, events_passing, ids_passing, values_passing
-from .searching import ShardedSearcher
+from .coordinator.coordinator import Coordinator, View
+from .coordinator.learning import Drifts, find_windows, frequencies_of, ranks_over, recency, tell
+from .listing.listing import ShardedPages
+from .listing.matching import count_passing, events_passing, ids_passing, values_passing
+from .processes.links import Waiting, call_all
+from .protocol.order import ORDER, strip
+from .search.launches import Launch
+from .search.searcher import ShardedSearcher
 
 
 class ShardedReading:
@@ -161,7 +160,7 @@ class ShardedReading:
     def read_all(
         self, function: Callable[..., Any], filter: Filter | None, namespace: str | None, *arguments: Any
     ) -> dict[int, Any]:
-        """What a function of `passing.py` gives in all shards that may hold such records, at one epoch."""
+        """What a function of `listing/matching.py` gives in all shards that may hold such records, at one epoch."""
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:

@@ -14,10 +14,10 @@ from support.sharding import assert_same_answers, split_over_all
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import Batch
-from fanrank.shards.links import Done, LocalLink, UnavailableError
-from fanrank.shards.messages import Gone
-from fanrank.shards.placement import TABLE
+from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.protocol.placement import TABLE
 
 WORDS = ("ant", "bee", "cat", "dog")
 

@@ -22,13 +22,13 @@ from fanrank.engine.carry.json_lines import write_lines
 from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
 from fanrank.errors import ForeignIndexError, StorageError
-from fanrank.shards.backup import begin_copy
-from fanrank.shards.changes import Changes
-from fanrank.shards.columns import take_columns
+from fanrank.shards.coordinator.changes import Changes
+from fanrank.shards.coordinator.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import Done, LocalLink
-from fanrank.shards.order import without_order
-from fanrank.shards.streams import begin_stream, stream_all
+from fanrank.shards.listing.streams import begin_stream, stream_all
+from fanrank.shards.opening.backup import begin_copy
+from fanrank.shards.processes.links import Done, LocalLink
+from fanrank.shards.protocol.order import without_order
 
 SPACES = ("", "big", "team/a", "team/b")
 HASHING = Hashing(dimension=8)
