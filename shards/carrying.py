@@ -109,11 +109,7 @@ class ShardedCarrying(ShardedWriting):
         """What the shards hold under these ids, by namespace, as `importing.Reader` says."""
 
         def ask(view: View, until: float | None) -> dict[str, Held]:
-            wanted: dict[int, dict[str, list[str]]] = {}
-            for name, some in ids.items():
-                for record_id in some:
-                    shard = view.placement.shard_of(name, record_id)
-                    wanted.setdefault(shard, {}).setdefault(name, []).append(record_id)
+            wanted = view.placement.by_shard((name, record_id) for name, some in ids.items() for record_id in some)
             links = self.coordinator.links
             sent = {
                 shard: links[shard].send("read", view.epoch, find_held, own, clock, compare)

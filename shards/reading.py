@@ -59,13 +59,10 @@ class ShardedReading:
     def _records_of(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
         """The live records with these ids, whole, by (namespace, id), in the order of the ids."""
         self._check_open()
+        keys = [(name, record_id) for name, some in ids.items() for record_id in some]
 
         def read(view: View, until: float | None) -> dict[tuple[str, str], Record]:
-            wanted: dict[int, dict[str, list[str]]] = {}
-            for name, some in ids.items():
-                for record_id in some:
-                    shard = view.placement.shard_of(name, record_id)
-                    wanted.setdefault(shard, {}).setdefault(name, []).append(record_id)
+            wanted = view.placement.by_shard(keys)
             links = self.coordinator.links
             sent: dict[int, Waiting] = {
                 shard: links[shard].send("fetch", view.epoch, some) for shard, some in wanted.items()
@@ -76,7 +73,6 @@ class ShardedReading:
             return found
 
         found = self.searcher.retry(read)
-        keys = ((name, record_id) for name, some in ids.items() for record_id in some)
         return {key: strip(found[key]) for key in keys if key in found}
 
     def get(self, id: str, *, namespace: str = "") -> Record | None:
@@ -241,7 +237,7 @@ class ShardedReading:
                     total[name] = total.get(name, 0) + value
         postings = total["postings"]
         total["bytes_per_posting"] = total["posting_bytes"] / postings if postings else 0.0
-        total["backend"] = join_names(each["backend"] for each in own.values())
+        total["backend"] = join_names(sorted(each["backend"] for each in own.values()))
         total["merging"] = any(each["merging"] for each in own.values())
         errors = (each["background_error"] for each in own.values())
         total["background_error"] = next((error for error in errors if error is not None), None)

@@ -290,11 +290,9 @@ class Coordinator:
 
     def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
         """Which of the ids of a batch live records have now, by namespace."""
-        asked: dict[int, dict[str, list[str]]] = {}
-        pairs = [(namespace, record_id) for namespace, ids in removed.items() for record_id in ids]
-        for namespace, record_id in dict.fromkeys([*pairs, *((record.namespace, record.id) for record in added)]):
-            shard = self.placement.shard_of(namespace, record_id)
-            asked.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+        keys = [(namespace, record_id) for namespace, ids in removed.items() for record_id in ids]
+        keys += [(record.namespace, record.id) for record in added]
+        asked = self.placement.by_shard(dict.fromkeys(keys))
         answers = collect({shard: self.links[shard].send("live", ids) for shard, ids in asked.items()}, self.until())
         live: dict[str, set[str]] = {}
         for answer in answers.values():

@@ -6,8 +6,11 @@ ids and adds its records, with the same numbers, so it does not matter which sha
 shards or in none.
 
 The file holds at most one intent, as batches are written one after another: a header of its length and CRC-32, then
-JSON. A torn intent was never sent. Dropping one truncates the file, and syncs it before the next batch is sent: an
-intent that came back after later writes would undo them.
+JSON. A file that ends within its intent was torn: it was never synced, so no shard has seen it, and it is dropped. One
+that is whole but for its checksum has rotted. What it asked of the shards is lost then, and the memory is not opened.
+
+Dropping an intent truncates the file, and syncs it before the next batch is sent: an intent that came back after later
+writes would undo them.
 """
 
 from __future__ import annotations
@@ -65,22 +68,35 @@ class IntentLog:
                 raise StorageError(f"{path}: cannot be opened: {error.strerror}") from error
 
     def read(self) -> Intent | None:
-        """The intent that was not dropped, or None. Raises `DamagedIndexError` and `StorageError`."""
+        """The intent that was not dropped, or None. A torn one is dropped here.
+
+        Raises `DamagedIndexError` for one that has rotted, and `StorageError`.
+        """
         if self._file is None or self.path is None:
             return None
-        data = self.path.read_bytes()
-        if len(data) < _HEADER.size:
-            return None
-        size, checksum = _HEADER.unpack_from(data)
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise StorageError(f"{self.path}: cannot be read: {error.strerror}") from error
+        size, checksum = _HEADER.unpack_from(data) if len(data) >= _HEADER.size else (0, 0)
         body = data[_HEADER.size : _HEADER.size + size]
-        if len(body) < size or zlib.crc32(body) != checksum:
-            return None  # torn: it was never synced, so no shard has seen it
+        if not size or len(body) < size:
+            if data:
+                # The next intent may be shorter. Were it torn as well, what is left here would look like its end.
+                self.drop()
+            return None
+        if zlib.crc32(body) != checksum:
+            raise self._rotten("its checksum differs")
         try:
             return _decode(json.loads(body))
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedIndexError(
-                f"{self.path}: holds no intent that can be read ({error}); restore the memory from a copy"
-            ) from error
+            raise self._rotten(str(error)) from error
+
+    def _rotten(self, why: str) -> DamagedIndexError:
+        return DamagedIndexError(
+            f"{self.path}: holds no intent that can be read ({why}), and shards may have carried it out in part; "
+            "restore the memory from a copy"
+        )
 
     def write(self, intent: Intent) -> None:
         """Make the intent durable. Raises `RecordError` for a record that cannot be stored, and `StorageError`."""

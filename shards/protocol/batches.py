@@ -27,15 +27,8 @@ class Batch:
 
 def divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Batch]:
     """The part of a batch that each shard does."""
-    removed_of: dict[int, dict[str, list[str]]] = {}
+    removed_of = placement.by_shard((namespace, record_id) for namespace, ids in removed.items() for record_id in ids)
     added_of: dict[int, list[Record]] = {}
-    for namespace, ids in removed.items():
-        if namespace in placement.split:
-            for record_id in ids:
-                shard = placement.shard_of(namespace, record_id)
-                removed_of.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
-        elif ids:
-            removed_of.setdefault(placement.home(namespace), {})[namespace] = list(ids)
     for record in added:
         added_of.setdefault(placement.shard_of(record.namespace, record.id), []).append(record)
     shards = sorted({*removed_of, *added_of})

@@ -112,7 +112,6 @@ class Listed:
     notes: tuple[str | None, ...]
     backend: str
     timing: dict[str, float] | None
-    postings: int | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,6 +68,19 @@ class Placement:
         parts = self.split.get(namespace)
         return self.home(namespace) if parts is None else parts[chosen_part(record_id, len(parts))]
 
+    def by_shard(self, keys: Iterable[tuple[str, str]]) -> dict[int, dict[str, list[str]]]:
+        """The ids of records by shard and namespace, in the order of `keys`: the namespace and the id of each."""
+        homes: dict[str, int] = {}
+        grouped: dict[int, dict[str, list[str]]] = {}
+        for namespace, record_id in keys:
+            parts = self.split.get(namespace)
+            if parts is not None:
+                shard = parts[chosen_part(record_id, len(parts))]
+            elif (shard := homes.get(namespace, -1)) < 0:
+                shard = homes[namespace] = self.home(namespace)
+            grouped.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+        return grouped
+
     def placed(self, namespace: str, parts: tuple[int, ...]) -> Placement:
         """The placement in which the namespace lies in these shards, in parts if they are several."""
         moved = {name: home for name, home in self.moved.items() if name != namespace}

@@ -102,12 +102,9 @@ class Launch:
 
     def records(self, merged: Merged) -> npt.NDArray[np.object_]:
         """The records of the hits as they were scored, in their places. Raises `Again` where they have changed."""
-        wanted: dict[int, dict[str, list[str]]] = {}
         present = merged.orders >= 0
         keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
-        for namespace, record_id in dict.fromkeys(keys):
-            shard = self.view.placement.shard_of(namespace, record_id)
-            wanted.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+        wanted = self.view.placement.by_shard(dict.fromkeys(keys))
         links = self.coordinator.links
         sent = {shard: links[shard].send("texts", self.view.epoch, ids) for shard, ids in wanted.items()}
         found: dict[tuple[str, str], Record] = {}

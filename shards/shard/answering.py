@@ -129,7 +129,6 @@ def _listed(batch: Batch, hits: Hits, spaces: Mapping[str, str]) -> Listed:
         _notes(batch, np.flatnonzero(hits.counts == 0).tolist()),
         hits.backend,
         hits.timing,
-        hits.postings,
     )
 
 

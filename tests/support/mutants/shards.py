@@ -85,6 +85,20 @@ FAULTS = (
         f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
     ),
     Fault(
+        "an intent that rotted is taken for a torn one",
+        "shards/coordinator/intents.py",
+        "        if not size or len(body) < size:",
+        "        if not size or len(body) < size or zlib.crc32(body) != checksum:",
+        f"{DURABILITY} -k an_intent_that_rotted",
+    ),
+    Fault(
+        "a torn intent stays in the file",
+        "shards/coordinator/intents.py",
+        "            if data:\n",
+        "            if False:\n",
+        f"{DURABILITY} -k an_intent_that_was_torn",
+    ),
+    Fault(
         "what is carried out again adds its records a second time",
         "shards/protocol/batches.py",
         "removed.setdefault(record.namespace, []).append(record.id)",
