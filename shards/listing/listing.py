@@ -16,11 +16,10 @@ import numpy as np
 from ...engine.errors import DamagedStoreError
 from ...engine.index.masks import CompiledFilter
 from ...engine.index.snapshot import Snapshot
-from ...engine.listing.listing import Wanted, indexed_record
+from ...engine.listing.listing import OutdatedRecordError, Wanted, indexed_record, whole_records
 from ...engine.listing.matching import compiled, passing, snapshots_of
 from ...engine.listing.orders import Entry, Key, entries, merge
 from ...engine.records.record import Record
-from ...engine.storage.memory import Memory
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.state import MemoryState
 from ..coordinator.coordinator import Coordinator, View
@@ -140,35 +139,22 @@ def _written_in(
             yield Entry((0, order), namespace, record_id, place, position)
 
 
-def read_records(
-    shard: Shard, state: MemoryState, ids: Mapping[str, Sequence[str]], *, stamped: bool = False
-) -> dict[tuple[str, str], Record]:
+def read_records(shard: Shard, state: MemoryState, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
     """The records with these ids of a state, whole, by (namespace, id).
 
     Raises `OutdatedError`, and `DamagedStoreError` for one that is gone although nobody wrote.
     """
     memory = shard.engine.index.memory
-    found: dict[tuple[str, str], Record] = {}
-    for namespace, some in ids.items():
-        if memory.store is None:
-            kept = zip(some, state.records_of(namespace, some), strict=True)
-            found |= {(namespace, record_id): record for record_id, record in kept if record is not None}
-            continue
-        for record_id, row in zip(some, memory.store.rows(namespace, some), strict=True):
-            if row is None or row[0] > state.sequence:
-                check_written(memory, state, namespace, record_id)
-                raise OutdatedError
-            found[namespace, record_id] = row[1]
-    return found if stamped else {key: strip(record) for key, record in found.items()}
-
-
-def check_written(memory: Memory, state: MemoryState, namespace: str, record_id: str) -> None:
-    """Raise `DamagedStoreError` for a record that is not in the store although nobody wrote since the state."""
-    with memory.paused() as now:
-        if now.sequence == state.sequence and memory.store is not None:
-            (row,) = memory.store.rows(namespace, [record_id])
-            if row is None:
+    try:
+        found = whole_records(memory, state, ids)
+    except OutdatedRecordError:
+        with memory.paused() as now:
+            if now.sequence != state.sequence:
+                raise OutdatedError from None
+            try:
+                found = whole_records(memory, state, ids)
+            except OutdatedRecordError as error:
                 raise DamagedStoreError(
-                    f"{RECORDS}: the record with id {record_id!r} is not found, and the index holds it; restore the "
-                    "file from a copy, as records cannot be rebuilt"
-                )
+                    f"{RECORDS}: {error}; restore the file from a copy, as records cannot be rebuilt"
+                ) from None
+    return {key: strip(record) for key, record in found.items()}

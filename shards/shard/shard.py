@@ -24,7 +24,7 @@ from ...engine.index.masks import EVERYTHING
 from ...engine.listing import matching
 from ...engine.records.jsonl import checked_ids
 from ...engine.records.record import Record
-from ...engine.search.texts import bring_records_of
+from ...engine.search.texts import bring_records_of, stored_texts
 from ...engine.signatures import EngineOptions
 from ...engine.storage.sizes import sizes_in
 from ...engine.storage.state import MemoryState
@@ -299,17 +299,13 @@ class Shard(Following):
             return Gone(self.newest())
         memory = self.engine.index.memory
         memory.check_texts()
-        found: dict[tuple[str, str], Record] = {}
-        for namespace, some in ids.items():
-            if memory.store is None:
-                kept = state.records_of(namespace, some, vectors=False)
-                found |= {(namespace, one.id): strip(one) for one in kept if one is not None}
-                continue
-            rows = memory.store.texts(namespace, some)
-            if len(rows) < len(some) or any(sequence > state.sequence for sequence, _ in rows.values()):
+        if memory.store is not None:
+            found = stored_texts(memory.store, state, ids)
+            if found is None:
                 return Gone(self.newest())
-            found |= {(namespace, record_id): strip(record) for record_id, (_, record) in rows.items()}
-        return found
+            return {key: strip(record) for key, record in found.items()}
+        kept = [record for name, some in ids.items() for record in state.records_of(name, some, vectors=False)]
+        return {(record.namespace, record.id): strip(record) for record in kept if record is not None}
 
     def page_after(self, namespace: str, order: int, most: int) -> Page:
         """Up to `most` live records of a namespace whose writes have greater numbers than `order`, stamped, ascending.
