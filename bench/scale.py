@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fanrank.shards.placement import SPLIT_AT
+from fanrank.shards.protocol.placement import SPLIT_AT
 
 from .harness.methods import FAN_OUT, K, round_digits, stamp_rows
 from .harness.paths import ROOT

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
-from fanrank.shards.links import Link, Waiting, call_all
+from fanrank.shards.processes.links import Link, Waiting, call_all
 
 from .agents import ClientMethod, HitArrays, fire
 from .harness import cases

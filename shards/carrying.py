@@ -18,12 +18,12 @@ from ..engine.records.filters import Filter
 from ..engine.records.record import Record
 from ..engine.storage.pending import Decision
 from ..engine.storage.state import MemoryState
-from .backup import ShardedBackupReport, back_up, check_backup, restore
-from .coordinator import View
-from .launches import Launch
-from .listing import read_records
-from .shard import Shard
-from .streams import stream_all
+from .coordinator.coordinator import View
+from .listing.listing import read_records
+from .listing.streams import stream_all
+from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
+from .search.launches import Launch
+from .shard.shard import Shard
 from .writing import ShardedWriting
 
 
@@ -109,11 +109,7 @@ class ShardedCarrying(ShardedWriting):
         """What the shards hold under these ids, by namespace, as `importing.Reader` says."""
 
         def ask(view: View, until: float | None) -> dict[str, Held]:
-            wanted: dict[int, dict[str, list[str]]] = {}
-            for name, some in ids.items():
-                for record_id in some:
-                    shard = view.placement.shard_of(name, record_id)
-                    wanted.setdefault(shard, {}).setdefault(name, []).append(record_id)
+            wanted = view.placement.by_shard((name, record_id) for name, some in ids.items() for record_id in some)
             links = self.coordinator.links
             sent = {
                 shard: links[shard].send("read", view.epoch, find_held, own, clock, compare)

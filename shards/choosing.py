@@ -59,7 +59,7 @@ def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
 def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
     """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
     if is_sharded_memory(engine):
-        from . import columns  # as below
+        from .coordinator import columns  # as below
 
         several = cast(Any, engine)
         columns.change_columns(several.coordinator, several.template, dropped, added)

@@ -25,15 +25,15 @@ from ..engine.search.options import SearchOptions
 from ..engine.serve.coalesce import Coalescer
 from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
 from ..engine.storage.sqlite import named
-from .candidates import collect
 from .carrying import ShardedCarrying
-from .checks import check_opening
-from .importing import finishing, import_records
+from .coordinator.checks import check_opening
 from .namespace import ShardedNamespace
-from .opening import Opened, PlacementSettings, Start, open_memory, start_local
+from .opening.importing import finishing, import_records
+from .opening.opening import Opened, PlacementSettings, Start, open_memory, start_local
 from .operations import ShardedOperations
-from .replicas import check_replicas
-from .searching import PARTIAL, REFUSE, ShardedSearcher
+from .replicas.replicas import check_replicas
+from .search.candidates import collect
+from .search.searcher import PARTIAL, REFUSE, ShardedSearcher
 from .settings import ShardedSettings
 
 if sys.version_info >= (3, 11):
@@ -131,7 +131,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         start: Start = bind(start_local, backend=backend)
         release = None
         if transport == RAY:
-            from .cluster import Cluster  # Ray takes half a second to import, and is an extra
+            from .processes.cluster import Cluster  # Ray takes half a second to import, and is an extra
 
             cluster = Cluster.connect(address, num_cpus=num_cpus)
             start = bind(cluster.start, backend=backend, num_gpus=num_gpus, num_cpus=num_cpus, shared=shared)

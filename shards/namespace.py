@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..engine.namespace import Namespace, Verbs, snapshot_stats
 from ..engine.storage.state import MemoryState
 from .reading import ShardedReading
-from .shard import Shard
+from .shard.shard import Shard
 
 
 class ShardedNamespace(Namespace):

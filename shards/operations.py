@@ -12,12 +12,12 @@ from typing import Any
 from ..engine.errors import FanrankError, ParameterError
 from ..engine.opening import shows_progress
 from ..engine.records.record import Record
-from .balancing import Step, plan_steps
-from .links import Link, call_all, deadline_at
-from .messages import Description
-from .moves import MovingCoordinator
-from .opening import OPENING, Opened, check_versions
-from .replicas import replicas_of
+from .moves.balancing import Step, plan_steps
+from .moves.moves import MovingCoordinator
+from .opening.opening import OPENING, Opened, check_versions
+from .processes.links import Link, call_all, deadline_at
+from .protocol.messages import Description
+from .replicas.replicas import replicas_of
 from .writing import ShardedWriting
 
 logger = logging.getLogger("fanrank")
@@ -147,15 +147,7 @@ class ShardedOperations(ShardedWriting):
         """
         found = super().stats()
         lags = self.coordinator.lags()
-        shards = found["shards"]
-        failures = [own["background_error"] for own in shards if own["background_error"] is not None]
-        found |= {
-            "backend": ", ".join(sorted({own["backend"] for own in shards})),
-            "bytes_per_posting": found["posting_bytes"] / found["postings"] if found["postings"] else 0.0,
-            "merging": any(own["merging"] for own in shards),
-            "background_error": failures[0] if failures else None,
-        }
-        for number, own in enumerate(shards):
+        for number, own in enumerate(found["shards"]):
             own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
             own["replicas"] = replicas_of(self.coordinator.links[number])
         found["generation"] = self.coordinator.view.placement.generation

@@ -23,15 +23,14 @@ from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
-from .coordinator import Coordinator, View
-from .launches import Launch
-from .learned import tell
-from .learning import Drifts, find_windows, frequencies_of, ranks_over, recency
-from .links import Waiting, call_all
-from .listing import ShardedPages
-from .order import ORDER, strip
-from .passing import count_passing, events_passing, ids_passing, values_passing
-from .searching import ShardedSearcher
+from .coordinator.coordinator import Coordinator, View
+from .coordinator.learning import Drifts, find_windows, frequencies_of, ranks_over, recency, tell
+from .listing.listing import ShardedPages
+from .listing.matching import count_passing, events_passing, ids_passing, values_passing
+from .processes.links import Waiting, call_all
+from .protocol.order import ORDER, strip
+from .search.launches import Launch
+from .search.searcher import ShardedSearcher
 
 
 class ShardedReading:
@@ -60,13 +59,10 @@ class ShardedReading:
     def _records_of(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
         """The live records with these ids, whole, by (namespace, id), in the order of the ids."""
         self._check_open()
+        keys = [(name, record_id) for name, some in ids.items() for record_id in some]
 
         def read(view: View, until: float | None) -> dict[tuple[str, str], Record]:
-            wanted: dict[int, dict[str, list[str]]] = {}
-            for name, some in ids.items():
-                for record_id in some:
-                    shard = view.placement.shard_of(name, record_id)
-                    wanted.setdefault(shard, {}).setdefault(name, []).append(record_id)
+            wanted = view.placement.by_shard(keys)
             links = self.coordinator.links
             sent: dict[int, Waiting] = {
                 shard: links[shard].send("fetch", view.epoch, some) for shard, some in wanted.items()
@@ -77,7 +73,6 @@ class ShardedReading:
             return found
 
         found = self.searcher.retry(read)
-        keys = ((name, record_id) for name, some in ids.items() for record_id in some)
         return {key: strip(found[key]) for key in keys if key in found}
 
     def get(self, id: str, *, namespace: str = "") -> Record | None:
@@ -161,7 +156,7 @@ class ShardedReading:
     def read_all(
         self, function: Callable[..., Any], filter: Filter | None, namespace: str | None, *arguments: Any
     ) -> dict[int, Any]:
-        """What a function of `passing.py` gives in all shards that may hold such records, at one epoch."""
+        """What a function of `listing/matching.py` gives in all shards that may hold such records, at one epoch."""
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
@@ -242,7 +237,7 @@ class ShardedReading:
                     total[name] = total.get(name, 0) + value
         postings = total["postings"]
         total["bytes_per_posting"] = total["posting_bytes"] / postings if postings else 0.0
-        total["backend"] = join_names(each["backend"] for each in own.values())
+        total["backend"] = join_names(sorted(each["backend"] for each in own.values()))
         total["merging"] = any(each["merging"] for each in own.values())
         errors = (each["background_error"] for each in own.values())
         total["background_error"] = next((error for error in errors if error is not None), None)

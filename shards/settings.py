@@ -19,11 +19,11 @@ from ..engine.records.query import DEFAULT_K
 from ..engine.search.batch import AnyQuery
 from ..engine.signatures import EngineOptions
 from ..engine.writing import AnyRecord
-from .columns import change_columns
-from .links import call_all
-from .opening import Opened
+from .coordinator.columns import change_columns
+from .opening.opening import Opened
+from .processes.links import call_all
 from .reading import ShardedReading
-from .shard import Shard
+from .shard.shard import Shard
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from ..engine.records.filters import PAYLOAD, Filter, parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
 from ..engine.records.record import Record
 from ..engine.writing import AnyRecord, changed_by
-from .passing import ids_passing
+from .listing.matching import ids_passing
 from .reading import ShardedReading
 
 if sys.version_info >= (3, 11):

@@ -53,7 +53,7 @@ def shards_command(
     is run again; OLD stays as it is, and nobody may write to it meanwhile.
     """
     from ...shards.engine import ShardedEngine  # stands above the engine, and serves this command alone
-    from ...shards.placement import load
+    from ...shards.protocol.placement import load
 
     if load(Path(path)) is None and shards is None:
         raise ForeignIndexError(f"{path}: is no sharded memory; --shards 4 makes one, in a new directory")

@@ -70,7 +70,7 @@ class Pages(Protocol):
         ...
 
 
-class _OutdatedError(Exception):
+class OutdatedRecordError(Exception):
     """A record was written since the snapshots were published."""
 
 
@@ -149,7 +149,7 @@ class MemoryPages:
         read_only = memory.store is not None and memory.store.read_only
         for _ in range(READER_ATTEMPTS if read_only else WRITER_ATTEMPTS):
             memory = self._source.ready()
-            with suppress(_OutdatedError):
+            with suppress(OutdatedRecordError):
                 return self._read(memory, memory.state, after, count)
             if read_only:
                 self._source.refresh()
@@ -158,7 +158,7 @@ class MemoryPages:
         with memory.paused() as state:
             try:
                 return self._read(memory, state, after, count)
-            except _OutdatedError as error:
+            except OutdatedRecordError as error:
                 raise DamagedStoreError(
                     f"{RECORDS}: {error}; restore the file from a copy, as records cannot be rebuilt"
                 ) from None
@@ -177,7 +177,11 @@ class MemoryPages:
         page = list(islice(entries_left, count))
         following = list(islice(entries_left, 1))
         if wanted.texts:
-            records = _stored_records(memory, state, page)
+            ids: dict[str, list[str]] = {}
+            for entry in page:
+                ids.setdefault(entry.namespace, []).append(entry.id)
+            found = whole_records(memory, state, ids)
+            records = [found[entry.namespace, entry.id] for entry in page]
         else:
             records = [indexed_record(state, snapshots, entry) for entry in page]
         self._snapshots, self._entries = snapshots, chain(following, entries_left)
@@ -210,26 +214,28 @@ def _arrivals(
 
 def _checked(sequence: int | None, record_id: str, state: MemoryState) -> int:
     if sequence is None or sequence > state.sequence:
-        raise _OutdatedError(f"the record with id {record_id!r} is not the one that the index holds")
+        raise OutdatedRecordError(f"the record with id {record_id!r} is not the one that the index holds")
     return sequence
 
 
-def _stored_records(memory: Memory, state: MemoryState, page: Sequence[Entry]) -> list[Record]:
-    """The records of a page as they were written."""
-    ids_of: dict[str, list[str]] = {}
-    for entry in page:
-        ids_of.setdefault(entry.namespace, []).append(entry.id)
+def whole_records(
+    memory: Memory, state: MemoryState, ids: Mapping[str, Sequence[str]]
+) -> dict[tuple[str, str], Record]:
+    """The records with these ids of a state as they were written, by (namespace, id); `ids` by namespace.
+
+    Raises `OutdatedRecordError` where the store has another record than the state, or none.
+    """
     records: dict[tuple[str, str], Record] = {}
-    for namespace, ids in ids_of.items():
+    for namespace, some in ids.items():
         if memory.store is None:
-            kept = zip(ids, state.records_of(namespace, ids), strict=True)
+            kept = zip(some, state.records_of(namespace, some), strict=True)
             records |= {(namespace, record_id): record for record_id, record in kept if record is not None}
             continue
-        for record_id, row in zip(ids, memory.store.rows(namespace, ids), strict=True):
+        for record_id, row in zip(some, memory.store.rows(namespace, some), strict=True):
             _checked(None if row is None else row[0], record_id, state)
             assert row is not None
             records[namespace, record_id] = row[1]
-    return [records[entry.namespace, entry.id] for entry in page]
+    return records
 
 
 def indexed_record(state: MemoryState, snapshots: Mapping[str, Snapshot], entry: Entry) -> Record:

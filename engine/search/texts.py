@@ -9,7 +9,7 @@ it was at that moment, so the next search is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -135,13 +135,24 @@ def _kept(state: MemoryState, hits: Hits) -> Records:
 def _stored(store: RecordStore, state: MemoryState, hits: Hits, moment: StoreMoment | None = None) -> Records | None:
     """The records of the hits, from the store; None where the store has another record than the state, or none."""
     keys = _keys_of(hits)
+    records = stored_texts(store, state, _ids_of(keys), moment)
+    return None if records is None else _arrange(hits, [records[key] for key in keys])
+
+
+def stored_texts(
+    store: RecordStore, state: MemoryState, ids: Mapping[str, Sequence[str]], moment: StoreMoment | None = None
+) -> dict[Key, Record] | None:
+    """The records with these distinct ids of a state, without embeddings, by (namespace, id); `ids` by namespace.
+
+    None where the store has another record than the state, or none.
+    """
     records: dict[Key, Record] = {}
-    for namespace, ids in _ids_of(keys).items():
-        found = store.texts(namespace, ids, moment)
-        if len(found) < len(ids) or any(sequence > state.sequence for sequence, _ in found.values()):
+    for namespace, some in ids.items():
+        found = store.texts(namespace, some, moment)
+        if len(found) < len(some) or any(sequence > state.sequence for sequence, _ in found.values()):
             return None
         records |= {(namespace, record_id): record for record_id, (_, record) in found.items()}
-    return _arrange(hits, [records[key] for key in keys])
+    return records
 
 
 def _keys_of(hits: Hits) -> list[Key]:

@@ -18,8 +18,8 @@ from support.sharding import sharded
 import fanrank as fr
 from fanrank.server.app import make_app
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import Done
-from fanrank.shards.opening import PlacementSettings
+from fanrank.shards.opening.opening import PlacementSettings
+from fanrank.shards.processes.links import Done
 
 RECORDS = [fr.Record(f"r{number}", f"tea {number % 3}", "big") for number in range(20)]
 SECRET = "/home/secret/shard-0001"

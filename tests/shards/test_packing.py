@@ -15,7 +15,7 @@ import fanrank as fr
 
 pytest.importorskip("ray", reason="messages between processes need Ray")
 
-from fanrank.shards.packing import pack, unpack
+from fanrank.shards.processes.packing import pack, unpack
 
 SCRIPT = """
 import sys

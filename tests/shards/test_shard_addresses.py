@@ -10,7 +10,7 @@ import fanrank as fr
 
 ray = pytest.importorskip("ray")
 
-from fanrank.shards.cluster import Cluster  # noqa: E402
+from fanrank.shards.processes.cluster import Cluster  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from support.shard_kills import (  # noqa: E402
     open_memory,
 )
 
-from fanrank.shards.cluster import ActorLink, Cluster  # noqa: E402
+from fanrank.shards.processes.cluster import ActorLink, Cluster  # noqa: E402
 
 SEED = "cluster"
 

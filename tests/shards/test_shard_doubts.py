@@ -10,12 +10,12 @@ from support.dying import AFTER, BEFORE, HANGS, dying, link_of
 from support.sharding import assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
-from fanrank.shards import placement
-from fanrank.shards import shard as shards
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import Batch
-from fanrank.shards.links import Done
-from fanrank.shards.messages import Gone
+from fanrank.shards.processes.links import Done
+from fanrank.shards.protocol import placement
+from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.shard import shard as shards
 
 SPACE = "big"
 RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], SPACE) for number in range(24)]

@@ -14,10 +14,10 @@ from support.sharding import assert_same_answers, split_over_all
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import Batch
-from fanrank.shards.links import Done, LocalLink, UnavailableError
-from fanrank.shards.messages import Gone
-from fanrank.shards.placement import TABLE
+from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.protocol.placement import TABLE
 
 WORDS = ("ant", "bee", "cat", "dog")
 
@@ -94,7 +94,31 @@ def test_an_intent_that_was_torn_is_none(tmp_path: Path) -> None:
     log.write_bytes(log.read_bytes()[:-3])
     with opened(tmp_path) as again:
         assert len(again) == 8
+        assert log.read_bytes() == b""
         assert again.add(turns(8, 8)) == 8
+
+
+@pytest.mark.parametrize("place", [8, 12, -1])
+def test_an_intent_that_rotted_is_an_error(tmp_path: Path, place: int) -> None:
+    """Shards may have carried it out in part, so the memory is not opened without it."""
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    failpoints.arm("intent.written", action=crash)
+    with pytest.raises(Crash):
+        several.add(turns(8, 8))
+    abandon(several)
+    log = tmp_path / "memory" / "intents"
+    whole = log.read_bytes()
+    rotten = bytearray(whole)
+    rotten[place] ^= 1
+    log.write_bytes(rotten)
+    for _ in range(2):
+        with pytest.raises(fr.errors.DamagedIndexError, match=r"intents: .*checksum differs.*restore the memory"):
+            opened(tmp_path)
+    log.write_bytes(whole)
+    with opened(tmp_path) as again:
+        assert len(again) == 16
 
 
 @pytest.mark.parametrize("point", ["intent.written", "move.copied", "move.placed", "intent.dropped"])

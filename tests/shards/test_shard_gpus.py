@@ -17,7 +17,7 @@ import fanrank as fr
 ray = pytest.importorskip("ray")
 pytest.importorskip("torch", reason="torch is not installed")
 
-from fanrank.shards.cluster import ActorLink  # noqa: E402
+from fanrank.shards.processes.cluster import ActorLink  # noqa: E402
 
 HOST = "cuda-host"
 SPACES = ("big", "team/a", "team/b")

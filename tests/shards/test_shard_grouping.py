@@ -13,10 +13,10 @@ from support.sharding import assert_in_order, assert_same_answers
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
+from fanrank.shards.coordinator.intents import IntentLog
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import IntentLog
-from fanrank.shards.links import Done, LocalLink, UnavailableError
-from fanrank.shards.placement import Placement
+from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.protocol.placement import Placement
 
 POINTS = ("intent.written", "move.copied", "move.placed", "move.shown", "intent.dropped")
 

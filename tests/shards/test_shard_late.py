@@ -12,9 +12,9 @@ from support.sharding import assert_same_answers, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import Batch
-from fanrank.shards.messages import Gone
-from fanrank.shards.shard import Shard
+from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.shard.shard import Shard
 
 SPACES = ("big", "small")
 RECORDS = [fr.Record(f"r{number}", "ant bee", space) for space in SPACES for number in range(12)]

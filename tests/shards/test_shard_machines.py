@@ -21,7 +21,7 @@ ray = pytest.importorskip("ray")
 
 from support.ray_clusters import Machines, machines  # noqa: E402
 
-from fanrank.shards.cluster import ActorLink  # noqa: E402
+from fanrank.shards.processes.cluster import ActorLink  # noqa: E402
 
 SECOND, THIRD = "127.0.0.2", "127.0.0.3"
 STORAGE = "~/shards"

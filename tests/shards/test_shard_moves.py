@@ -15,11 +15,11 @@ from support.sharding import assert_in_order, assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
-from fanrank.shards.balancing import plan_steps
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import Done, LocalLink, UnavailableError
-from fanrank.shards.opening import PlacementSettings
-from fanrank.shards.placement import Placement, chosen_part, chosen_shard
+from fanrank.shards.moves.balancing import plan_steps
+from fanrank.shards.opening.opening import PlacementSettings
+from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.protocol.placement import Placement, chosen_part, chosen_shard
 
 WORDS = ("ant", "bee", "cat", "dog")
 SPACES = ("", "big", "team/a", "team/b")

@@ -22,7 +22,7 @@ ray = pytest.importorskip("ray")
 from support.shard_kills import DEADLINE, SHARDS, SPLIT, TEAMS, Life, Oracle, next_write, open_memory  # noqa: E402
 
 from fanrank.engine.storage import failpoints  # noqa: E402
-from fanrank.shards.cluster import ActorLink, Cluster  # noqa: E402
+from fanrank.shards.processes.cluster import ActorLink, Cluster  # noqa: E402
 
 SEED = "ray moves"
 WRITES = 12

@@ -14,9 +14,9 @@ from support.sharding import sharded, split_over_all
 
 import fanrank as fr
 from fanrank.errors import DamagedIndexError
+from fanrank.shards.coordinator.intents import INTENTS
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.intents import INTENTS
-from fanrank.shards.placement import TABLE
+from fanrank.shards.protocol.placement import TABLE
 
 FULL = Path("/dev/full")
 """A file of Linux on which each write fails as on a full disk."""
@@ -100,7 +100,7 @@ def test_a_full_disk_refuses_the_write_and_changes_nothing(tmp_path: Path, monke
         records = [fr.Record(f"r{number}", "ant", "big") for number in range(8)]
         memory.add(records)
         with monkeypatch.context() as patch:
-            patch.setattr("fanrank.shards.intents.os.write", write)
+            patch.setattr("fanrank.shards.coordinator.intents.os.write", write)
             with pytest.raises(fr.errors.StorageError, match=r"intents: cannot be written: No space left.*was changed"):
                 memory.update([fr.Record(record.id, "bee", "big") for record in records])
         assert memory.search([fr.Query("bee", namespace="big")]).counts.tolist() == [0]

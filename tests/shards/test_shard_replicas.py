@@ -36,11 +36,11 @@ from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
 from fanrank.engine.storage.memory import Memory
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.messages import Ask, Forward
-from fanrank.shards.moves import MovingCoordinator
-from fanrank.shards.passing import count_passing
-from fanrank.shards.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
-from fanrank.shards.shard import Shard
+from fanrank.shards.listing.matching import count_passing
+from fanrank.shards.moves.moves import MovingCoordinator
+from fanrank.shards.protocol.messages import Ask, Forward
+from fanrank.shards.replicas.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
+from fanrank.shards.shard.shard import Shard
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox")
 SPACES = ("", "big", "team/a", "team/b")

@@ -16,8 +16,8 @@ from support.shard_kills import DEADLINE, SPLIT, Oracle, next_write
 from support.sharding import split_over_all
 
 import fanrank as fr
-from fanrank.shards.cluster import ActorLink
-from fanrank.shards.links import Link
+from fanrank.shards.processes.cluster import ActorLink
+from fanrank.shards.processes.links import Link
 
 # Each starts clusters of Ray, which takes half a minute of two cores.
 pytestmark = pytest.mark.sweep

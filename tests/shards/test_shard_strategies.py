@@ -16,8 +16,8 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.explanation import Explanation, FusedExplanation
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening import PlacementSettings
-from fanrank.shards.routing import adds_up
+from fanrank.shards.opening.opening import PlacementSettings
+from fanrank.shards.search.routing import adds_up
 from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")

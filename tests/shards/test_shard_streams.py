@@ -13,9 +13,9 @@ from support.sharding import assert_same_hits, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.serve import stream
-from fanrank.shards.coordinator import View
+from fanrank.shards.coordinator.coordinator import View
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.searching import ShardedSearcher
+from fanrank.shards.search.searcher import ShardedSearcher
 
 
 def count_readers(memory: ShardedEngine, monkeypatch: pytest.MonkeyPatch) -> list[View]:

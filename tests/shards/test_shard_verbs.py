@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 import shutil
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,14 +22,15 @@ import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
 from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
+from fanrank.engine.storage.row_codec import RECORDS
 from fanrank.errors import ForeignIndexError, StorageError
-from fanrank.shards.backup import begin_copy
-from fanrank.shards.changes import Changes
-from fanrank.shards.columns import take_columns
+from fanrank.shards.coordinator.changes import Changes
+from fanrank.shards.coordinator.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import Done, LocalLink
-from fanrank.shards.order import without_order
-from fanrank.shards.streams import begin_stream, stream_all
+from fanrank.shards.listing.streams import begin_stream, stream_all
+from fanrank.shards.opening.backup import begin_copy
+from fanrank.shards.processes.links import Done, LocalLink
+from fanrank.shards.protocol.order import without_order
 
 SPACES = ("", "big", "team/a", "team/b")
 HASHING = Hashing(dimension=8)
@@ -156,6 +158,16 @@ def test_a_cursor_outlives_moves_and_writes(own_memories: Any) -> None:
     several.add([fr.Record("later", "ant", namespace="team/a")])
     found += [record.id for record in several.records(namespace="team/a", after=first.cursor)]
     assert found == [*expected, "later"]
+
+
+def test_a_listing_names_a_record_that_its_shard_has_lost(tmp_path: Path) -> None:
+    with ShardedEngine.open(tmp_path / "memory", shards=1, transport="local") as several:
+        several.add([fr.Record(name, "ant") for name in ("a", "b", "c")])
+        with sqlite3.connect(tmp_path / "memory" / "shard-0000" / RECORDS) as database:
+            database.execute("DELETE FROM records WHERE id = 'b'")
+        database.close()
+        with pytest.raises(fr.errors.DamagedStoreError, match=r"id 'b'.*restore the file from a copy"):
+            list(several.records())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from support.sharding import assert_same_answers, sharded
 import fanrank as fr
 from fanrank.engine.storage.memory import Memory
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening import PlacementSettings
+from fanrank.shards.opening.opening import PlacementSettings
 
 SPACES = tuple(f"space{number}" for number in range(8))
 RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], space) for space in SPACES for number in range(6)]

@@ -38,9 +38,9 @@ BORDERS: dict[str, Border] = {
     "RESTS": Border("server.metrics", "How long the memory's sizes stay, in times of how long they took."),
     "LATE_PAUSE": Border("server.metrics", "Seconds until shards that did not answer are asked for sizes again."),
     # Shards.
-    "followers.PAGE": Border("shards.followers", "Records of a page of a leader that fills a follower."),
-    "BEHIND": Border("shards.followers", "Records that wait for a follower before it is filled anew."),
-    "TOGETHER": Border("shards.grouping", "Namespaces that go to other shards under one intent."),
+    "followers.PAGE": Border("shards.replicas.followers", "Records of a page of a leader that fills a follower."),
+    "BEHIND": Border("shards.replicas.followers", "Records that wait for a follower before it is filled anew."),
+    "TOGETHER": Border("shards.moves.grouping", "Namespaces that go to other shards under one intent."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
@@ -89,8 +89,8 @@ BORDERS: dict[str, Border] = {
     "WRITERS": Border("engine.writing", "Threads that write for those who await."),
     # Listings.
     "PAGE": Border("engine.listing.listing", "Records of a listing read at a time."),
-    "streams.PAGE": Border("shards.streams", "Records that a shard gives at a time to an export."),
-    "changes.KEPT": Border("shards.changes", "Namespaces whose last writes a sharded memory remembers."),
+    "streams.PAGE": Border("shards.listing.streams", "Records that a shard gives at a time to an export."),
+    "changes.KEPT": Border("shards.coordinator.changes", "Namespaces whose last writes a sharded memory remembers."),
     "WRITER_ATTEMPTS": Border("engine.listing.listing", "Readings of a page beside writes before these are held off."),
     "LEAST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read first."),
     "MOST_ENTRIES": Border("engine.listing.orders", "Positions of a segment read at a time at most."),

@@ -9,10 +9,10 @@ from typing import Any
 
 from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
-from fanrank.shards.opening import PlacementSettings, open_memory
-from fanrank.shards.replicas import ReplicatedLink
-from fanrank.shards.shard import Shard
+from fanrank.shards.opening.opening import PlacementSettings, open_memory
+from fanrank.shards.processes.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
+from fanrank.shards.replicas.replicas import ReplicatedLink
+from fanrank.shards.shard.shard import Shard
 
 BEFORE, AFTER, LATE, HELD, HANGS = "before", "after", "late", "held", "hangs"
 """The shard ends before it does what it is told; after that, so that its answer is lost; before, and the message comes

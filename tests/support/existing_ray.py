@@ -98,7 +98,7 @@ def main(address: str, folder: str, *steps: str) -> dict[str, Any]:
     import ray
 
     import fanrank as fr
-    from fanrank.shards.cluster import ActorLink
+    from fanrank.shards.processes.cluster import ActorLink
 
     if "version" in steps:
         ray.__version__ = "2.99.0"

@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.followers import FOLLOWING, Follower
-from fanrank.shards.replicas import ReplicatedLink
+from fanrank.shards.replicas.followers import FOLLOWING, Follower
+from fanrank.shards.replicas.replicas import ReplicatedLink
 
 PATIENCE = 120.0
 """Seconds in which followers are filled, on a machine with more work than cores."""

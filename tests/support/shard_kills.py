@@ -32,8 +32,8 @@ import ray
 
 import fanrank as fr
 from fanrank.engine.errors import ShardError
-from fanrank.shards.cluster import ActorLink, Cluster
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.processes.cluster import ActorLink, Cluster
 
 SHARDS = 3
 SPLIT = "big"

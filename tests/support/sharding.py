@@ -10,9 +10,9 @@ import numpy as np
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.links import LocalLink
-from fanrank.shards.opening import PlacementSettings, make_in_memory
-from fanrank.shards.order import ORDER
+from fanrank.shards.opening.opening import PlacementSettings, make_in_memory
+from fanrank.shards.processes.links import LocalLink
+from fanrank.shards.protocol.order import ORDER
 
 
 def sharded(

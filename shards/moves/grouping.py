@@ -1,0 +1,142 @@
+"""`GroupingCoordinator`: many small namespaces go to other shards together.
+
+Each change of shards needs an intent, a table of placement and a pause of all writes, and the table is as long as the
+list of what lies elsewhere. One by one, n small namespaces would write n tables of up to n rows. So as many as make a
+page share them: all records of theirs are copied while nobody writes, in one message to each shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from ...engine.errors import ShardError
+from ...engine.records.record import Record
+from ...engine.storage.failpoints import reach
+from ..coordinator.coordinator import Coordinator, View
+from ..coordinator.intents import Intent, Moved
+from ..coordinator.learning import carry_learned
+from ..processes.links import UnavailableError, collect
+from ..protocol.batches import Batch
+from ..shard.copying import Page
+
+TRIES = 3
+"""Attempts at a move that shards interrupt by being started anew."""
+
+TOGETHER = 1_024
+"""Namespaces that go together. Each costs a message of Ray, of which a second holds some thousands."""
+
+SHELLS = 16
+"""Emptied namespaces that are dropped at a time. Each is a transaction of its own, and writes wait meanwhile."""
+
+GROWN = 16
+"""Records that a namespace may have more than was known, and still go with others."""
+
+Watch = Callable[[int], object]
+"""Is told how many records were copied with each page."""
+
+
+class GroupingCoordinator(Coordinator):
+    """The coordinator whose small namespaces move together."""
+
+    page: int
+    """Records that are copied at a time."""
+
+    def place_together(self, targets: Mapping[str, tuple[int, int]], watch: Watch = lambda copied: None) -> set[str]:
+        """Bring namespaces, each whole, to other shards. `targets` are the shard and the records of each.
+
+        Returns those that are too large to go with others, or are on their way already: they stay. A group whose move
+        is interrupted by a shard that is started anew begins anew. Raises `ShardError`.
+        """
+        apart: set[str] = set()
+        for group in self._groups(targets, apart):
+            shells: dict[int, list[str]] = {}
+            for _ in range(TRIES):
+                try:
+                    apart |= self._place_group(group, shells, watch)
+                    break
+                except UnavailableError:
+                    pass
+            else:
+                raise ShardError(
+                    f"{len(group)} namespaces were not moved: a shard was started anew in each of {TRIES} attempts"
+                )
+            self._drop_shells(shells)
+        return apart
+
+    def _groups(self, targets: Mapping[str, tuple[int, int]], apart: set[str]) -> Iterator[dict[str, tuple[int, int]]]:
+        """The namespaces in groups of about a page. Larger ones are added to `apart`."""
+        group: dict[str, tuple[int, int]] = {}
+        size = 0
+        for namespace, (target, records) in targets.items():
+            if records > self.page:
+                apart.add(namespace)
+                continue
+            if size + records > self.page or len(group) == TOGETHER:
+                yield group
+                group, size = {}, 0
+            group[namespace] = target, records
+            size += records
+        if group:
+            yield group
+
+    def _place_group(
+        self, group: Mapping[str, tuple[int, int]], shells: dict[int, list[str]], watch: Watch
+    ) -> set[str]:
+        """Move a group while nobody writes; the namespaces of it that have to go by themselves.
+
+        Adds to `shells` what is left empty in the old homes.
+        """
+        with self.paused():
+            going = {name: target for name, (target, _) in group.items() if self.placement.homes(name) != (target,)}
+            apart = {name for name in going if self._is_moving(name) or name in self.placement.split}
+            asked = [name for name in going if name not in apart]
+            sent = (
+                self.links[self.placement.home(name)].send("page_after", name, -1, 2 * group[name][1] + GROWN)
+                for name in asked
+            )
+            pages: dict[int, Page] = collect(dict(enumerate(sent)), self.until())
+            taken = {name: pages[place].records for place, name in enumerate(asked) if pages[place].last is None}
+            apart |= {name for name in asked if name not in taken}
+            if not taken:
+                return apart
+            moves = [Moved(name, (self.placement.home(name),), (going[name],)) for name in taken]
+            self._intend(Intent(moves=tuple(moves)))
+            added: dict[int, list[Record]] = {}
+            removed: dict[int, dict[str, list[str]]] = {}
+            for name, (before,), (after,) in moves:
+                added.setdefault(after, []).extend(taken[name])
+                removed.setdefault(before, {})[name] = [record.id for record in taken[name]]
+                shells.setdefault(before, []).append(name)
+            # No search asks for the numbers of these writes before the view has them, so the copies need no hiding.
+            self._apply_apart({shard: Batch(added=records) for shard, records in added.items()})
+            for after in added:
+                carry_learned(self, [name for name in taken if going[name] == after], self.links[after])
+            reach("move.copied")
+            self._place(self.placement.all_placed({name: going[name] for name in taken}))
+            reach("move.placed")
+            self._apply_apart({shard: Batch(ids) for shard, ids in removed.items()})
+            reach("move.shown")
+            self._dropped()
+            self.view = View(self._number, self.placement, self.view.content)
+            watch(sum(map(len, taken.values())))
+            return apart
+
+    def _drop_shells(self, shells: Mapping[int, list[str]]) -> None:
+        """Drop emptied namespaces, some at a time. One that is left by a crash holds nothing."""
+        for shard, names in shells.items():
+            for start in range(0, len(names), SHELLS):
+                self._wait_for(partial(self._drop_some, shard, names[start : start + SHELLS]))
+
+    def _drop_some(self, shard: int, names: Sequence[str]) -> None:
+        with self.paused():
+            # One that has come back meanwhile, or is about to, is no shell.
+            kept = {name for name in names if shard in self.placement.homes(name) or self._is_moving(name)}
+            gone = tuple(name for name in names if name not in kept)
+            if gone:
+                self._apply_apart({shard: Batch()}, drop=gone)
+                self.view = View(self._number, self.placement, self.view.content)
+
+    def _is_moving(self, namespace: str) -> bool:
+        """Whether the namespace is on its way to other shards, page by page (`moves/moves.py`)."""
+        return False

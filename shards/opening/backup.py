@@ -1,0 +1,272 @@
+"""Copies of a sharded memory: all shards as of one epoch, and the table of placement.
+
+The shards fix their moment while writes are held off, which takes milliseconds. Then each copies its own directory
+while others write.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...engine.errors import FanrankError, ForeignIndexError, ShardError, StorageError
+from ...engine.storage import backup as stores
+from ...engine.storage.backup import BackupReport, Progress, beside, check_apart, refuse_existing
+from ...engine.storage.record_store import RecordStore
+from ...engine.storage.row_codec import RECORDS
+from ...engine.storage.sqlite import named
+from ...engine.storage.sync import sync
+from ..coordinator.coordinator import Coordinator
+from ..coordinator.intents import INTENTS
+from ..processes.links import call_all, collect, deadline_at
+from ..protocol.placement import TABLE, Placement, load
+from ..shard.shard import Shard
+from .opening import check_stores
+
+# Seconds that a shard keeps its owner waiting for the end of its copy before it says how far it is.
+POLL = 0.5
+
+
+@dataclass(frozen=True)
+class ShardedBackupReport(BackupReport):
+    """As `BackupReport`, over all shards: `sequence` and `bytes` are sums, and `index` is of the first that is not
+    whole."""
+
+    shards: tuple[BackupReport, ...]
+    """Those of the shards, which count what moves to them too."""
+
+
+def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -> ShardedBackupReport:
+    """Make the directory `target`. Raises as `ShardedEngine.backup`."""
+    if coordinator.folder is None:
+        raise StorageError("a memory without files keeps no records to back up; use ShardedEngine.open(path)")
+    check_apart(coordinator.folder, target)
+    with named(target), beside(target) as folder, _Copies(coordinator, folder.absolute()) as copies:
+        with coordinator.paused():
+            copies.begin()
+            placement, settings = coordinator.placement, dict(coordinator.settings)
+        placement.save(folder, settings)
+        reports = copies.finish(progress)
+        for number, report in reports.items():
+            if not (folder / folder_of(number) / RECORDS).is_file():
+                raise StorageError(
+                    f"{target}: shard {number} wrote its copy on another machine, to {report.path}; delete it there, "
+                    "and choose a path that all machines see"
+                )
+        found = _report(target, folder, placement, reports)
+        sync(folder)
+    return found
+
+
+def check_backup(path: Path, progress: Progress | None) -> ShardedBackupReport:
+    """Check the directory `path`. Raises as `ShardedEngine.check_backup`."""
+    placement, settings = _load(path)
+    reports = {
+        number: stores.check_backup(path / folder_of(number), _of_shard(number, progress))
+        for number in range(placement.shards)
+    }
+    _check_stores(path, placement, settings)
+    return _report(path, path, placement, reports)
+
+
+def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBackupReport:
+    """Check `backup`, and make the directory `target` of it. Raises as `ShardedEngine.restore`."""
+    refuse_existing(target)
+    placement, settings = _load(backup)
+    check_apart(backup, target)
+    with named(target), beside(target) as folder:
+        reports = {
+            number: stores.restore(backup / folder_of(number), folder / folder_of(number), _of_shard(number, progress))
+            for number in range(placement.shards)
+        }
+        _check_stores(folder, placement, settings)
+        placement.save(folder, settings)
+        if (backup / INTENTS).exists():
+            # A directory that was not closed may hold a write that is to be carried out when it is opened.
+            shutil.copyfile(backup / INTENTS, folder / INTENTS)
+            sync(folder / INTENTS)
+        found = _report(target, folder, placement, reports)
+    return found
+
+
+def folder_of(number: int) -> str:
+    """The name of a shard's directory."""
+    return f"shard-{number:04d}"
+
+
+def _load(path: Path) -> tuple[Placement, dict[str, object]]:
+    found = load(path)
+    if found is None:
+        raise ForeignIndexError(
+            f"{path}: holds no sharded memory (it has no {TABLE}); for an engine's directory use Engine"
+        )
+    return found
+
+
+def _check_stores(path: Path, placement: Placement, settings: Mapping[str, object]) -> None:
+    """Raise `ForeignIndexError` where a shard's directory is that of another memory."""
+    held = []
+    for number in range(placement.shards):
+        with RecordStore.open(path / folder_of(number), read_only=True) as store:
+            held.append((store.config or {}).get("store"))
+    known = settings.get("stores")
+    check_stores(path, held, known if isinstance(known, list) else None)
+
+
+def _report(
+    target: Path, folder: Path, placement: Placement, reports: Mapping[int, BackupReport]
+) -> ShardedBackupReport:
+    """What the copy at `folder`, which is to be `target`, holds. What is on its way to a shard does not count there."""
+    names: set[str] = set()
+    records = sum(report.records for report in reports.values())
+    for number in reports:
+        with RecordStore.open(folder / folder_of(number), read_only=True) as store:
+            held = store.namespaces()
+            names.update(held)
+            for name in placement.moving:
+                if number not in placement.homes(name):
+                    records -= store.count(name)
+    parts = tuple(reports[number] for number in sorted(reports))
+    states = [f"shard {number}: {part.index}" for number, part in enumerate(parts) if part.index != "whole"]
+    return ShardedBackupReport(
+        str(target),
+        records,
+        len(names),
+        sum(part.sequence for part in parts),
+        max(part.format for part in parts),
+        sum(part.bytes for part in parts),
+        states[0] if states else "whole",
+        parts,
+    )
+
+
+def _of_shard(number: int, progress: Progress | None) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda what, done, total: progress(f"shard {number}: {what}", done, total)
+
+
+class _Copies:
+    """The copies that all shards make below one folder."""
+
+    def __init__(self, coordinator: Coordinator, folder: Path) -> None:
+        self._coordinator = coordinator
+        self._links = coordinator.links
+        self._folder = folder
+        self._key = secrets.token_hex(8)
+
+    def __enter__(self) -> _Copies:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(FanrankError):
+            sent = {link.number: link.send("call", end_copy, self._key) for link in self._links}
+            collect(sent, deadline_at(self._coordinator.deadline), missing=set())
+
+    def begin(self) -> None:
+        """Have each shard fix its moment. The caller lets nobody write meanwhile."""
+        sent = {
+            link.number: link.send("call", begin_copy, self._key, str(self._folder / folder_of(link.number)))
+            for link in self._links
+        }
+        collect(sent, self._coordinator.until())
+
+    def finish(self, progress: Progress | None) -> dict[int, BackupReport]:
+        """Wait for all copies."""
+        reports: dict[int, BackupReport] = {}
+        while left := [link for link in self._links if link.number not in reports]:
+            until = deadline_at(self._coordinator.deadline)
+            for number, answer in call_all(left, until, "call", poll_copy, self._key).items():
+                if answer is None:
+                    raise ShardError(f"shard {number} was started anew while it copied its records; back up again")
+                if isinstance(answer, BackupReport):
+                    reports[number] = answer
+                elif progress is not None:
+                    progress(f"shard {number}: copying", *answer)
+        return reports
+
+
+class _Ended(Exception):
+    """The owner wants no copy any more."""
+
+
+class Copy:
+    """A copy of a shard's directory that a thread makes."""
+
+    def __init__(self, make: Callable[[Progress, Callable[[], None]], BackupReport]) -> None:
+        self._make = make
+        self._fixed = threading.Event()
+        self._done = threading.Event()
+        self._ended = False
+        self._error: BaseException | None = None
+        self._report: BackupReport | None = None
+        self._progress = 0, 0
+        self._thread = threading.Thread(target=self._run, name="fanrank-backup", daemon=True)
+
+    def begin(self) -> None:
+        """Return once the moment of the copy is fixed. Raises what the copy failed by before."""
+        self._thread.start()
+        self._fixed.wait()
+        if self._error is not None:
+            raise self._error
+
+    def poll(self, seconds: float) -> BackupReport | tuple[int, int]:
+        """The report of the copy; or, after so many seconds, how much of how many pages is done."""
+        if not self._done.wait(seconds):
+            return self._progress
+        if self._report is None:
+            assert self._error is not None
+            raise self._error
+        return self._report
+
+    def end(self) -> None:
+        """Let the thread end."""
+        self._ended = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._report = self._make(self._watch, self._fixed.set)
+        except BaseException as error:
+            self._error = error
+        self._done.set()
+        self._fixed.set()
+
+    def _watch(self, what: str, done: int, total: int) -> None:
+        if self._ended:
+            raise _Ended
+        self._progress = done, total
+
+
+def begin_copy(shard: Shard, key: str, target: str) -> None:
+    """Begin to copy a shard's directory to `target`, as of this moment."""
+    memory = shard.engine.index.ready()
+    store = memory.store
+    assert store is not None
+    config = store.config
+    assert config is not None
+    index, owner = memory.saved(), config["store"]
+
+    def make(progress: Progress, fixed: Callable[[], None]) -> BackupReport:
+        return stores.back_up(store, index, owner, Path(target), progress, fixed)
+
+    copy = shard.tasks[key] = Copy(make)
+    copy.begin()
+
+
+def poll_copy(shard: Shard, key: str) -> BackupReport | tuple[int, int] | None:
+    """As `Copy.poll`; None where the shard knows of no such copy."""
+    copy: Copy | None = shard.tasks.get(key)
+    return None if copy is None else copy.poll(POLL)
+
+
+def end_copy(shard: Shard, key: str) -> None:
+    """Give up a copy that is not done, and forget it."""
+    copy: Copy | None = shard.tasks.pop(key, None)
+    if copy is not None:
+        copy.end()

@@ -1,0 +1,212 @@
+"""The records of one engine's directory go into a new sharded memory, whose answers are the same.
+
+They are read as they lie on the disk, without the index, and written a batch at a time in the order of their last
+writes. What the engine has learned of its namespaces goes with them. Until all is there, the table of placement says
+from where the records come, and the memory opens for that alone. So one that was cut off never answers in part: the
+same call goes on behind the last batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from ...engine.carry.progress import counted
+from ...engine.encoders.embed import as_encoder, check_pin, pin_of, term_pin_of
+from ...engine.encoders.encoder import OwnVectors
+from ...engine.encoders.pins import PINNED
+from ...engine.errors import ForeignIndexError, ParameterError, ShardError, StorageError
+from ...engine.index.profiles import LITERATURE
+from ...engine.records.record import Record
+from ...engine.signatures import EngineOptions
+from ...engine.storage.failpoints import reach
+from ...engine.storage.lock import LOCK, let_go, take_lock
+from ...engine.storage.record_store import RecordStore
+from ...engine.storage.record_stream import count_stored, stream_stored
+from ...engine.storage.writes import chunks_of
+from ..moves.moves import MovingCoordinator
+from ..protocol.order import ORDER
+from ..protocol.placement import TABLE
+from ..reading import ShardedReading
+from ..shard.shard import PinnedTerms
+
+IMPORTING = "importing"
+"""The setting beside the table that says from where the records come, until all are there."""
+
+
+class Closed(Protocol):
+    """A memory that can be closed."""
+
+    def close(self) -> None: ...
+
+
+KEPT = ("encoder", "term_encoder", "log_texts")
+"""Options that do not change what is stored."""
+
+
+class Source:
+    """The directory of one engine, which is read. No other process may write to it meanwhile.
+
+    Raises `ForeignIndexError`, `StoreLockedError`, `StorageError`, `DamagedStoreError`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        if (self.path / TABLE).exists():
+            raise ForeignIndexError(f"{self.path}: is a sharded memory already; add shards to it with add_shards")
+        self.store = RecordStore.open(self.path, read_only=True)
+        try:
+            # What is written from now on would be left out.
+            self._lock = take_lock(self.path / LOCK)
+        except BaseException as error:
+            self.store.close()
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise StorageError(f"{self.path / LOCK}: cannot be locked: {error.strerror}") from error
+            raise
+        config = self.store.config
+        if config is None:
+            self.close()
+            raise ForeignIndexError(f"{self.path}: holds nothing yet; open it for writing once")
+        self.config = config
+        if ORDER in config.get("columns", {}):
+            self.close()
+            raise ForeignIndexError(f"{self.path}: is a shard of a sharded memory; open that memory")
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        self.store.close()
+        let_go(self._lock)
+
+    @property
+    def moment(self) -> dict[str, Any]:
+        """Which records these are: the engine, and its last write."""
+        return {"path": str(self.path), "store": self.config["store"], "sequence": self.store.sequence}
+
+    def options(self, given: EngineOptions) -> EngineOptions:
+        """The options of the sharded memory: those of the engine, with the encoders of `given`.
+
+        Raises `ParameterError` where others are given, and `ModelMismatchError`.
+        """
+        other = next((name for name in given if name not in KEPT), None)
+        if other is not None:
+            raise ParameterError(
+                f"{other!r} is as in {self.path}, whose answers stay the same; leave it out, or copy it first with "
+                "Engine.copy_to"
+            )
+        known = {name: value for name, value in self.config.items() if name not in ("store", *PINNED)}
+        known.setdefault("profile", LITERATURE)
+        options: EngineOptions = {**known, **given}  # type: ignore[typeddict-item]
+        pin, term_pin = (self.config.get(name) for name in PINNED)
+        encoder, terms = as_encoder(given.get("encoder")), given.get("term_encoder")
+        if encoder is not None:
+            check_pin(pin, pin_of(encoder), str(self.path))
+            options["encoder"] = encoder
+        elif pin is not None:
+            options["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
+        if terms is not None:
+            check_pin(term_pin, term_pin_of(terms), str(self.path))
+        elif term_pin is not None:
+            options["term_encoder"] = PinnedTerms(term_pin["name"], term_pin["version"])
+        return options
+
+    def sizes(self) -> dict[str, int]:
+        """The records of each namespace."""
+        return {name: self.store.count(name) for name in self.store.namespaces()}
+
+    def records(self, progress: bool) -> Iterator[Record]:
+        """All records in the order of their last writes; with `progress` a bar counts them."""
+        return counted(stream_stored(self.store), "importing", count_stored(self.store), progress)
+
+
+def check_importing(folder: Path, settings: Mapping[str, Any], source: Source | None) -> None:
+    """Raise where a memory with these settings is not to be opened for this import, or for none.
+
+    Raises `ShardError` where records are missing yet, `ParameterError` where it holds others already.
+    """
+    begun = settings.get(IMPORTING)
+    if begun is None:
+        if source is not None:
+            raise ParameterError(f"{folder}: is a sharded memory already; records of an engine go into a new one")
+        return
+    if source is None:
+        raise ShardError(
+            f"{folder}: the records of {begun['path']} are not all there yet; import them again, and it goes on where "
+            f"it was: fanrank shards {folder} --import {begun['path']}"
+        )
+    moment = source.moment
+    if (begun["store"], begun["sequence"]) != (moment["store"], moment["sequence"]):
+        raise ShardError(
+            f"{folder}: holds a part of {begun['path']} as it was before its last writes; delete {folder} and its "
+            "shards' directories, and import it anew"
+        )
+
+
+@contextmanager
+def finishing(engine: Closed, source: Source) -> Iterator[Source]:
+    """Let go of the source at the end; close the memory where the import fails."""
+    try:
+        yield source
+    except BaseException:
+        engine.close()
+        raise
+    finally:
+        source.close()
+
+
+def import_records(engine: ShardedReading, source: Source, *, progress: bool = False) -> int:
+    """Bring the records of an engine's directory into the memory that was opened for it; returns how many.
+
+    Those that are there already are passed over.
+    """
+    coordinator = engine.coordinator
+    assert isinstance(coordinator, MovingCoordinator)
+    begun = bool(engine.sizes())
+    _split(coordinator, source.sizes())
+    schema, count = engine.template.index.memory.schema, 0
+    for chunk in chunks_of(source.records(progress)):
+        if not begun or _is_missing(engine, chunk):
+            coordinator.write(schema, added=chunk)
+        count += len(chunk)
+        reach("source.batch")
+    _learn(coordinator, source.store.learned())
+    reach("source.copied")
+    coordinator.forget_setting(IMPORTING)
+    return count
+
+
+def _split(coordinator: MovingCoordinator, sizes: Mapping[str, int]) -> None:
+    """Split the namespaces that are too large for a shard while they are empty, over those that get the least."""
+    placement = coordinator.placement
+    loads = [0] * placement.shards
+    large = [name for name, size in sizes.items() if size > placement.split_at and placement.shards > 1]
+    for name, size in sizes.items():
+        if name not in large:
+            loads[placement.home(name)] += size
+    for name in sorted(large, key=lambda name: -sizes[name]):
+        parts = min(-(-sizes[name] // placement.split_at), placement.shards)
+        chosen = sorted(range(placement.shards), key=lambda shard: (loads[shard], shard))[:parts]
+        for shard in chosen:
+            loads[shard] += sizes[name] // parts
+        if name not in placement.split:
+            coordinator.place(name, tuple(chosen))
+
+
+def _is_missing(engine: ShardedReading, batch: Iterable[Record]) -> bool:
+    """Whether the memory does not hold a batch. It is there whole or not at all, but for what has expired since."""
+    by_namespace: dict[str, list[str]] = {}
+    for record in batch:
+        by_namespace.setdefault(record.namespace, []).append(record.id)
+    found = (engine.fetch(ids, namespace=name) for name, ids in by_namespace.items())
+    return all(record is None for records in found for record in records)
+
+
+def _learn(coordinator: MovingCoordinator, learned: Mapping[str, Mapping[str, Any]]) -> None:
+    """Let the shards go on from what the engine has learned of their namespaces."""
+    by_home: dict[int, dict[str, Mapping[str, Any]]] = {}
+    for name, values in learned.items():
+        by_home.setdefault(coordinator.placement.homes(name)[0], {})[name] = values
+    for home, own in by_home.items():
+        coordinator.links[home].send("learn", own).result(coordinator.until())

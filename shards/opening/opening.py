@@ -1,0 +1,356 @@
+"""Opens the shards of a memory, and checks that they belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...engine.encoders.pins import PINNED, Models
+from ...engine.engine import Engine
+from ...engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError, StoreLockedError
+from ...engine.index.profiles import LITERATURE
+from ...engine.signatures import EngineOptions
+from ...engine.storage.backup import check_apart
+from ...engine.storage.lock import LOCK, let_go, take_lock
+from ...engine.storage.row_codec import RECORDS
+from ...engine.storage.sync import sync
+from ..coordinator.columns import settle_columns
+from ..coordinator.intents import INTENTS, IntentLog
+from ..moves.moves import MovingCoordinator
+from ..processes.links import Link, LocalLink, call_all, deadline_at
+from ..protocol.messages import Description, own_version
+from ..protocol.order import with_order, without_order
+from ..protocol.placement import TABLE, Placement, load
+from ..replicas.replicas import Replicas
+from ..replicas.whole_copies import MODELLED, WHOLE, WholeCopies
+from ..shard.shard import Shard
+from .importing import IMPORTING, Source, check_importing
+
+OPENING = 600.0
+"""Seconds that shards have to start, which may build their indexes anew."""
+
+Start = Callable[[int, "str | None", EngineOptions, "Mapping[str, Any] | None", "Mapping[str, Any] | None", bool], Link]
+"""Starts a shard: its number, its directory (None: in memory), the options of its engine, the pins of vectors and
+weights, and whether the directory must be there."""
+
+
+@dataclass(frozen=True)
+class PlacementSettings:
+    """What a caller says of `Placement`; None: as it is kept."""
+
+    split_at: int | None = None
+    whole_at: int | None = None
+
+    def of(self, placement: Placement) -> Placement:
+        """The placement with these settings."""
+        split_at = placement.split_at if self.split_at is None else self.split_at
+        whole_at = placement.whole_at if self.whole_at is None else self.whole_at
+        return replace(placement, split_at=split_at, whole_at=whole_at)
+
+
+@dataclass(eq=False)
+class Opened:
+    """A memory that is open: its coordinator, an empty engine with its parameters, and what is held meanwhile."""
+
+    coordinator: MovingCoordinator
+    template: Engine
+    release: Callable[[], None]
+    opened: tuple[str | None, ...]
+    begin: Callable[[int, Mapping[str, str]], Link]
+    """Starts a further shard with this number and these columns."""
+    source: Source | None = None
+    """The engine's directory whose records are to be brought in."""
+
+
+def start_local(
+    number: int,
+    path: str | None,
+    options: EngineOptions,
+    pin: Mapping[str, Any] | None,
+    term_pin: Mapping[str, Any] | None,
+    known: bool,
+    backend: str | None = None,
+) -> Link:
+    """A shard in this process."""
+    return LocalLink(Shard(number, path, options, pin, term_pin, backend, known=known))
+
+
+def open_memory(
+    folder: Path,
+    shards: int | None,
+    start: Start,
+    options: EngineOptions,
+    *,
+    backend: str | None,
+    storage: Path | None,
+    settings: PlacementSettings,
+    deadline: float,
+    source: Path | None = None,
+    replicas: int = 1,
+    background: bool = True,
+) -> Opened:
+    """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
+
+    `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `source` is the
+    engine's directory whose records it is to hold. `replicas` and `background` are those of `Replicas`. Raises as
+    `ShardedEngine.open`.
+    """
+    links: list[Link] = []
+    taken: Source | None = None
+    lock: int | None = None
+    try:
+        if source is not None:
+            taken = Source(source)
+            options = taken.options(options)
+            check_apart(source, folder)
+        make_folder(folder)
+        lock = _take_lock(folder)
+        found = load(folder)
+        if found is None:
+            if shards is None:
+                raise ParameterError(f"{folder}: holds nothing yet; say how many shards it is to have, as in shards=4")
+            placement, kept = settings.of(Placement(shards)), dict[str, Any]()
+            if taken is not None:
+                kept[IMPORTING] = taken.moment
+            # Options that cannot be kept are refused before anything is written.
+            Engine(backend=backend, **options)
+        else:
+            placement, kept = found
+            check_importing(folder, kept, taken)
+            if shards is not None and shards != placement.shards:
+                raise ParameterError(
+                    f"{folder}: has {placement.shards} shards, not {shards}; leave shards out, or "
+                    "add some with add_shards"
+                )
+            placement = settings.of(placement)
+        models = Models(options.get("encoder"), options.get("term_encoder"))
+        own = shard_options(options, new=found is None)
+        root = folder if storage is None else storage
+        for number in range(placement.shards):
+            path = str(root / f"shard-{number:04d}")
+            links.append(start(number, path, own, models.pin, models.term_pin, found is not None))
+        described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
+        check_versions(described)
+        stores = [described[number].store for number in range(placement.shards)]
+        check_stores(folder, stores, kept.get("stores"))
+        if found is None:
+            check_empty(folder, described)
+        columns = settle_columns(links, {number: each.config["columns"] for number, each in described.items()})
+        config = {**described[0].config, "columns": columns}
+        template = make_template(config, options, models, folder, backend)
+        kept = {**kept, "stores": stores}
+        if found is None or found[0] != placement:
+            placement.save(folder, kept)
+        intents = IntentLog(folder / INTENTS)
+        memory_options = shard_options(template_options(config, options), new=True)
+        wholes = make_wholes(start, memory_options, template, placement, backend)
+        copies = make_replicas(replicas, start, memory_options, template, deadline, background)
+        links = [copies.lead(link) for link in links]
+        coordinator = MovingCoordinator(
+            folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
+        )
+        copies.recover = coordinator.recover
+        expiring = any(each.expiring for each in described.values())
+        next_order = max(each.next_order for each in described.values())
+        coordinator.start(next_order, expiring=expiring, until=deadline_at(OPENING))
+    except BaseException:
+        for link in links:
+            with suppress(FanrankError):
+                link.close()
+        if taken is not None:
+            taken.close()
+        if lock is not None:
+            let_go(lock)
+        raise
+
+    def begin(number: int, columns: Mapping[str, str]) -> Link:
+        given: EngineOptions = {**memory_options, "columns": with_order(columns)}
+        path = str(root / f"shard-{number:04d}")
+        return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
+
+    how = tuple(described[number].opened for number in sorted(described))
+    return Opened(coordinator, template, partial(let_go, lock), how, begin, taken)
+
+
+def _take_lock(folder: Path) -> int:
+    try:
+        return take_lock(folder / LOCK)
+    except StoreLockedError as error:
+        # Only one engine has readers in other processes.
+        owner = str(error).partition(": ")[2].partition(" writes")[0]
+        raise StoreLockedError(
+            f"{folder}: {owner} has it open, and a sharded memory has one owner; ask that one, such as `fanrank serve` "
+            "over HTTP, or end it"
+        ) from None
+
+
+def make_in_memory(
+    shards: int,
+    options: EngineOptions,
+    *,
+    backend: str | None = None,
+    start: Start | None = None,
+    deadline: float = 30.0,
+    settings: PlacementSettings | None = None,
+    replicas: int = 1,
+    background: bool = True,
+) -> Opened:
+    """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
+    begin = partial(start_local, backend=backend) if start is None else start
+    template = Engine(backend=backend, **options)
+    placement = (settings or PlacementSettings()).of(Placement(shards))
+    pin, term_pin = template.pin, template.term_pin
+    own = shard_options(options, new=True)
+    copies = make_replicas(replicas, begin, own, template, deadline, background)
+    links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
+    wholes = make_wholes(begin, own, template, placement, backend)
+    fields = len(template.bm25.fields)
+    coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    copies.recover = coordinator.recover
+    coordinator.start(0)
+
+    def begin_more(number: int, columns: Mapping[str, str]) -> Link:
+        given: EngineOptions = {**own, "columns": with_order(columns)}
+        return copies.lead(begin(number, None, given, template.pin, template.term_pin, False))
+
+    return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
+
+
+def make_wholes(
+    start: Start, options: EngineOptions, template: Engine, placement: Placement, backend: str | None
+) -> list[WholeCopies]:
+    """The shards of whole copies; none is started yet."""
+
+    def start_modelled() -> Link:
+        models = template.searcher.models
+        given: EngineOptions = {**options, "encoder": models.encoder, "term_encoder": models.term_encoder}
+        return LocalLink(Shard(MODELLED, None, given, None, None, backend))
+
+    plain = partial(start, WHOLE, None, options, template.pin, template.term_pin, False)
+    return [
+        WholeCopies(WHOLE, plain, placement.whole_at),
+        WholeCopies(MODELLED, start_modelled, placement.whole_at),
+    ]
+
+
+def make_replicas(
+    replicas: int, start: Start, options: EngineOptions, template: Engine, deadline: float, background: bool
+) -> Replicas:
+    """Makes the links of shards with so many replicas. Followers have the columns that are declared by then."""
+
+    def begin(number: int) -> Link:
+        given: EngineOptions = {**options, "columns": with_order(template.index.memory.schema.declared())}
+        link = start(number, None, given, template.pin, template.term_pin, False)
+        try:
+            check_versions(call_all([link], deadline_at(OPENING), "describe"))
+        except BaseException:
+            with suppress(FanrankError):
+                link.close()
+            raise
+        return link
+
+    return Replicas(replicas, begin, deadline, background=background)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder if it is missing. Raises `ForeignIndexError` unless it is empty or holds a sharded memory."""
+    if folder.exists() and not folder.is_dir():
+        raise ForeignIndexError(f"{folder}: not a directory")
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync(folder.parent)
+    if not (folder / TABLE).exists():
+        # Shards without a table are those of a first open that was cut off.
+        others = [file.name for file in folder.iterdir() if file.name not in (LOCK, f"{TABLE}.new")]
+        if RECORDS in others:
+            raise ForeignIndexError(
+                f"{folder}: is the directory of one engine, which Engine.open opens; to bring its records into shards "
+                f"take a new directory: fanrank shards NEW --import {folder} --shards 4"
+            )
+        if INTENTS in others:
+            raise lost_table(folder)
+        if any(not name.startswith("shard-") for name in others):
+            raise ForeignIndexError(
+                f"{folder}: holds other files, {sorted(others)[0]!r} among them; choose an empty or new directory"
+            )
+
+
+def shard_options(options: EngineOptions, *, new: bool) -> EngineOptions:
+    """The options of a shard's engine. It opens no model, keeps the texts, and has the column of orders.
+
+    A directory keeps its columns, so they are left out where nobody gives them.
+    """
+    own: EngineOptions = {**options}
+    if own.pop("keep_texts", True) is False:
+        raise ParameterError("keep_texts=False is for an engine in memory; shards always keep the records")
+    for name in ("encoder", "term_encoder", "log_texts"):
+        own.pop(name, None)  # type: ignore[misc]
+    columns = own.pop("columns", None)
+    if columns is not None or new:
+        own["columns"] = with_order(columns)
+    return own
+
+
+def template_options(config: Mapping[str, Any], options: EngineOptions) -> EngineOptions:
+    """The options of an engine with the memory's parameters."""
+    known = {name: value for name, value in config.items() if name not in ("store", *PINNED)}
+    known.setdefault("profile", LITERATURE)
+    known["columns"] = without_order(known.get("columns") or {})
+    kept: EngineOptions = {**known, "log_texts": options.get("log_texts", False)}  # type: ignore[typeddict-item]
+    return kept
+
+
+def make_template(
+    config: Mapping[str, Any],
+    options: EngineOptions,
+    models: Models,
+    folder: Path,
+    backend: str | None,
+) -> Engine:
+    """An empty engine with the memory's parameters and models. Raises as `Engine.open`."""
+    made = Engine(backend=backend, **template_options(config, options))
+    # The models were made before the shards were opened, which need their pins.
+    made.searcher.models.encoder, made.searcher.models.pin = models.encoder, models.pin
+    made.searcher.models.term_encoder, made.searcher.models.term_pin = models.term_encoder, models.term_pin
+    made.searcher.models.adopt(config, str(folder))
+    return made
+
+
+def check_versions(described: Mapping[int, Description]) -> None:
+    """Raise `ShardVersionError` where a shard runs another fanrank."""
+    for number, each in described.items():
+        if each.version != own_version():
+            raise ShardVersionError(
+                f"shard {number} runs fanrank {each.version}, and this process {own_version()}; install the same on "
+                "all machines"
+            )
+
+
+def check_empty(folder: Path, described: Mapping[int, Description]) -> None:
+    """Raise `ForeignIndexError` where a shard of a new memory holds records: another table says where all lie."""
+    if any(each.next_order for each in described.values()):
+        raise lost_table(folder)
+
+
+def lost_table(folder: Path) -> ForeignIndexError:
+    """The error of a memory whose table of placement is not there."""
+    return ForeignIndexError(
+        f"{folder}: its shards hold records, and the table that says which, {TABLE}, is not there; bring it back "
+        "from a copy, or choose an empty or new directory"
+    )
+
+
+def check_stores(folder: Path, stores: Sequence[str | None], known: Sequence[str | None] | None) -> None:
+    """Raise `ForeignIndexError` where a shard's directory is another one than the table was made with."""
+    if known is None:
+        return
+    for number, (store, own) in enumerate(zip(stores, known, strict=True)):
+        if store != own:
+            raise ForeignIndexError(
+                f"{folder}: shard {number} holds the records of another engine (store {store}, not {own}); bring back "
+                "its own directory, or a copy of it"
+            )

@@ -1,0 +1,209 @@
+"""What the coordinator and its shards say to each other: one message a shard a launch, and its answer."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.arrays import Flags, Floats, Integers
+from ...engine.errors import FanrankError
+from ...engine.hybrid.strategy import Strategy
+from ...engine.records.decision import Decision
+from ...engine.records.filters import Filter
+from ...engine.records.hits import Hits
+from ...engine.records.query import Query
+from ...engine.route.by_namespace import AnyAnswerer
+from ...engine.search.options import SearchOptions
+from .statistics import Counts
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Records that one query searches and that lie in several shards."""
+
+    names: tuple[str, ...] | None
+    """The namespaces, in the order in which their records follow each other; None: all at `under` or below it."""
+    under: str | None = None
+    now: float | None = None
+    """The moment by which records expire, where any do and the query says one; None: that of the launch."""
+    apart: Filter | None = None
+    """The filter whose records alone count in the statistics; None: all records do."""
+
+    @property
+    def single(self) -> bool:
+        """Whether it is one split namespace."""
+        return self.names is not None and len(self.names) == 1
+
+
+@dataclass(frozen=True, eq=False)
+class ScopeCounts:
+    """The statistics by which a shard scores its part of a scope."""
+
+    scope: Scope
+    key: str
+    """Stands in the queries as their namespace."""
+    counts: Counts
+    since: int | None
+    """The epoch since which they hold, by which the shard keeps what it derives from them. None: it keeps nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """Queries whose records all lie in this shard, as an engine would be asked."""
+
+    queries: tuple[Query, ...]
+    k: int
+    answerer: AnyAnswerer
+    options: SearchOptions
+    explained: str | None = None
+    """The id of the record whose score in the first query is to be explained, in place of an answer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """Queries whose records lie in several shards."""
+
+    queries: tuple[Query, ...]
+    """Their namespaces are keys of `scopes`."""
+    k: int
+    strategy: Strategy | None
+    """None: BM25 alone."""
+    scopes: tuple[ScopeCounts, ...]
+    options: SearchOptions
+
+
+@dataclass(frozen=True, eq=False)
+class Count:
+    """Asks for the statistics of scopes, with the document frequencies of these terms."""
+
+    scopes: tuple[tuple[Scope, tuple[str, ...]], ...]
+
+
+Item = Forward | Spread | Count
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """All that one launch asks of one shard, answered from one state."""
+
+    epoch: int
+    clock: float
+    """The moment by which records expire, where queries say none."""
+    items: tuple[Item, ...]
+    oldest: int = 0
+    """The oldest epoch that any search reads. The shard keeps no state that only older ones need."""
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """The hits of a `Spread` by BM25 in one shard. Rows are the queries'; width is at most k."""
+
+    scores: Floats  # [B, w] padding -inf
+    orders: Integers  # [B, w] numbers of the records' last writes, padding -1
+    ids: npt.NDArray[np.object_]  # [B, w]
+    namespaces: npt.NDArray[np.object_]  # [B, w]
+    counts: npt.NDArray[np.int32]  # [B]
+    source: tuple[int, ...]
+    notes: tuple[str | None, ...]
+    backend: str
+    timing: dict[str, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class ListedEvidence:
+    """The candidates of a `Spread` by a strategy in one shard, as `Candidates` holds them."""
+
+    offsets: Integers  # [B + 1]
+    orders: Integers  # [candidates]
+    ids: npt.NDArray[np.object_]  # [candidates]
+    namespaces: npt.NDArray[np.object_]  # [candidates]
+    channels: Mapping[str, tuple[Floats, Flags, Flags]]  # scores, scored, listed: [candidates]
+    times: Floats
+    importance: Floats
+    source: tuple[int, ...]
+    notes: tuple[str | None, ...]
+    backend: str
+    timing: dict[str, float] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Forwarded:
+    """The hits of a `Forward`: what `Hits` would make later, made now, without the queries, which their sender has."""
+
+    scores: Floats  # [B, k]
+    documents: Integers  # [B, k]
+    counts: npt.NDArray[np.int32]  # [B]
+    ids: npt.NDArray[np.object_]  # [B, k]
+    namespaces: npt.NDArray[np.object_]  # [B, k]
+    notes: tuple[str | None, ...]
+    backend: str
+    timing: dict[str, float] | None
+    postings: int | None
+    reranked: Floats | None
+    decisions: tuple[Decision, ...] | None
+    source: Sequence[int] | Integers | None
+    records: npt.NDArray[np.object_] | None
+    texts: bool
+    payload: bool
+
+    @classmethod
+    def of(cls, hits: Hits) -> Forwarded:
+        return cls(**{each.name: getattr(hits, each.name) for each in fields(cls)})
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """What an item failed by."""
+
+    error: FanrankError
+
+
+@dataclass(frozen=True, eq=False)
+class Gone:
+    """The shard has no state of the epoch that was asked for, or its records have changed since: ask at a newer one."""
+
+    newest: int | None
+    """The epoch of its newest state; None: it was started anew and has yet to be told."""
+
+
+def own_version() -> str:
+    """The version of fanrank in this process."""
+    version: str = importlib.import_module(__name__.partition(".")[0]).__version__
+    return version
+
+
+Answered = Forwarded | Listed | ListedEvidence | tuple[Counts, ...] | Failure | Any
+
+
+@dataclass(frozen=True, eq=False)
+class Acknowledged:
+    """What a write changed in a shard."""
+
+    count: int
+    changes: Mapping[str, Counts | None]
+    """The change of the counts of each namespace that is split. None: it is not known, and they are to be read anew."""
+    sizes: Mapping[str, int]
+    """The live records of each namespace that was written."""
+    expiring: bool
+    """Whether any record of the shard has a time of expiry."""
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What a shard is, when it was opened."""
+
+    config: Mapping[str, Any]
+    """The configuration of its directory."""
+    store: str | None
+    """The number of its store."""
+    next_order: int
+    expiring: bool
+    """As in `Acknowledged`."""
+    version: str
+    """Of fanrank."""
+    opened: str | None

@@ -1,0 +1,115 @@
+"""The global order of writes, which decides between equal scores.
+
+One engine orders equal scores by the last write. Over several shards that order must be global, so each record carries
+the number of its write. It stands in a number column of the shard's engine that callers never see. So it is durable
+with its record, and merges and moves keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.errors import DamagedIndexError, ParameterError, RecordError, StorageError
+from ...engine.index.columns import AUTO
+from ...engine.index.snapshot import Snapshot
+from ...engine.records.record import Record
+
+ORDER = "fanrank_order"
+"""The column of the numbers."""
+
+# The first integer that float64, in which columns of numbers are kept, cannot tell from its successor.
+LIMIT = 1 << 53
+
+
+def with_order(columns: Mapping[str, str] | str | None) -> dict[str, str]:
+    """The columns of a shard's engine, for a caller's `columns`. Raises `ParameterError` where they name `ORDER`."""
+    declared: dict[str, str] = {"*": "json"} if columns == AUTO else dict(columns or {})  # type: ignore[arg-type]
+    if ORDER in declared:
+        raise ParameterError(f"column {ORDER!r} is taken: shards keep the order of writes in it; choose another name")
+    return {**declared, ORDER: "number"}
+
+
+def without_order(columns: Mapping[str, str]) -> dict[str, str]:
+    """The caller's columns, of those of a shard's engine."""
+    return {name: kind for name, kind in columns.items() if name != ORDER}
+
+
+def in_write_order(
+    added: Sequence[Record], removed: Mapping[str, Sequence[str]], live: Mapping[str, Set[str]]
+) -> list[Record]:
+    """The records of a batch in the order in which one engine numbers them: namespace by namespace.
+
+    The namespaces from which the batch removes records come first. `live` are the ids that live records have.
+    """
+    groups: dict[str, list[Record]] = {
+        name: [] for name, ids in removed.items() if not live.get(name, frozenset()).isdisjoint(ids)
+    }
+    for record in added:
+        groups.setdefault(record.namespace, []).append(record)
+    return [record for group in groups.values() for record in group]
+
+
+def stamp(records: Sequence[Record], first: int) -> list[Record]:
+    """Copies of the records with the numbers of their writes, which begin with `first`.
+
+    Raises `RecordError` for a record that brings such a number, and `StorageError` where no number is left.
+    """
+    if first + len(records) > LIMIT:
+        raise StorageError("no number is left for the order of writes: 2**53 records were written")
+    return [_with_extra(record, number) for number, record in enumerate(records, first)]
+
+
+def _with_extra(record: Record, number: int) -> Record:
+    if ORDER in record.extra:
+        raise RecordError(f"'extra' holds {ORDER!r}, which shards keep for themselves", record_id=record.id)
+    stamped = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
+    stamped.__dict__.update(record.__dict__, extra={**record.extra, ORDER: number})
+    return stamped
+
+
+def strip(record: Record) -> Record:
+    """The record as its caller wrote it."""
+    if ORDER not in record.extra:
+        return record
+    stripped = object.__new__(type(record))  # as above
+    extra = {name: value for name, value in record.extra.items() if name != ORDER}
+    stripped.__dict__.update(record.__dict__, extra=extra)
+    return stripped
+
+
+def number_of(record: Record) -> int:
+    """The number of a stamped record's write."""
+    number: Any = record.extra[ORDER]
+    return int(number)
+
+
+def orders_of(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The numbers of the last writes of these documents, same shape; -1 for -1."""
+    orders = np.full(documents.shape, -1, dtype=np.int64)
+    present = documents >= 0
+    orders[present] = snapshot.numbers_of(ORDER, documents[present]).astype(np.int64)
+    return orders
+
+
+def next_order(snapshots: Iterable[Snapshot]) -> int:
+    """One more than the largest number in these snapshots; 0 where they hold none.
+
+    Raises `DamagedIndexError` for a record without a number, which an engine of its own has written to the directory.
+    """
+    largest = -1
+    for snapshot in snapshots:
+        for number, segment in enumerate(snapshot.segments):
+            numbers = segment.columns.numbers.get(ORDER, np.full(segment.size, np.nan))
+            if (alive := snapshot.alive(number)) is not None:
+                numbers = np.where(alive | ~np.isnan(numbers), numbers, -1)
+            if (unnumbered := np.flatnonzero(np.isnan(numbers))).size:
+                raise DamagedIndexError(
+                    f"record {segment.ids.strings[int(unnumbered[0])]!r} has no number of its write: another engine "
+                    "wrote it to a shard's directory; open that directory with Engine.open, and delete such records"
+                )
+            largest = max(largest, int(numbers.max(initial=-1)))
+    return largest + 1

@@ -1,0 +1,368 @@
+"""`Follower`: one follower of a shard, as the owner's process knows it. It is filled, and then told all that the leader
+has done, one thing after another.
+
+It is filled from pages of the leader, which are read while others write. What is written meanwhile is done again on
+what was copied: a record that no write touches is in the pages once and in its order, and for all others the last write
+decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ...engine.errors import DeadlineError, FanrankError, ShardError
+from ...engine.records.record import Record
+from ..processes.links import Done, Link, Verb, Waiting, deadline_at
+from ..protocol.batches import Batch
+from ..protocol.messages import Gone
+from ..shard.copying import ShardPage
+from .whole_copies import apply_to
+
+PAGE = 4_096
+"""Records that a follower is filled with at a time."""
+
+BEHIND = 200_000
+"""Records that may wait for a follower in the owner's memory. One that is later is filled anew."""
+
+RETRY = 1.0
+"""Seconds before a follower that failed is filled anew."""
+
+LEARNING = frozenset({"tell", "learn"})
+"""The verbs by which a leader learns of namespaces, which are their first argument."""
+
+FILLING, FOLLOWING, LOST = "filling", "following", "lost"
+"""What a follower does: it is being filled; it holds the leader's records; it is to be filled anew."""
+
+logger = logging.getLogger("fanrank")
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Something that the leader has done and its followers are to do."""
+
+    verb: Verb
+    arguments: tuple[Any, ...]
+    keywords: Mapping[str, Any]
+    after: int = -1
+    """The number of the leader's state before a write or a tag."""
+
+    @property
+    def number(self) -> int:
+        """The number of a write or a tag."""
+        number: int = self.arguments[0]
+        return number
+
+    @property
+    def records(self) -> int:
+        """The records that wait with it."""
+        return len(self.arguments[1].added) if self.verb == "apply" else 0
+
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces of which the leader has learned something."""
+        named = self.arguments[0]
+        return [named] if isinstance(named, str) else list(named)
+
+
+class Leading(Protocol):
+    """What a follower sees of `ReplicatedLink`."""
+
+    leader: Link
+    changed: threading.Condition
+    numbers: list[int]
+    pending: int | None
+    refused: bool
+    informed: int
+    hidden: set[str]
+    closed: bool
+    deadline: float
+    background: bool
+
+    @property
+    def number(self) -> int: ...
+
+
+class _LetGo(Exception):
+    """The follower was let go of while it was told something."""
+
+
+class Follower:
+    """A follower, which `make` starts. All is read and changed under `changed` of its leader's link."""
+
+    def __init__(self, leading: Leading, number: int, make: Callable[[], Link]) -> None:
+        self.number = number
+        self.state = LOST
+        self.link: Link | None = None
+        self.under_way = self.messages = 0
+        self.silent = False
+        """Whether it did not answer a read in time, and has answered nothing since."""
+        self._leading = leading
+        self._make = make
+        self._first = self._last = -1  # the numbers of the leader's first and last state that it holds
+        self._informed = 0
+        self._queue: deque[Told] = deque()  # another one whenever it is let go of
+        self._behind = 0
+        self._failure: str | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def via(self) -> Link:
+        """The way to it."""
+        return self.link or _Nowhere(self._leading.number)
+
+    def holds(self, number: int) -> bool:
+        """Whether it can answer from the leader's state of this number."""
+        return (
+            self.state == FOLLOWING and self._first <= number <= self._last and self._informed == self._leading.informed
+        )
+
+    def tell(self, told: Told) -> None:
+        """Let it do something, once it has done all before."""
+        if self.state == LOST:
+            return
+        self._queue.append(told)
+        self._behind += told.records
+        if self._behind > BEHIND:
+            self.let_go(f"more than {BEHIND:,} records waited for it")
+
+    def let_go(self, why: str) -> None:
+        """Ask it nothing more before it is filled anew."""
+        self.state, self._failure = LOST, why
+        self._first = self._last = -1
+        self._queue, self._behind, self.silent = deque(), 0, False
+        self._leading.changed.notify_all()
+        logger.warning("follower %d of shard %d is filled anew: %s", self.number, self._leading.number, why)
+
+    def fail(self, answer: Any) -> None:
+        """Take note that it did not answer a read: by an error, or because it was started anew."""
+        if self.state != FOLLOWING:
+            return
+        if not isinstance(answer, DeadlineError):
+            self.let_go(str(answer) if isinstance(answer, FanrankError) else "it was started anew, and is empty")
+        elif not self.silent:
+            # Others are asked before it until it answers this, and it is let go of if it does not.
+            self.silent = True
+            self._queue.append(Told("newest", (), {}))
+            self._leading.changed.notify_all()
+
+    def report(self) -> dict[str, Any]:
+        """What it does, the reads that it was sent, and how many writes of its leader it has not acknowledged."""
+        return {
+            "replica": self.number,
+            "state": self.state,
+            "messages": self.messages,
+            "lag": len(self._queue),
+            "failure": self._failure,
+        }
+
+    def start(self) -> None:
+        """Begin to work in a thread, if there is none yet."""
+        if self._leading.background and not self._leading.closed and self._thread is None:
+            name = f"fanrank-follower-{self._leading.number}-{self.number}"
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Close it, and wait for its thread. The leader's link is closed already."""
+        with self._leading.changed:
+            link, thread = self.link, self._thread
+        if link is not None:
+            with suppress(FanrankError):
+                link.close()
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        changed = self._leading.changed
+        while True:
+            with changed:
+                changed.wait_for(lambda: self._leading.closed or self.state != FOLLOWING or bool(self._queue))
+            if self._leading.closed:
+                return
+            if not self.work():
+                with changed:
+                    changed.wait_for(lambda: self._leading.closed, RETRY)
+
+    def work(self) -> bool:
+        """Fill it if it is to be filled, and let it do all that it was told; whether that succeeded."""
+        try:
+            if self.state != FOLLOWING:
+                self._fill()
+            self._follow()
+        except _LetGo:
+            return False
+        except Exception as error:
+            # Its thread must not end, whatever the reason.
+            with self._leading.changed:
+                if not self._leading.closed:
+                    self.let_go(str(error) or repr(error))
+            return False
+        return True
+
+    def _until(self) -> float | None:
+        return deadline_at(self._leading.deadline)
+
+    def _check(self, queue: deque[Told]) -> None:
+        """Raise `_LetGo` where it was let go of since it had this queue. The caller holds `changed`."""
+        if self._queue is not queue or self._leading.closed:
+            raise _LetGo
+
+    def _fill(self) -> None:
+        """Copy the leader's records, while others write."""
+        leading, changed = self._leading, self._leading.changed
+        with changed:
+            if not leading.numbers:
+                raise _LetGo  # the leader is not told its epoch yet
+            before, self.link = self.link, None
+            self.state, self._behind = FILLING, 0
+            self._queue = queue = deque[Told]()
+            self._informed, hidden = leading.informed, sorted(leading.hidden)
+        if before is not None:
+            with suppress(FanrankError):
+                before.close()
+        link = self._make()
+        with changed:
+            closed = leading.closed
+            self.link = None if closed else link
+        if closed:
+            link.close()
+            raise _LetGo
+        link.send("tag", 0).result(self._until())
+        number = 0
+        for records in self._pages():
+            number += 1
+            # A record that was written between two pages may be in both.
+            apply_to(link, number, Batch(added=records).again(), self._until, oldest=number)
+            with changed:
+                self._check(queue)
+        for namespace in hidden:
+            number += 1
+            apply_to(link, number, Batch(), self._until, oldest=number, hide=namespace)
+        self._learn(link, None)
+        self._wait_for_pending(queue)
+        while True:
+            with changed:
+                self._check(queue)
+                if not queue:
+                    last = leading.numbers[-1]
+                    break
+                told = queue.popleft()
+                self._behind -= told.records
+            number += 1
+            self._redo(link, number, told)
+        link.send("tag", last, anew=True).result(self._until())
+        with changed:
+            self._check(queue)
+            self._first = self._last = last
+            self.state, self._failure = FOLLOWING, None
+            changed.notify_all()
+
+    def _pages(self) -> Iterator[list[Record]]:
+        place = "", -1
+        while True:
+            page: ShardPage = self._leading.leader.send("page_from", *place, PAGE).result(self._until())
+            if page.records:
+                yield page.records
+            if page.last is None:
+                return
+            place = page.last
+
+    def _wait_for_pending(self, queue: deque[Told]) -> None:
+        """Wait until it is known whether the leader has done a write that pages may hold already."""
+        leading, changed = self._leading, self._leading.changed
+        with changed:
+            pending = leading.pending
+            seconds = leading.deadline if leading.background else 0.0
+            if pending is not None:
+                changed.wait_for(
+                    lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=seconds
+                )
+            self._check(queue)
+            known = pending is None or leading.pending != pending
+            refused = leading.refused
+        if refused:
+            # One that failed when its write was done already says no epoch.
+            known = known and leading.leader.send("newest").result(self._until()) is not None
+        if not known:
+            raise ShardError("what became of a write of the leader is not known")
+
+    def _redo(self, link: Link, number: int, told: Told) -> None:
+        """Do on a copy in the making what pages may hold already."""
+        if told.verb == "apply":
+            how = {name: told.keywords[name] for name in ("drop", "hide", "show") if name in told.keywords}
+            apply_to(link, number, told.arguments[1].again(), self._until, oldest=number, **how)
+        else:
+            self._do(link, told, tagging=False)
+
+    def _follow(self) -> None:
+        """Do all that it was told."""
+        changed, queue, link = self._leading.changed, self._queue, self.via
+        while True:
+            with changed:
+                self._check(queue)
+                if not queue:
+                    return
+                told = queue[0]
+            self._do(link, told)
+            with changed:
+                self._check(queue)
+                queue.popleft()
+                self._behind -= told.records
+                self.silent = False
+                if told.verb == "apply":
+                    self._last = told.number
+                elif told.verb == "tag":
+                    self._first = self._last = told.number
+                changed.notify_all()
+
+    def _do(self, link: Link, told: Told, *, tagging: bool = True) -> None:
+        if told.verb == "apply":
+            # A record may have expired since the leader removed it.
+            how = {**told.keywords, "missing_ok": True, "tracked": ()}
+            self._check_followed(link.send("follow", told.after, "apply", *told.arguments, **how))
+        elif told.verb == "tag":
+            if tagging:
+                self._check_followed(link.send("follow", told.after, "tag", told.number))
+            # A leader that was started anew has forgotten what it learned since its last checkpoint.
+            self._learn(link, None)
+        elif told.verb in LEARNING:
+            self._learn(link, told.namespaces)
+            self._note_informed()
+        else:
+            link.send(told.verb, *told.arguments, **told.keywords).result(self._until())
+            if told.verb != "newest":
+                self._note_informed()
+
+    def _check_followed(self, waiting: Waiting) -> None:
+        """Raise `ShardError` where it does not hold the state that the leader had before."""
+        answer = waiting.result(self._until())
+        if isinstance(answer, Gone):
+            raise ShardError("it has missed a write" if answer.newest is not None else "it was started anew")
+
+    def _note_informed(self) -> None:
+        with self._leading.changed:
+            self._informed += 1
+
+    def _learn(self, link: Link, namespaces: list[str] | None) -> None:
+        """Take over what the leader has learned of these namespaces or (None) of all."""
+        learned = self._leading.leader.send("learned", namespaces).result(self._until())
+        link.send("learn", learned, alone=namespaces is None).result(self._until())
+
+
+class _Nowhere:
+    """The way to a follower that is not there."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Done:
+        return Done(error=ShardError(f"a follower of shard {self.number} is being filled"))
+
+    def close(self) -> None:
+        pass

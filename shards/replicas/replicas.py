@@ -1,0 +1,443 @@
+"""Replicas for reads: followers hold the records of a shard, the leader, once more in memory.
+
+::
+
+    write ── leader ── acknowledged ──> queue of each follower ── follower
+    read at an epoch ── the leader, or a follower that holds the leader's state of that epoch
+
+A write goes to the leader alone, and followers get it once the leader has acknowledged it. So they never delay a write,
+and no write fails by them. A read names the number of the state by which the leader answers its epoch. A follower
+answers from the state of that very number or not at all, so it does not matter who answers.
+
+A follower that misses something is let go of, and filled anew (`followers.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardError
+from ...engine.serve.calls import LaunchOptions
+from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
+from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
+from .followers import LOST, Follower, Told
+
+READS = frozenset({"ask", "fetch", "texts", "sizes", "read"})
+"""The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
+
+WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
+"""The verbs that change what a search may find. Followers are told."""
+
+OWN = frozenset(
+    {"describe", "newest", "number_at", "has_done", "live", "orders", "strangers", "counts", "holdings", "learned"}
+    | {"page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
+)
+"""The verbs that the leader alone is sent, and that change nothing that a search finds."""
+
+FOLLOWERS = frozenset({"as_of", "follow"})
+"""The verbs that followers alone are sent."""
+
+
+KEPT, LEAST = 64, 0.1
+"""A read that takes twice as long as the longest of so many before, and so many seconds, goes to another replica too.
+Ray says that a process has ended after two seconds. Where all replicas have much to do, the time grows with theirs."""
+
+
+TURN = 0.02
+"""Seconds for which each of several replicas is waited for in turn, once all were asked."""
+
+
+class ReplicatedLink:
+    """The way to a shard that has several replicas: its leader, and so many followers, which `make` starts.
+
+    `recover` tags shards that were started anew. With `background` off, no thread of its own works for the followers:
+    `catch_up` does.
+    """
+
+    def __init__(
+        self,
+        leader: Link,
+        make: Callable[[], Link],
+        followers: int,
+        deadline: float,
+        recover: Callable[[], None],
+        *,
+        background: bool = True,
+    ) -> None:
+        self.leader = leader
+        self.away = False
+        """Whether the leader did not answer the last message. Followers are then asked first."""
+        self.changed = threading.Condition()
+        """Held while anything here or of a follower is read or changed; never while a message is under way."""
+        self.numbers: list[int] = []
+        """The numbers of the leader's states that a search may ask for, ascending."""
+        self.pending: int | None = None
+        """The number of a write that was sent to the leader, and that it may have done or not."""
+        self.refused = False
+        """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
+        self.informed = 0
+        """How much the leader was told beside writes and tags."""
+        self.hidden: set[str] = set()
+        """The namespaces that are being copied to the shard, which no search sees yet."""
+        self.closed = False
+        self.deadline = deadline
+        self.background = background
+        self.followers = [Follower(self, number, make) for number in range(1, followers + 1)]
+        self._recover = recover
+        self._under_way = self._messages = 0
+        self._turn = 0
+        self._times: deque[float] = deque(maxlen=KEPT)  # seconds of the last reads
+        self._bringing: threading.Thread | None = None
+
+    @property
+    def number(self) -> int:
+        return self.leader.number
+
+    def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
+        if verb in READS:
+            return _Read(self, verb, arguments, keywords)
+        if verb in OWN:
+            return self.leader.send(verb, *arguments, **keywords)
+        if verb == "apply":
+            with self.changed:
+                if self.pending is not None:
+                    self._let_all_go("what became of a write of the leader is not known")
+                self.pending = arguments[0]
+        return _Write(self, Told(verb, arguments, keywords), self.leader.send(verb, *arguments, **keywords))
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            bringing = self._bringing
+            self.changed.notify_all()
+        for follower in self.followers:
+            follower.close()
+        if bringing is not None:
+            bringing.join()
+        self.leader.close()
+
+    def catch_up(self) -> None:
+        """Fill the followers that are to be filled, and let all do what they were told."""
+        for follower in self.followers:
+            follower.work()
+
+    def report(self) -> list[dict[str, Any]]:
+        """Of each replica, the leader first: what it does, the reads that it was sent, and by how much it lags."""
+        with self.changed:
+            leader = {
+                "replica": 0,
+                "state": "away" if self.away else "leading",
+                "messages": self._messages,
+                "lag": 0,
+                "failure": None,
+            }
+            return [leader, *(follower.report() for follower in self.followers)]
+
+    def note(self, told: Told, answer: Any) -> None:
+        """Tell the followers what the leader has done. `answer` is what it said."""
+        with self.changed:
+            self.away = False
+            told = replace(told, after=self.numbers[-1] if self.numbers else -1)
+            if told.verb == "apply":
+                if self.pending == told.number:
+                    self.pending = None
+                if isinstance(answer, Acknowledged):
+                    # A leader that does not know what became of a write does no other before it is tagged.
+                    self.refused = False
+                    self._note_write(told)
+            elif told.verb == "tag":
+                if self.pending is not None or self.refused:
+                    # Whether the leader has done its last write, the followers cannot know.
+                    self.pending, self.refused = None, False
+                    self._let_all_go("the leader ended or failed in the middle of a write")
+                self.numbers = [told.number]
+                self._tell(told)
+                for follower in self.followers:
+                    follower.start()
+            else:
+                self.informed += 1
+                self._tell(told)
+                if told.verb not in WRITES:
+                    self._let_all_go(f"what {told.verb!r} does, followers are not told")
+            self.changed.notify_all()
+
+    def note_refusal(self, told: Told) -> None:
+        """Take note that the leader raised an error for a write."""
+        with self.changed:
+            if told.verb == "apply" and self.pending == told.number:
+                self.pending, self.refused = None, True
+                self.changed.notify_all()
+
+    def _note_write(self, told: Told) -> None:
+        oldest = told.keywords.get("oldest")
+        kept = bisect_right(self.numbers, told.number if oldest is None else oldest)
+        self.numbers = [*self.numbers[max(kept - 1, 0) :], told.number]
+        dropped = told.keywords.get("drop") or ()
+        self.hidden -= {told.keywords.get("show"), *((dropped,) if isinstance(dropped, str) else dropped)}
+        if (hidden := told.keywords.get("hide")) is not None:
+            self.hidden.add(hidden)
+        self._tell(told)
+
+    def _tell(self, told: Told) -> None:
+        for follower in self.followers:
+            follower.tell(told)
+
+    def _let_all_go(self, why: str) -> None:
+        for follower in self.followers:
+            if follower.state != LOST:
+                follower.let_go(why)
+
+    def choose(self, epoch: int, tried: list[Follower | None], exact: bool) -> tuple[Follower | None, int] | None:
+        """Who is asked next at an epoch, and the number of the state that must answer; None where nobody is left.
+
+        The replica is a follower, or None: the leader, which alone is asked where `exact` says so. The fewest messages
+        under way decide; equal ones take turns, so that no replica is cold when others end.
+        """
+        with self.changed:
+            number = self.number_at(epoch)
+            able: list[Follower | None] = [each for each in (None, *self._able(number, exact)) if each not in tried]
+            if not able:
+                return None
+            # Those that did not answer the last time are asked when others do not either.
+            able = [each for each in able if not self._is_silent(each)] or able
+            self._turn += 1
+            first = self._turn % len(able)
+            chosen = min([*able[first:], *able[:first]], key=self._load)
+            if chosen is None:
+                self._under_way += 1
+                self._messages += 1
+            else:
+                chosen.under_way += 1
+                chosen.messages += 1
+            return chosen, -1 if number is None else number
+
+    def may_ask(self, epoch: int, tried: list[Follower | None], exact: bool) -> bool:
+        """Whether there is a replica that was not asked."""
+        with self.changed:
+            able = self._able(self.number_at(epoch), exact)
+            return None not in tried or any(each not in tried for each in able)
+
+    def patience(self) -> float | None:
+        """Seconds after which a read goes to another replica; None before any was answered."""
+        with self.changed:
+            return max(LEAST, 2 * max(self._times)) if self._times else None
+
+    def number_at(self, epoch: int) -> int | None:
+        """The number of the leader's newest state of an epoch or an older one. The caller holds `changed`."""
+        place = bisect_right(self.numbers, epoch)
+        return self.numbers[place - 1] if place else None
+
+    def _able(self, number: int | None, exact: bool) -> list[Follower]:
+        return [] if number is None or exact else [each for each in self.followers if each.holds(number)]
+
+    def _is_silent(self, replica: Follower | None) -> bool:
+        return self.away if replica is None else replica.silent
+
+    def _load(self, replica: Follower | None) -> int:
+        return self._under_way if replica is None else replica.under_way
+
+    def note_read(self, replica: Follower | None, via: Link, answer: Any, seconds: float, counted: bool) -> None:
+        """Take note that a replica answered a read, by which error it did not, or (None) that nobody waits for it.
+
+        `seconds` is how long that took, and `counted` whether it counts among those under way.
+        """
+        with self.changed:
+            if replica is None:
+                self._under_way -= counted
+            else:
+                replica.under_way -= counted
+            if answer is None or self.closed:
+                return
+            untold = isinstance(answer, Gone) and answer.newest is None
+            failed = untold or isinstance(answer, FanrankError)
+            if not failed:
+                self._times.append(seconds)
+            if replica is not None:
+                if failed and replica.link is via:
+                    replica.fail(answer)
+            elif failed:
+                self.away = True
+                if self.background and self._bringing is None:
+                    self._bringing = threading.Thread(target=self._bring_back, name="fanrank-leader", daemon=True)
+                    self._bringing.start()
+            else:
+                self.away = False
+
+    def _bring_back(self) -> None:
+        """Ask the leader whether it is there again, until it is. Searches do not, as followers answer them."""
+        while True:
+            with self.changed:
+                if self.closed or not self.away:
+                    self._bringing = None
+                    return
+            with suppress(FanrankError):
+                if self.leader.send("newest").result(deadline_at(self.deadline)) is None:
+                    self._recover()
+                else:
+                    with self.changed:
+                        self.away = False
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or not self.away, PAUSE)
+
+
+class _Write:
+    """Something that changes the leader, on its way."""
+
+    def __init__(self, link: ReplicatedLink, told: Told, waiting: Waiting) -> None:
+        self._link, self._told, self._waiting = link, told, waiting
+
+    def result(self, until: float | None) -> Any:
+        try:
+            answer = self._waiting.result(until)
+        except (ShardError, DeadlineError):
+            raise  # it may be done or not
+        except FanrankError:
+            self._link.note_refusal(self._told)
+            raise
+        self._link.note(self._told, answer)
+        return answer
+
+
+@dataclass(eq=False)
+class _Asked:
+    """A replica that was sent a read and has not answered."""
+
+    replica: Follower | None
+    via: Link
+    waiting: Waiting
+    began: float
+    silent: bool = False
+    """Whether another one was asked meanwhile."""
+
+
+class _Read:
+    """A read on its way to one replica, and if need be to the others."""
+
+    def __init__(self, link: ReplicatedLink, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]):
+        asked = arguments[0]
+        self._link, self._verb, self._arguments, self._keywords = link, verb, arguments, keywords
+        self._epoch: int = asked.epoch if isinstance(asked, Ask) else asked
+        self._exact = isinstance(asked, Ask) and is_approximate(asked)
+        self._tried: list[Follower | None] = []
+        self._asked: list[_Asked] = []
+        self._send()
+
+    def _send(self) -> bool:
+        """Ask the next replica; False where there is none."""
+        chosen = self._link.choose(self._epoch, self._tried, self._exact)
+        if chosen is None:
+            return False
+        replica, number = chosen
+        self._tried.append(replica)
+        began = time.monotonic()
+        if replica is None:
+            via = self._link.leader
+            waiting = via.send(self._verb, *self._arguments, **self._keywords)
+        else:
+            via = replica.via
+            waiting = via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
+        self._asked.append(_Asked(replica, via, waiting, began))
+        return True
+
+    def result(self, until: float | None) -> Any:
+        """As `Waiting.result`: what a replica answers; where none does, what the leader says."""
+        leaders: Any = None
+        while self._asked:
+            asked = self._asked[-1]
+            began, limit = time.monotonic(), self._limit(asked, until)
+            try:
+                answer = asked.waiting.result(limit)
+            except FanrankError as error:
+                answer = error
+            # A wait may end a moment early. What a replica says of a deadline of its own comes at once, and is final.
+            late = limit is not None and 2 * time.monotonic() >= began + limit
+            waits = isinstance(answer, DeadlineError) and limit != until and late
+            self._note(asked, answer)
+            if waits:
+                # Another one is asked; where none is left, all that were asked are looked at in turn.
+                if not self._send():
+                    self._asked.insert(0, self._asked.pop())
+                continue
+            self._asked.remove(asked)
+            if not isinstance(answer, (Gone, FanrankError)):
+                return answer
+            if asked.replica is None:
+                leaders = answer
+            self._send()
+        if isinstance(leaders, FanrankError):
+            raise leaders
+        return leaders
+
+    def _note(self, asked: _Asked, answer: Any) -> None:
+        counted, asked.silent = not asked.silent, asked.silent or isinstance(answer, DeadlineError)
+        self._link.note_read(asked.replica, asked.via, answer, time.monotonic() - asked.began, counted)
+
+    def _limit(self, asked: _Asked, until: float | None) -> float | None:
+        """Until when one replica is waited for before the next."""
+        now = time.monotonic()
+        if asked.silent and len(self._asked) > 1:
+            return now + TURN if until is None else min(now + TURN, until)
+        if len(self._asked) == 1 and not self._link.may_ask(self._epoch, self._tried, self._exact):
+            return until
+        patience = self._link.patience()
+        limits = [] if patience is None else [now + patience]
+        limits += [] if until is None else [(now + until) / 2]
+        return min(limits, default=None)
+
+    def __del__(self) -> None:
+        for asked in self._asked:
+            self._link.note_read(asked.replica, asked.via, None, 0.0, not asked.silent)
+
+
+class Replicas:
+    """Makes links of shards with so many replicas. `start` starts a follower of the shard with a number."""
+
+    def __init__(
+        self, replicas: int, start: Callable[[int], Link], deadline: float, *, background: bool = True
+    ) -> None:
+        self.replicas = replicas
+        self.recover: Callable[[], None] | None = None
+        """Tags shards that were started anew, once there is a coordinator."""
+        self._start = start
+        self._deadline = deadline
+        self._background = background
+
+    def lead(self, link: Link) -> Link:
+        """The link by which a shard is reached of which this one is the leader."""
+        if self.replicas == 1:
+            return link
+        make = partial(self._start, link.number)
+        return ReplicatedLink(link, make, self.replicas - 1, self._deadline, self._recover, background=self._background)
+
+    def _recover(self) -> None:
+        if self.recover is not None:
+            self.recover()
+
+
+def replicas_of(link: Link) -> list[dict[str, Any]]:
+    """What `ReplicatedLink.report` says; nothing where a shard has no followers."""
+    return link.report() if isinstance(link, ReplicatedLink) else []
+
+
+def check_replicas(replicas: object) -> None:
+    """Raise `ParameterError` unless it is a number of replicas."""
+    if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
+        raise ParameterError(f"replicas must be 1 (the shard alone) or more, not {replicas!r}")
+
+
+def is_approximate(ask: Ask) -> bool:
+    """Whether any query searches a graph of neighbours. Those of two replicas may find other candidates."""
+    for item in ask.items:
+        if not isinstance(item, Count):
+            answerer = item.answerer if isinstance(item, Forward) else item.strategy
+            if answerer is not None and LaunchOptions(answerer, item.options, False).approximate:
+                return True
+    return False

@@ -1,0 +1,133 @@
+"""Whole copies of split namespaces, for strategies that need more than sums of statistics.
+
+Graphs, conversations, feedback, routers and neighbours read a namespace as one. A copy of it in one engine in memory
+gives the answers of one engine, because it is one. It follows all writes, at their epochs.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
+from ...engine.records.record import Record
+from ..processes.links import Link
+from ..protocol.batches import Batch
+from ..protocol.messages import Gone
+from ..protocol.order import number_of
+from ..protocol.placement import Placement
+from ..shard.copying import Page
+
+WHOLE, MODELLED = -1, -2
+"""The numbers of the shards that hold whole copies: one like the others, and one in the owner's process with its
+models, for feedback that encodes sentences of records."""
+
+# Records that a copy takes in one write.
+COPIED = 16_384
+
+Until = Callable[[], "float | None"]
+
+
+class WholeCopies:
+    """The shard in memory that holds whole copies, and the namespaces that it holds. It is started when it is needed.
+
+    `start` makes it. `most` is the most records that the namespaces here may have.
+    """
+
+    def __init__(self, number: int, start: Callable[[], Link], most: int) -> None:
+        self.number = number
+        self._start = start
+        self.most = most
+        self.link: Link | None = None
+        self.names: frozenset[str] = frozenset()
+
+    def holds(self, names: Iterable[str]) -> bool:
+        return self.names.issuperset(names)
+
+    def check(self, sizes: Mapping[str, int], why: str, *, named: bool = True) -> None:
+        """Raise `SplitNamespaceError` where namespaces of these sizes are too large for whole copies."""
+        total = sum(sizes.values())
+        if total > self.most:
+            shown = ", ".join(map(repr, sorted(sizes)[:3])) if named else "what it searches"
+            raise SplitNamespaceError(
+                f"{why} reads its records as one, and {shown} lies in several shards and holds {total:,} records: a "
+                f"whole copy may hold {self.most:,}; use bm25, dense or a fusion of these, or open with a greater "
+                "whole_at"
+            )
+
+    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
+        """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
+
+        The caller lets nobody write meanwhile. Raises `ShardError`.
+        """
+        link = self.link
+        if link is None:
+            link = self.link = self._start()
+            link.send("tag", number).result(until())
+        try:
+            for namespace in names:
+                if namespace in self.names:
+                    continue
+                streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]
+                merged = heapq.merge(*streams, key=number_of)
+                while records := list(islice(merged, COPIED)):
+                    number += 1
+                    apply_to(link, number, Batch(added=records), until, oldest=number)
+                self.names |= {namespace}
+        except BaseException:
+            self.clear()
+            raise
+        return number
+
+    def apply(
+        self, number: int, removed: Mapping[str, Sequence[str]], added: Sequence[Record], oldest: int, until: Until
+    ) -> None:
+        """Do what the shards have done. A copy that cannot is let go of, and made anew when it is needed."""
+        link = self.link
+        own = {namespace: ids for namespace, ids in removed.items() if namespace in self.names}
+        records = [record for record in added if record.namespace in self.names]
+        if link is None or not (own or records):
+            return
+        try:
+            apply_to(link, number, Batch(own, records), until, oldest=oldest)
+        except FanrankError:
+            self.clear()
+
+    def clear_untold(self, until: float | None) -> None:
+        """Let go of copies that ended with their process."""
+        if self.link is not None:
+            try:
+                told = self.link.send("newest").result(until)
+            except (ShardError, DeadlineError):
+                told = None
+            if told is None:
+                self.clear()
+
+    def forget(self, namespace: str) -> None:
+        """Let go of the copies where one of this namespace is among them."""
+        if namespace in self.names:
+            self.clear()
+
+    def clear(self) -> None:
+        """Let go of all copies."""
+        link, self.link, self.names = self.link, None, frozenset()
+        if link is not None:
+            link.close()
+
+
+def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) -> None:
+    """Let a copy do a write. Raises `ShardError` where the copy has ended, and is empty again."""
+    answer = link.send("apply", number, batch, **{"missing_ok": True, **how}).result(until())
+    if isinstance(answer, Gone):
+        raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")
+
+
+def _records(link: Link, namespace: str, until: Until) -> Iterator[Record]:
+    """The records that a shard holds of a namespace, in the order of their writes."""
+    last: int | None = -1
+    while last is not None:
+        page: Page = link.send("page_after", namespace, last, COPIED).result(until())
+        last = page.last
+        yield from page.records

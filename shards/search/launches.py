@@ -1,0 +1,115 @@
+"""`Launch`: one batch on its way to the shards, in one message to each, at one epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.records.record import Record
+from ..coordinator.coordinator import Coordinator, View
+from ..processes.links import Link, Waiting, collect
+from ..protocol.messages import Ask, Failure, Gone, Item
+from .merge import Merged
+
+
+class Again(Exception):
+    """A shard does not keep the epoch that was asked for; `untold` where it was started anew."""
+
+    def __init__(self, untold: bool = False) -> None:
+        super().__init__()
+        self.untold = untold
+
+
+class Launch:
+    """What is asked of each shard, and what came back.
+
+    `until` is when all must be there. With `missing`, shards that cannot be reached are added there; without it they
+    are an error.
+    """
+
+    def __init__(self, coordinator: Coordinator, view: View, until: float | None, missing: set[int] | None) -> None:
+        self.coordinator = coordinator
+        self.view = view
+        self.until = until
+        self.missing = missing
+        self.clock = time.time()
+        self._items: dict[int, list[Item]] = {}
+        self._answers: dict[int, Any] = {}
+
+    def add(self, shard: int, item: Item) -> int:
+        """Put an item into the message of a shard; returns its place there."""
+        own = self._items.setdefault(shard, [])
+        own.append(item)
+        return len(own) - 1
+
+    def send(self) -> None:
+        """Send the messages, and wait for all answers. Raises `Again`."""
+        self._answers = self.ask(self._items)
+
+    def answer(self, shard: int, place: int) -> Any:
+        """What a shard answered to an item; None if the shard is missing. Raises what the item failed by."""
+        if shard not in self._answers:
+            return None
+        answer = self._answers[shard][place]
+        if isinstance(answer, Failure):
+            raise answer.error
+        return answer
+
+    def link(self, shard: int) -> Link:
+        """The way to a shard, or to whole copies. Raises `Again` where these are gone."""
+        link = self.coordinator.wholes[shard].link if shard < 0 else self.coordinator.links[shard]
+        if link is None:
+            raise Again
+        return link
+
+    def ask(self, items: Mapping[int, list[Item]]) -> dict[int, Any]:
+        """One message to each of these shards; their answers by shard. Raises `Again`."""
+        sent: dict[int, Waiting] = {}
+        for shard, own in items.items():
+            if self.missing and shard in self.missing:
+                continue
+            link = self.link(shard)
+            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own), self.coordinator.oldest()))
+        return self.received(sent)
+
+    def received(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:
+        """What shards answered. Raises `Again` where one does not keep the epoch."""
+        until = self.until
+        if until is not None and self.missing is not None:
+            # A shard that hangs takes half of the time that is left, so that the others can be asked for the rest.
+            until = (until + time.monotonic()) / 2
+        answers = collect(sent, until, missing=self.missing)
+        gone = [answer for answer in answers.values() if isinstance(answer, Gone)]
+        if gone:
+            raise Again(any(answer.newest is None for answer in gone))
+        for answer in answers.values():
+            if isinstance(answer, Failure):
+                raise answer.error
+        return answers
+
+    def sizes(self, *, expired: bool = False) -> dict[str, int]:
+        """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
+        sent = {link.number: link.send("sizes", self.view.epoch, expired=expired) for link in self.coordinator.links}
+        sizes: dict[str, int] = {}
+        for answer in self.received(sent).values():
+            for name, size in answer.items():
+                sizes[name] = sizes.get(name, 0) + size
+        return sizes
+
+    def records(self, merged: Merged) -> npt.NDArray[np.object_]:
+        """The records of the hits as they were scored, in their places. Raises `Again` where they have changed."""
+        present = merged.orders >= 0
+        keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
+        wanted = self.view.placement.by_shard(dict.fromkeys(keys))
+        links = self.coordinator.links
+        sent = {shard: links[shard].send("texts", self.view.epoch, ids) for shard, ids in wanted.items()}
+        found: dict[tuple[str, str], Record] = {}
+        for answer in self.received(sent).values():
+            found |= answer
+        arranged = np.full(merged.orders.shape, None, dtype=object)
+        arranged[present] = [found.get(key) for key in keys]
+        return arranged

@@ -1,0 +1,232 @@
+"""Makes one answer of those of several shards, ordered as one engine orders its hits: by score, then by last write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.arrays import Floats, Integers
+from ...engine.fuse.candidates import Candidates, Channel, Fused, best, rank_row
+from ...engine.hybrid.strategy import Dense, Strategy
+from ...engine.records.query import Query
+from ...engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNKNOWN, UNSEARCHABLE
+from ..protocol.messages import Listed, ListedEvidence, Scope
+
+Objects = npt.NDArray[np.object_]
+Places = Callable[[Integers, Objects], Integers]
+"""The place of each namespace in the scope of its row's query, by rows [n] and namespaces [n]: records of one namespace
+come before those of the next."""
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """The hits of queries over all shards, [B, width]; padding is -inf, -1 and None."""
+
+    scores: Floats
+    orders: Integers
+    ids: Objects
+    namespaces: Objects
+    counts: npt.NDArray[np.int32]  # [B]
+
+    @classmethod
+    def empty(cls, queries: int, width: int) -> Merged:
+        shape = queries, width
+        return cls(
+            np.full(shape, -np.inf),
+            np.full(shape, -1, dtype=np.int64),
+            np.full(shape, None, dtype=object),
+            np.full(shape, None, dtype=object),
+            np.zeros(queries, dtype=np.int32),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Pages:
+    """What each query keeps of its ranking [B]: as many hits as `k`, after `offset`, with `least` or more as score."""
+
+    k: Integers
+    offset: Integers
+    least: Floats
+
+    @classmethod
+    def of(cls, queries: Sequence[Query], k: Sequence[int]) -> Pages:
+        return cls(
+            np.array(k, dtype=np.int64),
+            np.array([query.offset for query in queries], dtype=np.int64),
+            np.array([-np.inf if query.min_score is None else query.min_score for query in queries]),
+        )
+
+
+def merge_lists(parts: Sequence[Listed], pages: Pages, width: int, places: Places) -> Merged:
+    """The hits of BM25 from the lists of the shards, each of which is at least as long as the page needs."""
+    queries = len(pages.k)
+    merged = Merged.empty(queries, width)
+    if not parts:
+        return merged
+    scores, orders = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("scores", "orders"))
+    ids, names = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("ids", "namespaces"))
+    if not scores.shape[1]:
+        return merged
+    rows = np.repeat(np.arange(queries), scores.shape[1])
+    place = places(rows, names.reshape(-1)).reshape(scores.shape)
+    ranking = np.lexsort((orders, place, -scores, orders < 0), axis=1)
+    scores = np.take_along_axis(scores, ranking, 1)
+    found = (np.take_along_axis(orders, ranking, 1) >= 0) & (scores >= pages.least[:, None])
+    # What passes the least score is a prefix of the ranking.
+    counts = np.clip(found.sum(axis=1) - pages.offset, 0, pages.k)
+    columns = np.arange(width)
+    taken = columns < counts[:, None]
+    at = np.minimum(pages.offset[:, None] + columns, scores.shape[1] - 1)
+    chosen = np.take_along_axis(ranking, at, 1)
+    merged.scores[taken] = np.take_along_axis(scores, at, 1)[taken]
+    for whole, own in ((merged.orders, orders), (merged.ids, ids), (merged.namespaces, names)):
+        whole[taken] = np.take_along_axis(own, chosen, 1)[taken]
+    merged.counts[:] = counts
+    return merged
+
+
+@dataclass(frozen=True, eq=False)
+class MergedEvidence:
+    """The candidates of all shards. The documents of a query are numbered in the order of their last writes."""
+
+    candidates: Candidates
+    orders: Integers  # [candidates]
+    ids: Objects
+    namespaces: Objects
+
+
+def join_evidence(
+    parts: Sequence[ListedEvidence],
+    strategy: Strategy,
+    depths: Integers,
+    queries: Sequence[Query],
+    places: Places,
+) -> MergedEvidence:
+    """The candidates that one engine would have: the best `depths` [B] of each channel, with what all channels say.
+
+    The best of all records are among the best of each shard, so nothing is missing. What a shard lists beyond the depth
+    over all shards is no candidate.
+    """
+    count = len(queries)
+    rows = np.concatenate([np.repeat(np.arange(count), np.diff(part.offsets)) for part in parts])
+    orders, ids, names, times, importance = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("orders", "ids", "namespaces", "times", "importance")
+    )
+    channels = {
+        channel.name: tuple(
+            np.concatenate([part.channels[channel.name][index] for part in parts]) for index in range(3)
+        )
+        for channel in strategy.channels
+    }
+    ranking = np.lexsort((orders, places(rows, names), rows))
+    rows = rows[ranking]
+    listed: dict[str, npt.NDArray[np.bool_]] = {}
+    kept = np.full(len(rows), strategy.complete, dtype=np.bool_)
+    for name, (scores, _, own) in channels.items():
+        listed[name] = _cut(scores[ranking], own[ranking], rows, depths) if not strategy.complete else own[ranking]
+        kept |= listed[name]
+    chosen = ranking[kept]
+    rows = rows[kept]
+    offsets = np.searchsorted(rows, np.arange(count + 1))
+    documents = np.arange(len(rows)) - offsets[rows]
+    made = {}
+    for channel in strategy.channels:
+        scores, scored, _ = (values[chosen] for values in channels[channel.name])
+        inside = listed[channel.name][kept]
+        if not isinstance(channel, Dense):
+            # A list of postings scores what it holds. Beyond its depth a candidate has 0.
+            scores = np.where(inside, scores, 0.0)
+        made[channel.name] = Channel.of(scores, scored, inside, offsets)
+    now = np.array([np.nan if query.now is None else float(query.now) for query in queries])
+    types = tuple(query.type for query in queries)
+    candidates = Candidates(offsets, documents, made, now, times[chosen], importance[chosen], types)
+    return MergedEvidence(candidates, orders[chosen], ids[chosen], names[chosen])
+
+
+def _cut(scores: Floats, listed: npt.NDArray[np.bool_], rows: Integers, depths: Integers) -> npt.NDArray[np.bool_]:
+    """Which candidates, in order of row and write, are among the best `depths` of what their row lists."""
+    places = np.flatnonzero(listed)
+    own = rows[places]
+    by_score = np.lexsort((places, -scores[places], own))
+    ranked = places[by_score]
+    starts = np.searchsorted(own, np.arange(len(depths)))
+    inside = np.arange(len(ranked)) - starts[own] < depths[own]
+    cut = np.zeros(len(listed), dtype=np.bool_)
+    cut[ranked[inside]] = True
+    return cut
+
+
+def fuse(strategy: Strategy, candidates: Candidates) -> Fused:
+    """The fused scores, as one engine has them."""
+    if strategy.fusion is not None:
+        return strategy.fusion(candidates)
+    ((name, channel),) = candidates.channels.items()
+    return Fused.of({name: channel.scores}, channel.listed)
+
+
+def merge_evidence(evidence: MergedEvidence, fused: Fused, pages: Pages, width: int) -> Merged:
+    """The hits of a strategy from its candidates."""
+    candidates = evidence.candidates
+    queries = len(pages.k)
+    merged = Merged.empty(queries, width)
+    if not (pages.offset.any() or (pages.least > -np.inf).any()):
+        scores, documents, places = best(fused, candidates, pages.k, width)
+        taken = places >= 0
+        merged.scores[taken] = scores[taken]
+        found = places[taken]
+        merged.orders[taken], merged.ids[taken] = evidence.orders[found], evidence.ids[found]
+        merged.namespaces[taken] = evidence.namespaces[found]
+        merged.counts[:] = taken.sum(axis=1)
+        return merged
+    for row in range(queries):
+        ranked, documents = rank_row(candidates, fused, row)
+        passing = int(np.searchsorted(-ranked, -pages.least[row], side="right"))
+        start = int(pages.offset[row])
+        stop = min(start + int(pages.k[row]), passing)
+        size = max(stop - start, 0)
+        at = candidates.offsets[row] + documents[start:stop]
+        merged.scores[row, :size] = ranked[start:stop]
+        merged.orders[row, :size], merged.ids[row, :size] = evidence.orders[at], evidence.ids[at]
+        merged.namespaces[row, :size] = evidence.namespaces[at]
+        merged.counts[row] = size
+    return merged
+
+
+def place_of(scopes: Sequence[Scope]) -> Places:
+    """Places by the scope of each row. Below a path, namespaces follow each other by their names."""
+    single = all(scope.single for scope in scopes)
+    given = [
+        None if scope.names is None else {name: place for place, name in enumerate(scope.names)} for scope in scopes
+    ]
+
+    def places(rows: Integers, names: Objects) -> Integers:
+        found = np.zeros(len(rows), dtype=np.int64)
+        if single:
+            return found
+        sorted_names = {name: place for place, name in enumerate(sorted({name for name in names if name is not None}))}
+        for at, (row, name) in enumerate(zip(rows.tolist(), names.tolist(), strict=True)):
+            if name is not None:
+                found[at] = (given[row] or sorted_names)[name]
+        return found
+
+    return places
+
+
+def note_over(query: Query, notes: Sequence[str | None]) -> str | None:
+    """The note of one engine with all records, from those of shards with a part each.
+
+    A shard may hold no records of a namespace that has some, and lack a word that another one has.
+    """
+    for same in (EMPTY, UNSEARCHABLE):
+        if same in notes:
+            return same
+    some = [note for note in notes if note != NO_RECORDS]
+    if not some:
+        return NO_RECORDS if notes else None
+    if set(some) == {UNKNOWN}:
+        return UNKNOWN
+    return NARROWED if NARROWED in some and not query.offset and query.min_score is None else None

@@ -1,0 +1,337 @@
+"""`ShardedSearcher`: answers a batch of queries over the shards of a memory.
+
+::
+
+    batch ── route ─┬─ forward: one shard, as an engine ────────────┐
+                    ├─ spread: statistics ─ all its shards ─ merge ─┼─ rows in the batch's order
+                    └─ whole: a copy of the namespace ──────────────┘
+
+All that one launch asks of one shard goes in one message. All shards answer at one epoch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from ...engine.engine import Engine
+from ...engine.errors import FanrankError, ParameterError, QueryError, ShardError, UnknownColumnError
+from ...engine.records.explanation import Explanation, FusedExplanation
+from ...engine.records.hits import Hits
+from ...engine.records.query import Query, check_k
+from ...engine.route.by_namespace import AnyAnswerer
+from ...engine.route.parts import Part, join
+from ...engine.search.batch import AnyQuery, as_queries
+from ...engine.search.options import SearchOptions
+from ...engine.search.shaping import set_defaults
+from ...engine.searcher import Searcher
+from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
+from ...engine.signatures import SearchKeywords
+from ...engine.storage.state import MemoryState, names_under
+from ..coordinator.checks import check_columns
+from ..coordinator.columns import take_columns
+from ..coordinator.coordinator import Coordinator, View
+from ..coordinator.learning import carry_learned
+from ..processes.links import UnavailableError, call_all, pause
+from ..protocol.messages import Count, Scope
+from ..protocol.order import ORDER
+from ..protocol.statistics import Counts
+from ..replicas.whole_copies import WHOLE
+from .encoding import encode_queries
+from .failures import Failures
+from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
+from .launches import Again, Launch
+from .routing import WHOLE as WHOLE_WAY
+from .routing import Routed, route_batch, shards_of
+
+T = TypeVar("T")
+
+TRIES = 4
+"""Attempts at a newer epoch before writers are held off for the last one."""
+
+REFUSE, ALLOW = "refuse", "allow"
+PARTIAL = (REFUSE, ALLOW)
+"""What becomes of an answer that some shards have not given."""
+
+
+def _join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hits], options: SearchOptions) -> Hits:
+    """The answer to the batch from those to its parts, with their records."""
+    hits = join(queries, parts, answers)
+    if not (options.texts or options.payload):
+        return hits
+    records = np.full(hits.documents.shape, None, dtype=object)
+    for part, answer in zip(parts, answers, strict=True):
+        if answer.records is not None:
+            records[part.rows, : answer.records.shape[1]] = answer.records
+    return hits.with_records(records, texts=options.texts, payload=options.payload)
+
+
+class ShardedSearcher(Searcher):
+    """Answers batches for `ShardedEngine`, its coalescer and its namespaces.
+
+    `template` is an empty engine with the memory's parameters: it checks arguments, encodes and counts. `partial` is
+    one of `PARTIAL`.
+    """
+
+    def __init__(self, template: Engine, coordinator: Coordinator, partial: str) -> None:
+        super().__init__(template.index, template.searcher.models, template.backend, template.monitor)
+        self.template = template
+        self.coordinator = coordinator
+        self.partial = partial
+        self._first: View | None = None
+
+    def answer(
+        self,
+        queries: Sequence[AnyQuery],
+        k: int,
+        answerer: AnyAnswerer,
+        options: SearchOptions,
+        state: MemoryState | None = None,
+    ) -> Hits:
+        """The hits of a batch over all shards, at one epoch.
+
+        Raises as `Engine.search`, `ShardError` and `DeadlineError`.
+        """
+        asked = as_queries(queries, "search")
+        if options.offset or options.min_score is not None or options.distinct is not None:
+            asked = set_defaults(asked, options.offset, options.min_score, options.distinct)
+            options = replace(options, offset=0, min_score=None, distinct=None)
+        k = check_k(k)
+        return self.retry(lambda view, until: self._answer_at(view, until, asked, k, answerer, options))
+
+    def allowing(self, partial: str) -> ShardedSearcher:
+        """The same searcher with another `partial`. Raises `ParameterError`."""
+        if partial not in PARTIAL:
+            raise ParameterError(f"partial must be one of {', '.join(map(repr, PARTIAL))}, not {partial!r}")
+        changed = copy.copy(self)
+        changed.partial = partial
+        return changed
+
+    def stream(
+        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
+    ) -> Iterator[Hits]:
+        """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
+        k = check_stream(batches, k, ahead)
+        keywords: SearchKeywords = {
+            # Batches that are under way at once share the threads of a shard.
+            "threads": 1 if ahead else options.threads,
+            "execution": options.execution,
+            "timing": options.timing,
+            "texts": options.texts,
+            "payload": options.payload,
+        }
+        held: set[ExitStack] = set()
+
+        def begin(batch: Sequence[AnyQuery]) -> Callable[[], Hits]:
+            try:
+                queries = as_plain_queries(batch)
+            except FanrankError as error:
+                self.count_failure(batch, error)
+                raise
+            pinned, reading = copy.copy(self), ExitStack()
+            pinned._first = reading.enter_context(self.coordinator.reading())
+            held.add(reading)
+
+            def finish() -> Hits:
+                try:
+                    return pinned.search(queries, k, keywords)
+                finally:
+                    held.discard(reading)
+                    reading.close()
+
+            return finish
+
+        def run() -> Iterator[Hits]:
+            try:
+                # The owner's threads wait for the shards.
+                yield from run_in_order(batches, begin, ahead=ahead, workers=ahead + 1)
+            finally:
+                # What was read and never begun is let go of.
+                for reading in held:
+                    reading.close()
+
+        return run()
+
+    def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
+        """Declare columns in all shards. Raises as `Memory.declare`."""
+        wanted = list(dict.fromkeys((*error.columns, *names)))
+        if ORDER in wanted:
+            raise error
+        coordinator = self.coordinator
+        with coordinator.paused():
+            super().declare(error, names)
+            copies = [whole.link for whole in coordinator.wholes.values() if whole.link is not None]
+            links = [*coordinator.links, *copies]
+            call_all(links, coordinator.until(), "declare", wanted)
+
+    def retry(self, read: Callable[[View, float | None], T]) -> T:
+        """What `read` gives at an epoch that all shards keep, by the time that it is told.
+
+        It is called again where a shard has gone on, the last time while nobody writes. A batch of a stream first asks
+        for the epoch at which it was read. Raises `ShardError`.
+        """
+        coordinator, first = self.coordinator, self._first
+        until = coordinator.until()
+        attempt = 0
+        while attempt < TRIES:
+            try:
+                with coordinator.reading() as view:
+                    return read(view if first is None else first, until)
+            except UnavailableError as error:  # noqa: PERF203
+                pause(until, error)
+            except Again as again:
+                attempt, first = attempt + 1, None
+                if again.untold or attempt > 1:
+                    coordinator.recover(until)
+        with coordinator.paused(until):
+            for _ in range(2):  # the first one may find whole copies missing, and make them
+                with suppress(Again):
+                    return read(coordinator.view, until)
+        raise ShardError("a shard is started anew again and again; its log says why")
+
+    def _answer_at(
+        self,
+        view: View,
+        until: float | None,
+        queries: tuple[Query, ...],
+        k: int,
+        answerer: AnyAnswerer,
+        options: SearchOptions,
+    ) -> Hits:
+        """The hits of a batch at one epoch. Raises `Again`."""
+        missing: set[int] | None = set() if self.partial == ALLOW else None
+        launch = Launch(self.coordinator, view, until, missing)
+        check_columns(queries, self.template.index.memory.state)
+        routed = self.route(launch, queries, answerer, options)
+        jobs: list[Job] = []
+        failures = Failures(routed)
+        for each in routed:
+            given = [queries[row] for row in each.part.rows]
+            try:
+                encoded = encode_queries(given, each.part.answerer, self.models)
+            except FanrankError as error:
+                failures.add(error, each.part)
+            else:
+                jobs.append(make_job(launch, each, given, encoded, k, options, self.explain_job))
+        counted = self.count_scopes(launch, [job for job in jobs if isinstance(job, SpreadJob)])
+        for job in jobs:
+            job.send(counted)
+        launch.send()
+        answers: list[Hits] = []
+        for job in jobs:
+            try:
+                answers.append(job.receive())
+            except FanrankError as error:  # noqa: PERF203
+                failures.add(error, job.routed.part)
+        failures.check()
+        # A single part has all rows, in their order.
+        hits = answers[0] if len(answers) == 1 else _join(queries, [job.routed.part for job in jobs], answers, options)
+        return replace(hits, missing_shards=tuple(sorted(missing))) if missing else hits
+
+    def route(
+        self, launch: Launch, queries: tuple[Query, ...], answerer: AnyAnswerer, options: SearchOptions
+    ) -> list[Routed]:
+        """Which shards answer which queries. Whole copies that this needs are made first, then raises `Again`."""
+        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
+        placement, expiring = launch.view.placement, self.coordinator.expiring
+        routed = route_batch(queries, answerer, options, placement, self.template.bm25, modelled, expiring)
+        self._bring_whole(launch, routed)
+        return routed
+
+    def count_scopes(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
+        """The statistics of all scopes of these jobs, with the terms of their queries.
+
+        Those of a split namespace are known here. Those of several namespaces, of records that expire, and of filtered
+        records are asked of the shards.
+        """
+        terms: dict[Scope, dict[str, None]] = {}
+        for job in jobs:
+            for scope, query in zip(job.routed.scopes, job.queries, strict=True):
+                terms.setdefault(scope, {}).update(dict.fromkeys(self._terms_of(query)))
+        counted: dict[Scope, tuple[int | None, Counts]] = {}
+        items: dict[int, list[tuple[Scope, tuple[str, ...]]]] = {}
+        for scope, own in terms.items():
+            known_here = scope.names and scope.single and scope.apart is None and scope.now is None
+            table = self.coordinator.tables.get(scope.names[0]) if known_here and scope.names else None
+            known = None if table is None else table.at(launch.view.epoch, own)
+            if table is not None and known is None:
+                raise Again
+            if known is not None and not known[1].expiring:
+                counted[scope] = known
+                continue
+            for shard in shards_of(scope, launch.view.placement):
+                items.setdefault(shard, []).append((scope, tuple(own)))
+        answers = launch.ask({shard: [Count(tuple(own))] for shard, own in items.items()})
+        parts: dict[Scope, list[Counts]] = {}
+        for shard, (answer,) in answers.items():
+            for (scope, _), counts in zip(items[shard], answer, strict=True):
+                parts.setdefault(scope, []).append(counts)
+        fields = len(self.template.bm25.fields)
+        return counted | {
+            scope: (None, Counts.sum(parts.get(scope, ()), fields)) for scope in terms if scope not in counted
+        }
+
+    def _terms_of(self, query: Query) -> Sequence[str]:
+        return self.template.analyzer(query.text) if query.terms is None else query.terms
+
+    def _bring_whole(self, launch: Launch, routed: Sequence[Routed], *, explaining: bool = False) -> None:
+        """Have whole copies of what is read as one. Raises `Again` once they are made, and `SplitNamespaceError`."""
+        asked = [each for each in routed if each.route.way == WHOLE_WAY or explaining]
+        if not asked:
+            return
+        # Queries may be asked as of a moment before records expired.
+        sizes = launch.sizes(expired=True)
+        wanted: dict[int, dict[str, int]] = {}
+        for each in asked:
+            whole, chosen = self.coordinator.wholes[WHOLE if explaining else each.route.shard], each.part.answerer
+            why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
+            for scope in each.scopes:
+                names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()
+                own = {name: sizes.get(name, 0) for name in names}
+                whole.check(own, why)
+                wanted.setdefault(whole.number, {}).update(own)
+        made = False
+        for number, read in wanted.items():
+            whole = self.coordinator.wholes[number]
+            if whole.link is not None and whole.holds(read):
+                continue
+            # Together they may be queries of many callers, so the error names none.
+            whole.check(read, "the batch", named=False)
+            self.coordinator.copy_whole(number, sorted(read), sizes)
+            if whole.link is not None:
+                # Columns may have been added since the memory was opened.
+                whole.link.send("change", take_columns, self.template.columns).result(launch.until)
+                carry_learned(self.coordinator, read, whole.link)
+            made = True
+        if made:
+            raise Again
+
+    def explain_job(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
+        """How a record scores for a query of a job, by the records of its search."""
+
+        def explain(view: View, until: float | None) -> Explanation | FusedExplanation:
+            before, names = job.launch.view, job.routed.scopes[row].names
+            # Writes to other namespaces change no score.
+            changed = names is None or self.coordinator.changes.since(names, before.epoch)
+            if view.content != before.content and changed:
+                raise QueryError(
+                    "records of the query's namespaces were written since the search, whose scores can be explained no "
+                    "more; search again, or ask engine.explain"
+                )
+            launch = Launch(self.coordinator, view, until, None)
+            spread = isinstance(job, SpreadJob)
+            if spread:
+                self._bring_whole(launch, [job.routed], explaining=True)
+            shard = WHOLE if spread else job.shard
+            asked = ForwardJob(launch, job.routed, job.given, job.queries, job.k, job.options, self.explain_job)
+            place = launch.add(shard, asked.forward((job.queries[row],), record_id))
+            launch.send()
+            explanation: Explanation | FusedExplanation = launch.answer(shard, place)
+            return explanation
+
+        return self.retry(explain)

@@ -1,0 +1,99 @@
+"""Snapshots that score with the statistics of records beyond their own.
+
+A shard holds a part of a namespace, and its scores must be those of the whole. All arithmetic of BM25 starts from
+integers: documents, total lengths, document frequencies. So a snapshot with these numbers put in place of its own gives
+the bits that one engine with all records gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from ...engine.index.bm25 import Statistics
+from ...engine.index.masks import CompiledFilter
+from ...engine.index.snapshot import Snapshot
+from ...engine.index.union import Union
+from ...engine.locks import once
+from ..protocol.statistics import Counts
+
+
+@dataclass(frozen=True, eq=False)
+class _Imposed(Snapshot):
+    imposed: Statistics = field(default_factory=lambda: Statistics(0, ()))
+    base: Snapshot | None = None
+    """The snapshot whose documents these are."""
+    given: tuple[Counts, Mapping[str, int]] | None = None
+    """The counts that it was made with, and the numbers of their terms."""
+
+    @once
+    def size(self) -> int:
+        """The documents that count: those of all parts. Every k is cut to it, and the idf reads it."""
+        return self.imposed.documents
+
+    @once
+    def statistics(self) -> Statistics:
+        return self.imposed
+
+    # Learned weights and entities have no statistics of the corpus.
+    @once
+    def learned(self) -> Snapshot:
+        assert self.base is not None
+        return self.base.learned
+
+    @once
+    def entities(self) -> Snapshot:
+        assert self.base is not None
+        return self.base.entities
+
+    def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:
+        """As `Snapshot.filtered`: the imposed statistics are those of the filtered records of all parts."""
+        assert self.base is not None
+        assert self.given is not None
+        snapshot, numbers = self.base.filtered(accepted)
+        return impose(snapshot, *self.given), numbers
+
+    def at(self, clock: float) -> Snapshot:
+        """The snapshot itself: it was made of the records of one moment."""
+        return self
+
+    def impose(self, counts: Counts, numbers: Mapping[str, int]) -> None:
+        """Add the document frequencies of further terms; `numbers` are those of the terms in the vocabulary."""
+        assert self.counts is not None
+        for term, count in counts.frequencies.items():
+            number = numbers.get(term)
+            if number is not None and number < len(self.counts):
+                self.counts[number] = count
+
+
+@dataclass(frozen=True, eq=False)
+class ImposedSnapshot(_Imposed):
+    """A part of one namespace."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImposedUnion(_Imposed, Union):
+    """The part of several namespaces that one shard holds."""
+
+
+def impose(base: Snapshot, counts: Counts, numbers: Mapping[str, int]) -> ImposedSnapshot | ImposedUnion:
+    """The documents of `base`, scored by `counts`; `numbers` are those of the terms in the vocabulary.
+
+    The document frequency of a term that `counts` does not hold is 0: `impose` adds those of later batches.
+    """
+    values = {part.name: getattr(base, part.name) for part in fields(base) if part.init}
+    # Terms that only a later write knows are in no list of this snapshot.
+    width = max((int(segment.terms[-1]) + 1 for segment in base.segments if len(segment.terms)), default=0)
+    frequencies: npt.NDArray[np.int32] = np.zeros(width, dtype=np.int32)
+    values |= {
+        "counts": frequencies,
+        "imposed": Statistics(counts.documents, counts.lengths),
+        "base": base,
+        "given": (counts, numbers),
+    }
+    made = ImposedUnion(**values) if isinstance(base, Union) else ImposedSnapshot(**values)
+    made.impose(counts, numbers)
+    return made

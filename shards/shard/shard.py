@@ -1,0 +1,440 @@
+"""`Shard`: one engine among several, with the states of the last epochs.
+
+The same class runs in the owner's process and as a Ray actor. It opens no model: queries and records come with their
+vectors. Any thread may ask while one writes.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.encoders.encoder import OwnVectors
+from ...engine.encoders.sparse import TermEncoder
+from ...engine.engine import Engine
+from ...engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
+from ...engine.index.masks import EVERYTHING
+from ...engine.listing import matching
+from ...engine.records.jsonl import checked_ids
+from ...engine.records.record import Record
+from ...engine.search.texts import bring_records_of, stored_texts
+from ...engine.signatures import EngineOptions
+from ...engine.storage.sizes import sizes_in
+from ...engine.storage.state import MemoryState
+from ..protocol.batches import Batch
+from ..protocol.messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
+from ..protocol.order import next_order, number_of, orders_of, strip
+from ..protocol.placement import chosen_part
+from ..protocol.statistics import Counts, changed_counts, whole_counts
+from .answering import Answerer
+from .copying import Following, Hidden, Page, ids_after
+from .metrics import Metrics
+
+
+class OutdatedError(Exception):
+    """A record was written since the state that is read."""
+
+
+class PinnedTerms:
+    """Stands for the encoder of term weights, which the owner's process holds. It encodes nothing."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self.name, self.version = name, version
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Mapping[str, float]]:
+        return self._refuse(texts)
+
+    def queries(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
+        return self._refuse(texts)
+
+    def _refuse(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
+        if texts:
+            raise EncoderError(f"a shard holds no model, and {self.name!r} was to encode text; the owner encodes it")
+        return []
+
+
+class Shard(Following):
+    """The shard with this number. `path` is its engine's directory; None: an engine in memory.
+
+    `options` are those of its engine, with the column of orders; `pin` and `term_pin` name the models of the vectors
+    and weights that it is given. Raises as `Engine.open`.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        path: str | None,
+        options: EngineOptions,
+        pin: Mapping[str, Any] | None,
+        term_pin: Mapping[str, Any] | None,
+        backend: str | None = None,
+        *,
+        known: bool = False,
+    ) -> None:
+        """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
+        path = None if path is None else os.path.expanduser(path)
+        if known and path is not None and not Path(path).is_dir():
+            raise StorageError(
+                f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
+                "the memory was made with"
+            )
+        self.number = number
+        given: EngineOptions = {**options}
+        if pin is not None:
+            given["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
+        if term_pin is not None:
+            terms: TermEncoder = PinnedTerms(term_pin["name"], term_pin["version"])
+            given["term_encoder"] = terms
+        self.engine = Engine(backend=backend, **given) if path is None else Engine.open(path, backend=backend, **given)
+        self.path = None if path is None else Path(path)
+        self._answerer = Answerer(self.engine)
+        self._states: list[tuple[int, MemoryState]] = []
+        # Held while the list of states is read or changed, and while records are read as of a state.
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._applying = False
+        self._last = -1  # the number of the last write or tag
+        self._hidden = Hidden()
+        self._metrics = Metrics()
+        self.tasks: dict[str, Any] = {}
+        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
+
+    def describe(self) -> Description:
+        """What the shard is."""
+        memory = self.engine.index.ready()
+        config = {} if memory.store is None else dict(memory.store.config or {})
+        return Description(
+            config,
+            config.get("store"),
+            next_order(memory.state.snapshots.values()),
+            memory.state.expiring,
+            own_version(),
+            self.engine.opened,
+        )
+
+    def tag(self, epoch: int, *, anew: bool = False) -> None:
+        """Call the present state that of this epoch, and forget all others. One that comes late does nothing.
+
+        With `anew` the numbers before were others than the coordinator's.
+        """
+        with self._writing, self._lock:
+            if epoch <= self._last and not anew:
+                return
+            self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
+            self._last = epoch
+
+    def newest(self) -> int | None:
+        """The epoch of the newest state; None: it has yet to be told."""
+        with self._lock:
+            return self._states[-1][0] if self._states else None
+
+    def number_at(self, epoch: int) -> int | None:
+        """The number of the newest state of an epoch or an older one; None where none is kept."""
+        with self._lock:
+            return next((number for number, _ in reversed(self._states) if number <= epoch), None)
+
+    def _state_at(self, epoch: int) -> MemoryState | None:
+        """The newest state of this epoch or an older one; None where it is not kept. The caller holds the lock."""
+        self._renew()
+        return next((state for number, state in reversed(self._states) if number <= epoch), None)
+
+    def _renew(self) -> None:
+        """Put the present state in the place of the newest one. Merges made it, so its answers are the same."""
+        if self._states and not self._applying:
+            self._states[-1] = (self._states[-1][0], self._hidden.without(self.engine.index.memory.state))
+
+    def apply(
+        self,
+        epoch: int,
+        batch: Batch,
+        *,
+        missing_ok: bool,
+        tracked: Iterable[str] = (),
+        oldest: int | None = None,
+        drop: str | Sequence[str] | None = None,
+        hide: str | None = None,
+        show: str | None = None,
+    ) -> Acknowledged | Gone:
+        """Carry out a write, and keep the state after it as that of `epoch`. Returns once it is durable.
+
+        A shard that was started anew does nothing until it is tagged. A write that comes after a later one or a later
+        tag does nothing either: its sender has given it up, and what took its place is done.
+
+        `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
+        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
+        here, which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        changes nothing then.
+        """
+        dropped = (drop,) if isinstance(drop, str) else tuple(drop or ())
+        with self._writing:
+            memory = self.engine.index.ready()
+            with self._lock:
+                if not self._states or epoch <= self._last:
+                    return Gone(self._states[-1][0] if self._states else None)
+                self._last = epoch
+                self._renew()
+                self._applying = True
+                before = memory.state
+                self._hidden.add(hide)
+            try:
+                count = 0
+                for namespace in dropped:
+                    self.engine.drop(namespace)
+                if batch.removed or batch.added:
+                    count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
+                after = memory.state
+            except BaseException as error:
+                with self._lock:
+                    self._applying = False
+                    if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
+                        # The write may be done, and no epoch before may show it. The coordinator finds out.
+                        self._states.clear()
+                raise
+            with self._lock:
+                self._applying = False
+                self._hidden.discard(show, *dropped)
+                self._states.append((epoch, self._hidden.without(after)))
+                self._forget(epoch if oldest is None else oldest)
+        written = {*batch.removed, *(record.namespace for record in batch.added), *dropped}
+        changes = {name: _change(name, before, after) for name in tracked if name in written}
+        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
+
+    def has_done(self, batch: Batch) -> bool:
+        """Whether the shard holds a batch, the last that it was sent: one of its records, or none that it removes.
+
+        No two writes have records of the same order.
+        """
+        for record in batch.added:
+            if self.orders(record.namespace, [record.id]).get(record.id) == number_of(record):
+                return True
+        return not batch.added and not any(self.live(batch.removed).values())
+
+    def _forget(self, oldest: int) -> None:
+        """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
+        last = max((place for place, (epoch, _) in enumerate(self._states) if epoch <= oldest), default=0)
+        del self._states[:last]
+
+    def ask(self, ask: Ask) -> list[Answered] | Gone:
+        """Answer all items from one state."""
+        began = time.perf_counter()
+        with self._lock:
+            # A write leaves the state before it, which holds what was merged since.
+            self._forget(ask.oldest)
+            state = self._state_at(ask.epoch)
+        if state is None:
+            return Gone(self.newest())
+        answers: list[Answered] = []
+        for item in ask.items:
+            try:
+                if isinstance(item, Forward):
+                    answer = self._forward(state, item)
+                    if answer is None:
+                        return Gone(self.newest())
+                    answers.append(answer)
+                else:
+                    answers.append(self._answerer.answer(state, item, ask.clock))
+            except FanrankError as error:  # noqa: PERF203
+                answers.append(Failure(error))
+        self._metrics.count(ask.items, time.perf_counter() - began)
+        return answers
+
+    def _forward(self, state: MemoryState, item: Forward) -> Any:
+        """The engine's own answer; None where records were asked for that have changed since."""
+        options = item.options
+        bare = replace(options, texts=False, payload=False)
+        hits = self.engine.searcher.answer(item.queries, item.k, item.answerer, bare, state)
+        if item.explained is not None:
+            return hits.explain(0, item.explained)
+        if options.texts or options.payload:
+            brought = bring_records_of(self.engine.index.memory, state, hits, options)
+            if brought is None:
+                return None
+            hits = brought
+            assert hits.records is not None
+            for place, record in enumerate(records := hits.records.reshape(-1)):
+                if record is not None:
+                    records[place] = strip(record)
+        return Forwarded.of(hits)
+
+    def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        """Which of these ids live records have now, by namespace."""
+        state = self.engine.index.ready().state
+        return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
+
+    def orders(self, namespace: str, ids: Sequence[str]) -> dict[str, int]:
+        """The numbers of the last writes of those of these ids that live records have now."""
+        snapshot = self.engine.index.ready().state.snapshot(namespace)
+        places = snapshot.find_all(ids)
+        documents = np.array([snapshot.firsts[place.segment] + place.position for place in places.values()], np.int64)
+        return dict(zip(places, orders_of(snapshot, documents).tolist(), strict=True))
+
+    def fetch(
+        self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True
+    ) -> dict[tuple[str, str], Record] | Gone:
+        """The live records with these ids at an epoch, stamped, by (namespace, id); without expired ones."""
+        clock = time.time()
+        with self._lock:
+            state = self._state_at(epoch)
+            if state is None or self._applying or self._states[-1][0] > epoch:
+                return Gone(self._states[-1][0] if self._states else None)
+            searcher = self.engine.searcher
+            found: dict[tuple[str, str], Record] = {}
+            for namespace, some in ids.items():
+                records = searcher.fetch(checked_ids(some, "fetch"), namespace)
+                found |= {(namespace, one.id): one for one in records if one is not None and not one.expired(clock)}
+        return found
+
+    def texts(self, epoch: int, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record] | Gone:
+        """The records with these ids as they are scored at an epoch, without embeddings, by (namespace, id)."""
+        with self._lock:
+            state = self._state_at(epoch)
+        if state is None:
+            return Gone(self.newest())
+        memory = self.engine.index.memory
+        memory.check_texts()
+        if memory.store is not None:
+            found = stored_texts(memory.store, state, ids)
+            if found is None:
+                return Gone(self.newest())
+            return {key: strip(record) for key, record in found.items()}
+        kept = [record for name, some in ids.items() for record in state.records_of(name, some, vectors=False)]
+        return {(record.namespace, record.id): strip(record) for record in kept if record is not None}
+
+    def page_after(self, namespace: str, order: int, most: int) -> Page:
+        """Up to `most` live records of a namespace whose writes have greater numbers than `order`, stamped, ascending.
+
+        For copies: the caller lets nobody write meanwhile.
+        """
+        memory = self.engine.index.ready()
+        state = memory.state
+        ids, last = ids_after(state.snapshot(namespace), order, most)
+        found = memory.store.fetch(namespace, ids) if memory.store is not None else state.records_of(namespace, ids)
+        return Page([record for record in found if record is not None], last)
+
+    def holdings(self, namespace: str | None = None) -> dict[str, tuple[int, int]]:
+        """The live records of each namespace, expired ones included, and their bytes in memory. Copies do not count.
+
+        `namespace` None: of all.
+        """
+        snapshots = self._hidden.without(self.engine.index.ready().state).snapshots
+        names = snapshots if namespace is None else {namespace}.intersection(snapshots)
+        return {
+            name: (snapshots[name].size, sum(sizes_in([snapshots[name]]).values()))
+            for name in names
+            if snapshots[name].size
+        }
+
+    def strangers(self, namespace: str, parts: Sequence[int]) -> list[str]:
+        """The ids of live records, expired ones too, that belong in another of these parts of a namespace."""
+        ids = matching.ids_in(self.engine.index.ready().state.snapshot(namespace), EVERYTHING)
+        return [name for name in ids if parts[chosen_part(name, len(parts))] != self.number]
+
+    def counts(self, namespace: str) -> Counts:
+        """All counts of the shard's part of a namespace, now."""
+        state = self.engine.index.ready().state
+        return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
+
+    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
+        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
+        with self._lock:
+            state = self._state_at(epoch)
+        if state is None:
+            return Gone(self.newest())
+        snapshots = state.snapshots if expired else state.present(time.time())
+        return {name: held.size for name, held in snapshots.items() if held.size}
+
+    def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
+        with self._lock:
+            state = self._state_at(epoch)
+        if state is None:
+            return Gone(self.newest())
+        try:
+            return read(state)
+        except OutdatedError:
+            return Gone(self.newest())
+        except FanrankError as error:
+            return Failure(error)
+
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
+        return self._read(epoch, lambda state: function(self, state, *arguments))
+
+    def begin(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `read`, for what later calls go on with: they must find it in the same process."""
+        return self.read(epoch, function, *arguments)
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard and these arguments, now."""
+        return function(self, *arguments)
+
+    def change(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """As `call`, for what changes what a search finds: followers do it, too."""
+        return function(self, *arguments)
+
+    def declare(self, names: Sequence[str]) -> None:
+        """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
+        with self._writing:
+            memory = self.engine.index.ready()
+            missing = memory.schema.undeclared(names)
+            if missing:
+                memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), ())
+
+    def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
+        """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""
+        getattr(self.engine.monitor, verb)(*arguments)
+        return self.engine.monitor.learned(namespace)
+
+    def learned(self, namespaces: Iterable[str] | None) -> dict[str, dict[str, Any]]:
+        """What was learned of hits and names in these namespaces or (None) in all, by namespace."""
+        monitor = self.engine.monitor
+        if namespaces is None:
+            return monitor.learned()
+        return {name: values for namespace in namespaces for name, values in monitor.learned(namespace).items()}
+
+    def learn(self, learned: Mapping[str, Mapping[str, Any]], *, alone: bool = False) -> None:
+        """Go on from what another shard or engine has learned of these namespaces, and keep it.
+
+        With `alone`, nothing else is remembered.
+        """
+        store = self.engine.index.ready().store
+        self.engine.monitor.adopt(learned, alone=alone)
+        if store is not None and learned:
+            store.keep_learned(learned)
+
+    def stats(self) -> dict[str, Any]:
+        """As `Engine.stats`. Copies do not count as documents."""
+        found = self.engine.stats()
+        held = sum(size for _, size in self.holdings().values())
+        return {
+            **found,
+            "documents": found["documents"] - self._hidden.size(self.engine.index.memory.state),
+            "metrics": {"bytes": held, **self._metrics.report()},
+        }
+
+    def verify(self) -> dict[str, int]:
+        """As `Engine.verify`. Copies do not count."""
+        found = self.engine.verify()
+        return {**found, "records": found["records"] - self._hidden.size(self.engine.index.memory.state)}
+
+    def flush(self) -> None:
+        """As `Engine.flush`."""
+        self.engine.flush()
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.engine.close()
+
+
+def _change(namespace: str, before: MemoryState, after: MemoryState) -> Counts | None:
+    """What a write changed in the counts of a namespace; None where terms were numbered anew meanwhile."""
+    if before.numbering != after.numbering:
+        return None
+    strings = after.indexer.vocabulary.strings
+    return changed_counts(before.snapshot(namespace), after.snapshot(namespace), strings)
