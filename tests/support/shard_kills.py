@@ -35,8 +35,6 @@ from fanrank.engine.errors import ShardError
 from fanrank.shards.cluster import ActorLink, Cluster
 from fanrank.shards.engine import ShardedEngine
 
-from .sharding import FOLDER
-
 SHARDS = 3
 SPLIT = "big"
 TEAMS = ("team/a", "team/b", "team/c", "team/d")
@@ -49,6 +47,8 @@ PAGE = 8
 """Records that a move copies at a time, so that it takes several pages."""
 WRITES, LATER = (1, 8), 0.05
 """A kill comes after so many acknowledged writes, and up to so many seconds later."""
+# As in `sharding.py`: this file is a script too, which imports no neighbour.
+FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
 QUERIES = (
     *(fr.Query(text, namespace=SPLIT) for text in ("ant", "bee cat", "mark", "dog elk elk")),
     *(fr.Query(text, namespace=team) for team in TEAMS for text in ("ant mark", "bee elk")),
