@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sharding import assert_same_answers, split_over_all
+from support.sharding import WORDS, Crash, FailingLink, assert_same_answers, crash, opened, split_over_all, turns
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
 from fanrank.shards.protocol.batches import Batch
 from fanrank.shards.protocol.messages import Gone
 from fanrank.shards.protocol.placement import TABLE
-
-WORDS = ("ant", "bee", "cat", "dog")
-
-
-class Crash(BaseException):
-    """Stands for the end of the process: nothing of the coordinator runs after it."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
-def crash() -> None:
-    raise Crash
-
-
-def opened(folder: Path, **options: Any) -> ShardedEngine:
-    return ShardedEngine.open(folder / "memory", transport="local", **options)
 
 
 def abandon(engine: ShardedEngine) -> None:
     """End the shards as a crash would, but for their files, which another opening takes over."""
     engine.close()
-
-
-def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
-    return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
 
 
 def search(engine: fr.Engine | ShardedEngine) -> list[list[tuple[str, float]]]:
@@ -160,24 +135,6 @@ def test_dropping_a_split_namespace_survives_a_crash(tmp_path: Path) -> None:
         assert again.add(turns(0, 3)) == 3
 
 
-class Failing(LocalLink):
-    """A shard that ends before or after it carries out a write."""
-
-    def __init__(self, link: LocalLink, after: bool, error: fr.FanrankError) -> None:
-        super().__init__(link.shard)
-        self.after = after
-        self.error = error
-        self.left = 1
-
-    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
-        if verb != "apply" or not self.left:
-            return super().send(verb, *arguments, **keywords)
-        self.left -= 1
-        if self.after:
-            super().send(verb, *arguments, **keywords)
-        return Done(error=self.error)
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_a_shard_that_does_not_answer_gets_its_batch_before_anything_else(
@@ -189,7 +146,7 @@ def test_a_shard_that_does_not_answer_gets_its_batch_before_anything_else(
         engine.add(turns(0, 12))
     before = search(several)
     links: Any = several.coordinator.links
-    links[shard] = Failing(links[shard], after, fr.errors.DeadlineError("too late"))
+    links[shard] = FailingLink(links[shard], after=after, error=fr.errors.DeadlineError("too late"))
     with pytest.raises(fr.errors.DeadlineError, match="too late"):
         several.add(turns(12, 12))
     assert search(several) == before
@@ -221,7 +178,7 @@ def test_a_write_waits_for_a_shard_that_comes_back(tmp_path: Path, split: bool, 
     ]
     for write in writes:
         expected = write(one)
-        links[shard] = Failing(links[shard], after, UnavailableError("shard ended"))
+        links[shard] = FailingLink(links[shard], after=after)
         assert write(several) == expected
         assert search(several) == search(one)
     several.close()

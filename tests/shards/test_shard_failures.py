@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dying import AFTER, BEFORE, HANGS, LATE, DyingLink, dying, link_of
 from support.shard_kills import SHARDS, SPLIT, TEAMS, Oracle, next_write
-from support.sharding import split_over_all
+from support.sharding import FOLDER, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -89,10 +89,9 @@ def test_a_shard_that_ends_in_the_middle_of_a_write_does_it_once(tmp_path: Path,
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
 def test_any_history_with_shards_that_end_gives_the_answers_of_one_engine(data: st.DataObject) -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         oracle = Oracle(f"{data.draw(st.integers(0, 1000))}")
-        several = dying(folder / "memory", SHARDS)
+        several = dying(Path(folder) / "memory", SHARDS)
         split_over_all(several, SPLIT)
         for number in range(data.draw(st.integers(1, 8))):
             for shard in data.draw(st.lists(st.integers(0, SHARDS - 1), max_size=2)):
@@ -106,10 +105,8 @@ def test_any_history_with_shards_that_end_gives_the_answers_of_one_engine(data: 
                 assert oracle.differs(several) is None
         assert oracle.differs(several) is None
         several.close()
-        with dying(folder / "memory", SHARDS) as several:
+        with dying(Path(folder) / "memory", SHARDS) as several:
             assert oracle.differs(several) is None
-    finally:
-        shutil.rmtree(folder)
 
 
 def test_a_shard_that_ended_between_writes_takes_the_next_one(tmp_path: Path) -> None:

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import borders
-from support.sharding import assert_in_order, assert_same_answers
+from support.sharding import Crash, FailingLink, assert_in_order, assert_same_answers, crash, opened
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.coordinator.intents import IntentLog
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.processes.links import LocalLink
 from fanrank.shards.protocol.placement import Placement
 
 POINTS = ("intent.written", "move.copied", "move.placed", "move.shown", "intent.dropped")
-
-
-class Crash(BaseException):
-    """Stands for the end of the process."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
-def crash() -> None:
-    raise Crash
-
-
-def opened(folder: Path, **options: Any) -> ShardedEngine:
-    return ShardedEngine.open(folder / "memory", transport="local", **options)
 
 
 def tenants(count: int) -> list[fr.Record]:
@@ -122,29 +103,12 @@ def test_a_crash_leaves_each_namespace_in_one_home(tmp_path: Path, point: str) -
         check(one, again, 40)
 
 
-class Failing(LocalLink):
-    """A shard that loses a write, before it carries it out or after."""
-
-    def __init__(self, link: LocalLink, at: int, after: bool) -> None:
-        super().__init__(link.shard)
-        self.at, self.after = at, after
-
-    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
-        if verb == "apply":
-            self.at -= 1
-        if verb != "apply" or self.at:
-            return super().send(verb, *arguments, **keywords)
-        if self.after:
-            super().send(verb, *arguments, **keywords)
-        return Done(error=UnavailableError("shard ended"))
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize(("shard", "at"), [(0, 1), (0, 2), (2, 1)])
 def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, after: bool) -> None:
     one, several = filled(tmp_path, 40)
     links: Any = several.coordinator.links
-    links[shard] = Failing(links[shard], at, after)
+    links[shard] = FailingLink(links[shard], at, after=after)
     assert several.rebalance()["moves"]
     assert links[shard].at <= 0
     check(one, several, 40)

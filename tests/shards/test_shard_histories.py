@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sharding import assert_same_answers, sharded, split_over_all
+from support.sharding import assert_same_answers, assert_same_records, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -104,10 +104,7 @@ def test_any_history_gives_the_answers_of_one_engine(
             assert_same_answers(one, several, batch, k=data.draw(st.integers(1, 6)))
         else:
             assert outcome(write, one, verb, what) == outcome(write, several, verb, what)
-        for space in SPACES:
-            names = list(one.ids(namespace=space))
-            assert list(several.ids(namespace=space)) == names
-            assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+        assert_same_records(one, several, SPACES)
         # Over all namespaces too, a batch is numbered as one engine numbers it.
         assert list(several.records(namespace=None)) == list(one.records(namespace=None))
         assert [r.id for r in several.records(order="time", namespace=None, reverse=True, texts=False)] == [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from support.borders import shrink
 from support.commands import fails, run_json
-from support.sharding import assert_same_answers
+from support.sharding import Crash, assert_same_answers, crash
 
 import fanrank as fr
 from fanrank.engine.encoders.encoder import OwnVectors
@@ -28,20 +27,6 @@ BY_WORDS = [
     fr.Query("ant", namespace="a", windows="auto", now=9_000.0),
 ]
 BY_VECTOR = [fr.Query("ant", namespace=name, vector=[1.0, 0.5]) for name in ("a", "b/c")]
-
-
-class Crash(BaseException):
-    """Stands for the end of the process."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
-def crash() -> None:
-    raise Crash
 
 
 @pytest.fixture

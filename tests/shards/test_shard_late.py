@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.dying import HELD, DyingLink, dying, link_of
-from support.sharding import assert_same_answers, split_over_all
+from support.sharding import assert_same_answers, assert_same_records, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -32,10 +32,7 @@ def both(path: Path) -> tuple[fr.Engine, ShardedEngine]:
 
 def check(one: fr.Engine, several: ShardedEngine) -> None:
     assert_same_answers(one, several, QUERIES, k=30)
-    for space in SPACES:
-        names = list(one.ids(namespace=space))
-        assert list(several.ids(namespace=space)) == names
-        assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+    assert_same_records(one, several, SPACES)
 
 
 def written(word: str, space: str, count: int = 6) -> list[fr.Record]:

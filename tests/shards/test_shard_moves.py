@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,27 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.sharding import assert_in_order, assert_same_answers, sharded
+from support.sharding import (
+    FOLDER,
+    WORDS,
+    Crash,
+    FailingLink,
+    assert_in_order,
+    assert_same_answers,
+    assert_same_records,
+    crash,
+    opened,
+    sharded,
+    turns,
+)
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.moves.balancing import plan_steps
 from fanrank.shards.opening.opening import PlacementSettings
-from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
 from fanrank.shards.protocol.placement import Placement, chosen_part, chosen_shard
 
-WORDS = ("ant", "bee", "cat", "dog")
 SPACES = ("", "big", "team/a", "team/b")
 EXPIRY = 9e9
 """Later than now: engines delete what has expired when it suits them, and a query of an earlier moment can tell."""
@@ -52,28 +63,10 @@ changes = st.one_of(
 )
 
 
-class Crash(BaseException):
-    """Stands for the end of the process."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
-def crash() -> None:
-    raise Crash
-
-
-def opened(folder: Path, **options: Any) -> ShardedEngine:
-    engine = ShardedEngine.open(folder / "memory", transport="local", **options)
+def open_in_small_pages(folder: Path, **options: Any) -> ShardedEngine:
+    engine = opened(folder, **options)
     engine.coordinator.page = 3
     return engine
-
-
-def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
-    return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
 
 
 def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> None:
@@ -87,10 +80,7 @@ def check(one: fr.Engine, several: ShardedEngine) -> None:
     assert_same_answers(one, several, QUERIES, k=20)
     assert several.namespaces == tuple(sorted(one.namespaces))
     assert several.count(namespace=None) == one.count(namespace=None) == len(several)
-    for space in SPACES:
-        names = list(one.ids(namespace=space))
-        assert list(several.ids(namespace=space)) == names
-        assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+    assert_same_records(one, several, SPACES)
     assert_in_order(several)
 
 
@@ -176,16 +166,16 @@ def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, betw
 
 @given(history=st.lists(st.one_of(writes, changes), max_size=8), between=st.lists(writes, max_size=6))
 @settings(max_examples=4)
-def test_any_history_of_moves_survives_reopenings(
-    tmp_path_factory: pytest.TempPathFactory, history: Any, between: Any
-) -> None:
-    folder = tmp_path_factory.mktemp("moves")
+def test_any_history_of_moves_survives_reopenings(history: Any, between: Any) -> None:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
+        folder = Path(made)
 
-    def reopen(several: ShardedEngine) -> ShardedEngine:
-        several.close()
-        return opened(folder)
+        def reopen(several: ShardedEngine) -> ShardedEngine:
+            several.close()
+            return open_in_small_pages(folder)
 
-    run_history(fr.Engine(), opened(folder, shards=2, split_at=6), [*history, ("reopen", None)], between, reopen)
+        several = open_in_small_pages(folder, shards=2, split_at=6)
+        run_history(fr.Engine(), several, [*history, ("reopen", None)], between, reopen)
 
 
 POINTS = ("move.marked", "move.page", "intent.written", "move.copied", "move.placed", "move.shown", "intent.dropped")
@@ -194,7 +184,7 @@ POINTS = ("move.marked", "move.page", "intent.written", "move.copied", "move.pla
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("split", [False, True], ids=["move", "grow"])
 def test_a_crash_leaves_the_old_or_the_new_home(tmp_path: Path, point: str, split: bool) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=4)
+    one, several = fr.Engine(), open_in_small_pages(tmp_path, shards=4)
     home = several.coordinator.placement.home("big")
     first, second, third = (number for number in range(4) if number != home)
     for engine in (one, several):
@@ -211,7 +201,7 @@ def test_a_crash_leaves_the_old_or_the_new_home(tmp_path: Path, point: str, spli
     failpoints.disarm()
     assert_same_answers(one, several, QUERIES, k=20)
     several.close()
-    with opened(tmp_path) as again:
+    with open_in_small_pages(tmp_path) as again:
         placed = point in ("move.placed", "move.shown", "intent.dropped")
         assert again.coordinator.placement.homes("big") == (after if placed else before)
         assert again.coordinator.placement.moving == {}
@@ -226,7 +216,7 @@ def test_a_crash_leaves_the_old_or_the_new_home(tmp_path: Path, point: str, spli
 
 @pytest.mark.parametrize("point", ["shards.started", "shards.added"])
 def test_a_crash_while_shards_are_added_leaves_the_old_or_the_new_number(tmp_path: Path, point: str) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=2)
+    one, several = fr.Engine(), open_in_small_pages(tmp_path, shards=2)
     some = [fr.Record(str(number), "ant", f"tenant{number}") for number in range(30)]
     for engine in (one, several):
         engine.add(some)
@@ -234,7 +224,7 @@ def test_a_crash_while_shards_are_added_leaves_the_old_or_the_new_number(tmp_pat
     with pytest.raises(Crash):
         several.add_shards(2)
     several.close()
-    with opened(tmp_path) as again:
+    with open_in_small_pages(tmp_path) as again:
         assert again.coordinator.placement.shards == (4 if point == "shards.added" else 2)
         check(one, again)
         if point == "shards.started":
@@ -244,35 +234,18 @@ def test_a_crash_while_shards_are_added_leaves_the_old_or_the_new_number(tmp_pat
         assert again.coordinator.placement.shards == 4
 
 
-class Failing(LocalLink):
-    """A shard that loses one write of a copy: before it carries it out, or after."""
-
-    def __init__(self, link: LocalLink, at: int, after: bool) -> None:
-        super().__init__(link.shard)
-        self.at, self.after = at, after
-
-    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
-        if verb == "apply":
-            self.at -= 1
-        if verb != "apply" or self.at:
-            return super().send(verb, *arguments, **keywords)
-        if self.after:
-            super().send(verb, *arguments, **keywords)
-        return Done(error=UnavailableError("shard ended"))
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("failing", ["old", "new"])
 def test_a_move_goes_on_after_a_shard_ended(tmp_path: Path, failing: str, at: int, after: bool) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=3)
+    one, several = fr.Engine(), open_in_small_pages(tmp_path, shards=3)
     for engine in (one, several):
         engine.add(turns(0, 10))
     home = several.coordinator.placement.home("big")
     target = (home + 1) % 3
     links: Any = several.coordinator.links
     shard = home if failing == "old" else target
-    links[shard] = Failing(links[shard], at, after)
+    links[shard] = FailingLink(links[shard], at, after=after)
     number = 0
 
     def act() -> None:

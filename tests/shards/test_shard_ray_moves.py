@@ -37,12 +37,6 @@ def cluster() -> Iterator[Cluster]:
     started.close()
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
 def filled(path: Path, oracle: Oracle) -> fr.ShardedEngine:
     memory = open_memory(path, None)
     for number in range(WRITES):

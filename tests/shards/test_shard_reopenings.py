@@ -7,10 +7,8 @@ and opens the directory again. What it must meet is counted, so that no change o
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 from support.hashing import Hashing
-from support.sharding import assert_in_order, assert_same_answers
+from support.sharding import FOLDER, RERANKER, Crash, assert_in_order, assert_same_answers, crash
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -90,20 +88,10 @@ START = [
 ]
 
 
-class Crash(BaseException):
-    """Stands for the end of the process."""
-
-
 @pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     # Small segments are merged into few, of which a shard is to have several.
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=4, INLINE_DOCUMENTS=4)
-    yield
-    failpoints.disarm()
-
-
-def crash() -> None:
-    raise Crash
 
 
 def queries(**how: Any) -> list[fr.Query]:
@@ -121,17 +109,6 @@ WIDE = [
     fr.Query("ant", namespace=BIG, now=EXPIRY + 1.0, weights={"ant": 1.0}),
 ]
 
-
-class Reversed:
-    """A reranker that prefers short texts."""
-
-    name = "short"
-
-    def __call__(self, pairs: list[tuple[str, str]]) -> list[float]:
-        return [-len(text) for _, text in pairs]
-
-
-RERANKER = fr.strategies.CheckedReranker(Reversed(), unchecked=True)
 
 SETTINGS: tuple[dict[str, Any], ...] = (
     {"filter": {"kind": "x"}, "statistics": "filtered"},
@@ -281,13 +258,12 @@ def test_any_history_over_a_directory_gives_the_answers_of_one_engine(shards: in
     @given(begin=first, middle=st.lists(rounds, max_size=2), last=batches, end=ends)
     @settings(max_examples=EXAMPLES)
     def run(begin: Any, middle: Any, last: list[fr.Record], end: str) -> None:
-        folder = Path(tempfile.mkdtemp())
-        history = History(folder, shards, met)
-        try:
-            history.run([begin, *middle, ([("upsert", [*START, *last])], ("cut", ("batch.sent", START)))], end)
-        finally:
-            history.several.close()
-            shutil.rmtree(folder)
+        with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+            history = History(Path(folder), shards, met)
+            try:
+                history.run([begin, *middle, ([("upsert", [*START, *last])], ("cut", ("batch.sent", START)))], end)
+            finally:
+                history.several.close()
         met["histories"] += 1
 
     run()

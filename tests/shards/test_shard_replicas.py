@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import random
-import shutil
 import tempfile
 import threading
 from functools import cache
@@ -28,7 +27,7 @@ from support.replicating import (
     wait_until_all_follow,
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
-from support.sharding import assert_same_answers, sharded, split_over_all
+from support.sharding import FOLDER, assert_same_answers, assert_same_records, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -120,10 +119,7 @@ def assert_alike(one: fr.Engine, several: ShardedEngine) -> None:
         assert_same_answers(one, several, QUERIES, texts=True)
         assert several.count(namespace=None) == one.count(namespace=None)
         assert several.namespaces == tuple(sorted(one.namespaces))
-        for space in SPACES:
-            names = list(one.ids(namespace=space))
-            assert list(several.ids(namespace=space)) == names
-            assert several.fetch(names, namespace=space) == one.fetch(names, namespace=space)
+        assert_same_records(one, several, SPACES)
 
 
 @given(history=st.lists(steps, max_size=12))
@@ -152,10 +148,9 @@ def test_any_history_with_followers_that_lag_and_are_lost(history: list[tuple[st
 @given(data=st.data())
 @settings(max_examples=15)
 def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
-    folder = Path(tempfile.mkdtemp())
-    try:
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         oracle = Oracle(f"{data.draw(st.integers(0, 1000))}")
-        several = dying(folder / "memory", SHARDS, replicas=2)
+        several = dying(Path(folder) / "memory", SHARDS, replicas=2)
         split_over_all(several, SPLIT)
         catch_up(several)
         verbs = st.sampled_from(["apply", "apply", "tag", "ask", "live", "has_done", "counts", "page_from"])
@@ -177,8 +172,6 @@ def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
         for _ in by_each_replica(several):
             assert oracle.differs(several, placed=False) is None
         several.close()
-    finally:
-        shutil.rmtree(folder)
 
 
 def conversations(count: int) -> list[fr.Record]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.hashing import Hashing
-from support.sharding import assert_same_answers, sharded
+from support.sharding import RERANKER, assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -191,18 +191,6 @@ def test_more_whole_copies_in_one_batch_than_attempts() -> None:
     for name in ("rm3", "first-sentence", "recall"):
         assert_same_answers(one, several, batch, k=4, strategy=name)
     several.close()
-
-
-class Reversed:
-    """A reranker that prefers short texts."""
-
-    name = "short"
-
-    def __call__(self, pairs: list[tuple[str, str]]) -> list[float]:
-        return [-len(text) for _, text in pairs]
-
-
-RERANKER = fr.strategies.CheckedReranker(Reversed(), unchecked=True)
 
 
 @pytest.mark.parametrize("strategy", ["bm25", "fused"])

@@ -6,6 +6,7 @@ import pickle
 import random
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from support import borders
 from support.hashing import Hashing
-from support.sharding import assert_same_answers, sharded, split_over_all
+from support.sharding import FOLDER, assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
@@ -99,12 +100,13 @@ def make_memories(folder: Path, shards: int) -> tuple[fr.Engine, ShardedEngine]:
 
 
 @pytest.fixture(scope="module", params=SHARDS)
-def memories(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def memories(request: pytest.FixtureRequest) -> Any:
     """Memories that are read alone."""
-    one, several = make_memories(tmp_path_factory.mktemp("memories"), request.param)
-    yield one, several
-    one.close()
-    several.close()
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        one, several = make_memories(Path(folder), request.param)
+        yield one, several
+        one.close()
+        several.close()
 
 
 @pytest.fixture

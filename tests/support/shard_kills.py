@@ -47,8 +47,8 @@ PAGE = 8
 """Records that a move copies at a time, so that it takes several pages."""
 WRITES, LATER = (1, 8), 0.05
 """A kill comes after so many acknowledged writes, and up to so many seconds later."""
+# As in `sharding.py`: this file is a script too, which imports no neighbour.
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-"""A kill loses no written page, be there a disk below or not."""
 QUERIES = (
     *(fr.Query(text, namespace=SPLIT) for text in ("ant", "bee cat", "mark", "dog elk elk")),
     *(fr.Query(text, namespace=team) for team in TEAMS for text in ("ant mark", "bee elk")),

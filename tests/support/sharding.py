@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,62 @@ import numpy as np
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.opening.opening import PlacementSettings, make_in_memory
-from fanrank.shards.processes.links import LocalLink
+from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
 from fanrank.shards.protocol.order import ORDER
+
+WORDS = ("ant", "bee", "cat", "dog")
+FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
+"""Where the files of memories lie. Shards sync after each write, which a disk takes milliseconds for. The end of a
+process loses no written page, be there a disk below or not."""
+
+
+class Crash(BaseException):
+    """Stands for the end of the process: nothing of the coordinator runs after it."""
+
+
+def crash() -> None:
+    """What a failpoint does where the process is to end. A fixture of all tests of shards disarms it afterwards."""
+    raise Crash
+
+
+class FailingLink(LocalLink):
+    """A shard that loses one batch of writes: before it carries it out, or after."""
+
+    def __init__(self, link: LocalLink, at: int = 1, *, after: bool, error: fr.FanrankError | None = None) -> None:
+        super().__init__(link.shard)
+        self.at, self.after = at, after
+        self.error = error or UnavailableError("shard ended")
+
+    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        if verb == "apply":
+            self.at -= 1
+        if verb != "apply" or self.at:
+            return super().send(verb, *arguments, **keywords)
+        if self.after:
+            super().send(verb, *arguments, **keywords)
+        return Done(error=self.error)
+
+
+class ShortestFirst:
+    """A reranker that prefers short texts."""
+
+    name = "short"
+
+    def __call__(self, pairs: list[tuple[str, str]]) -> list[float]:
+        return [-len(text) for _, text in pairs]
+
+
+RERANKER = fr.strategies.CheckedReranker(ShortestFirst(), unchecked=True)
+
+
+def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
+    """Records of the namespace "big": so many, numbered from `first`."""
+    return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
+
+
+def opened(folder: Path, **options: Any) -> ShardedEngine:
+    """A sharded memory in this process, with its files in a folder."""
+    return ShardedEngine.open(folder / "memory", transport="local", **options)
 
 
 def sharded(
@@ -54,6 +111,14 @@ def assert_in_order(engine: ShardedEngine) -> None:
                     assert (np.diff(numbers) > 0).all(), (link.number, name)
                     live.append(numbers if alive is None else numbers[alive])
                 assert (np.diff(np.concatenate(live)) > 0).all(), (link.number, name)
+
+
+def assert_same_records(one: fr.Engine, several: ShardedEngine, namespaces: Sequence[str]) -> None:
+    """Both memories hold the same records of these namespaces, in the same order."""
+    for namespace in namespaces:
+        names = list(one.ids(namespace=namespace))
+        assert list(several.ids(namespace=namespace)) == names
+        assert several.fetch(names, namespace=namespace) == one.fetch(names, namespace=namespace)
 
 
 def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
