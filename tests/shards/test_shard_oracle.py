@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
-from fanrank.shards.processes.links import LocalLink
 from support import borders
 from support.history import Answer, expected
 from support.sharding import sharded
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.processes.links import LocalLink
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox")
 SPLIT, FULL, WHOLE = "split", "full", "whole"
