@@ -157,17 +157,17 @@ class Coordinator:
     def recover(self, until: float | None = None) -> None:
         """Bring shards that were started anew, or whose last write is in doubt, to the epoch of the others."""
         with self._bounded(until), self._alone():
-            self._wait_for(self._find_untold)
+            self._wait_for(self._find_restarted)
             self._wait_for(self._settle)
 
-    def _find_untold(self) -> None:
+    def _find_restarted(self) -> None:
         # A shard that does not answer yet is found when it does.
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
         # One that is ahead of the view holds what was never published.
         self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
         self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
-            whole.clear_untold(self.until())
+            whole.clear_restarted(self.until())
 
     def _wait_for(self, work: Callable[[], T]) -> T:
         """Do work that can be done again, until no shard is in the way that is being started anew."""
@@ -200,7 +200,7 @@ class Coordinator:
             if not batches:
                 return 0
             if len(batches) > 1 or not records:
-                # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
+                # Only these ids tell later whether a shard that ended meanwhile has deleted records.
                 if live is None:
                     live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:

@@ -232,7 +232,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     _probe(address)
     if address is None:
-        # No process of Ray's own waits for work that never comes, and nothing is told to anybody.
+        # Ray starts no dashboard and no idle workers, and sends no statistics of its use.
         settings |= {"include_dashboard": False, "object_store_memory": STORE}
         settings |= {"num_cpus": 0} if not num_cpus else {}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -17,11 +17,11 @@ from .merge import Merged
 
 
 class Again(Exception):
-    """A shard does not keep the epoch that was asked for; `untold` where it was started anew."""
+    """A shard does not keep the epoch that was asked for; `restarted` where it was started anew."""
 
-    def __init__(self, untold: bool = False) -> None:
+    def __init__(self, restarted: bool = False) -> None:
         super().__init__()
-        self.untold = untold
+        self.restarted = restarted
 
 
 class Launch:
