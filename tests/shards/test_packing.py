@@ -20,7 +20,7 @@ from fanrank.shards.processes.packing import pack, unpack
 SCRIPT = """
 import sys
 from dataclasses import dataclass
-from fanrank.shards.packing import pack
+from fanrank.shards.processes.packing import pack
 
 @dataclass(frozen=True)
 class Own:
