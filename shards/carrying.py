@@ -117,7 +117,7 @@ class ShardedCarrying(ShardedWriting):
             }
             records: dict[str, dict[str, Record | None]] = {name: {} for name in ids}
             expired: dict[str, set[str]] = {name: set() for name in ids}
-            for answer in Launch(self.coordinator, view, until, None).received(sent).values():
+            for answer in Launch(self.coordinator, view, until, None).receive(sent).values():
                 for name, (there, over) in answer.items():
                     records[name] |= there
                     expired[name] |= over

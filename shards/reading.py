@@ -68,7 +68,7 @@ class ShardedReading:
                 shard: links[shard].send("fetch", view.epoch, some) for shard, some in wanted.items()
             }
             found: dict[tuple[str, str], Record] = {}
-            for answer in Launch(self.coordinator, view, until, None).received(sent).values():
+            for answer in Launch(self.coordinator, view, until, None).receive(sent).values():
                 found |= answer
             return found
 
@@ -160,19 +160,14 @@ class ShardedReading:
         self._check_open()
 
         def read(view: View, until: float | None) -> dict[int, Any]:
-            # Shards have a column more, which is not to be named.
+            # Shards have a column more, which a filter is not to name.
             matching.compiled(self.template.index.memory.state, filter)
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
             links, asked = self.coordinator.links, (function, filter, namespace, *arguments)
             sent = {shard: links[shard].send("read", view.epoch, *asked) for shard in shards}
-            return Launch(self.coordinator, view, until, None).received(sent)
+            return Launch(self.coordinator, view, until, None).receive(sent)
 
-        def checked() -> dict[int, Any]:
-            # Shards have a column more, which a filter is not to name.
-            matching.compiled(self.template.index.memory.state, filter)
-            return self.searcher.retry(read)
-
-        return self.searcher.declaring(checked, [filter])
+        return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
 
     def read_parts(self, namespace: str, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
         """What `Shard.read` gives for a function in each shard that holds a namespace, at one epoch."""
@@ -182,7 +177,7 @@ class ShardedReading:
             links = self.coordinator.links
             homes = view.placement.homes(namespace)
             sent = {home: links[home].send("read", view.epoch, function, *arguments) for home in homes}
-            return Launch(self.coordinator, view, until, None).received(sent)
+            return Launch(self.coordinator, view, until, None).receive(sent)
 
         return self.searcher.retry(read)
 

@@ -188,7 +188,7 @@ class ShardedWriting(ShardedReading):
         ttl: Span | None = None,
     ) -> int:
         """As `Engine.aadd`."""
-        return await self._awaited(bind(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
+        return await self._run_in_thread(bind(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
 
     async def aupdate(
         self,
@@ -199,15 +199,15 @@ class ShardedWriting(ShardedReading):
         ttl: Span | None = None,
     ) -> int:
         """As `Engine.aupdate`."""
-        return await self._awaited(bind(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
+        return await self._run_in_thread(bind(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
 
     async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """As `Engine.aupsert`."""
-        return await self._awaited(bind(self.upsert, records, vectors=vectors, ttl=ttl))
+        return await self._run_in_thread(bind(self.upsert, records, vectors=vectors, ttl=ttl))
 
     async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `Engine.adelete`."""
-        return await self._awaited(bind(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
+        return await self._run_in_thread(bind(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
 
     async def arewrite(
         self,
@@ -215,9 +215,9 @@ class ShardedWriting(ShardedReading):
         change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
     ) -> int:
         """As `Engine.arewrite`."""
-        return await self._awaited(bind(self.rewrite, ids, change))
+        return await self._run_in_thread(bind(self.rewrite, ids, change))
 
-    async def _awaited(self, write: Any) -> int:
+    async def _run_in_thread(self, write: Any) -> int:
         self._check_open()
         if self._writers is None:
             self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write")

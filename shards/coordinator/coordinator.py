@@ -157,17 +157,17 @@ class Coordinator:
     def recover(self, until: float | None = None) -> None:
         """Bring shards that were started anew, or whose last write is in doubt, to the epoch of the others."""
         with self._bounded(until), self._alone():
-            self._wait_for(self._find_untold)
+            self._wait_for(self._find_restarted)
             self._wait_for(self._settle)
 
-    def _find_untold(self) -> None:
+    def _find_restarted(self) -> None:
         # A shard that does not answer yet is found when it does.
         known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
         # One that is ahead of the view holds what was never published.
         self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
         self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
-            whole.clear_untold(self.until())
+            whole.clear_restarted(self.until())
 
     def _wait_for(self, work: Callable[[], T]) -> T:
         """Do work that can be done again, until no shard is in the way that is being started anew."""
@@ -200,7 +200,7 @@ class Coordinator:
             if not batches:
                 return 0
             if len(batches) > 1 or not records:
-                # Whether a shard that ended meanwhile has deleted records, nothing but this tells.
+                # Only these ids tell later whether a shard that ended meanwhile has deleted records.
                 if live is None:
                     live = self._wait_for(lambda: self._live(removed, added))
                 if not missing_ok:
@@ -214,7 +214,7 @@ class Coordinator:
                 # What fails in between leaves the shards ahead of the tables, which are then counted anew.
                 self._doubtful |= {*batches}
                 try:
-                    self._follow(removed, records)
+                    self._update_copies(removed, records)
                     self._publish(acknowledged.values())
                     self._doubtful -= {*batches}
                 except UnavailableError:
@@ -242,10 +242,10 @@ class Coordinator:
                 home: self.links[home].send("apply", self._number, Batch(), missing_ok=True, drop=namespace)
                 for home in homes
             }
-            self._acknowledged(send)
+            self._receive_writes(send)
             if len(homes) > 1:
                 self._place(placement)
-                self._dropped()
+                self._drop_intent()
             self.tables.pop(namespace, None)
             for whole in self.wholes.values():
                 whole.forget(namespace)
@@ -280,7 +280,7 @@ class Coordinator:
             shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self.oldest(), **how)
             for shard, batch in batches.items()
         }
-        self._acknowledged(sent)
+        self._receive_writes(sent)
 
     def _place(self, placement: Placement) -> None:
         """Replace the table of placement. Readers of the present view do not see it."""
@@ -320,7 +320,7 @@ class Coordinator:
             for shard, batch in batches.items()
         }
 
-    def _acknowledged(self, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
+    def _receive_writes(self, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
         """What the shards acknowledge. A shard that does not answer is in doubt until `_settle` has seen it."""
         self._doubtful |= {*sent}
         answers = collect(sent, self.until())
@@ -341,7 +341,7 @@ class Coordinator:
         try:
             while True:
                 try:
-                    return self._acknowledged(self._send(batches, missing_ok=missing_ok))
+                    return self._receive_writes(self._send(batches, missing_ok=missing_ok))
                 except UnavailableError as error:  # noqa: PERF203
                     pause(until, error)
                     self._wait_for(self._settle)
@@ -363,14 +363,14 @@ class Coordinator:
         reach("batch.sent")
         try:
             try:
-                answers = self._acknowledged(sent)
+                answers = self._receive_writes(sent)
             except UnavailableError:
                 self._wait_for(self._settle)
                 return None
         except DeadlineError as error:
             raise DeadlineError(f"{error}; the batch is kept, and is carried out before the next one") from error
         reach("batch.acknowledged")
-        self._dropped()
+        self._drop_intent()
         return answers
 
     def _intend(self, intent: Intent) -> None:
@@ -378,7 +378,7 @@ class Coordinator:
         self._intents.write(intent)
         self._pending = intent
 
-    def _dropped(self) -> None:
+    def _drop_intent(self) -> None:
         self._intents.drop()
         self._pending = None
 
@@ -397,7 +397,7 @@ class Coordinator:
             asked = {shard: self.links[shard].send("has_done", batch) for shard, batch in intent.batches.items()}
             done = collect(asked, self.until())
             again = {shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}
-            self._acknowledged(self._send(again, missing_ok=True))
+            self._receive_writes(self._send(again, missing_ok=True))
             self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
         elif intent is not None:
             shards = dict.fromkeys(shard for moved in intent.moves for shard in (*moved.before, *moved.after))
@@ -414,7 +414,7 @@ class Coordinator:
         call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
         self._clear_copies()
         if intent is not None:
-            self._dropped()
+            self._drop_intent()
         self._doubtful.clear()
         self.clear_wholes()
         self._count(self.placement.split)
@@ -432,8 +432,8 @@ class Coordinator:
             parts = call_all([self.links[home] for home in homes], self.until(), "counts", namespace)
             self.tables[namespace] = Table(Counts.sum(parts.values(), self._fields), self._number)
 
-    def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
-        """Let the whole copies do what the shards have done."""
+    def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
+        """Do in copies what the shards have done."""
         for whole in self.wholes.values():
             whole.apply(self._number, removed, added, self.oldest(), self.until)
 

@@ -62,7 +62,7 @@ class ShardedPages:
         whole = wanted.namespace is None
         shards = range(view.placement.shards) if whole else view.placement.homes(wanted.namespace or "")
         sent = {shard: links[shard].send("read", view.epoch, list_places, wanted, after, count + 1) for shard in shards}
-        found: dict[int, list[Place]] = launch.received(sent)
+        found: dict[int, list[Place]] = launch.receive(sent)
         ranked = [(place.key, shard, place) for shard, places in found.items() for place in places]
         ranked.sort(key=itemgetter(0), reverse=wanted.reverse)
         # Records without a time come last in both directions. Sorting is stable.
@@ -74,7 +74,7 @@ class ShardedPages:
                 ids.setdefault(shard, {}).setdefault(place.namespace, []).append(place.id)
             asked = {shard: links[shard].send("read", view.epoch, read_records, own) for shard, own in ids.items()}
             records: dict[tuple[str, str], Record] = {}
-            for answer in launch.received(asked).values():
+            for answer in launch.receive(asked).values():
                 records |= answer
             made = [records[place.namespace, place.id] for _, _, place in page]
         else:
@@ -86,7 +86,7 @@ def list_places(shard: Shard, state: MemoryState, wanted: Wanted, after: Key | N
     """The next records of a shard in the order of a listing. They are whole here where no texts are wanted."""
     snapshots, accepted = snapshots_of(state, wanted.namespace), compiled(state, wanted.filter)
     if wanted.order == "written":
-        runs = [_written(name, each, accepted, after, wanted.reverse) for name, each in snapshots.items()]
+        runs = [_entries_of_namespace(name, each, accepted, after, wanted.reverse) for name, each in snapshots.items()]
         found = merge(runs, wanted.reverse)
     else:
         found = entries(wanted.order, snapshots, accepted, after, wanted.reverse, _no_arrivals)
@@ -105,18 +105,18 @@ def _no_arrivals(namespace: str, snapshot: Snapshot, documents: object) -> Seque
     raise NotImplementedError("shards number writes by a column")
 
 
-def _written(
+def _entries_of_namespace(
     namespace: str, snapshot: Snapshot, accepted: CompiledFilter, after: Key | None, reverse: bool
 ) -> Iterator[Entry]:
     """The entries of a namespace in the order of its writes, which the numbers of its segments ascend in."""
     places = range(len(snapshot.segments))
     return chain.from_iterable(
-        _written_in(namespace, snapshot, place, accepted, after, reverse)
+        _entries_of_segment(namespace, snapshot, place, accepted, after, reverse)
         for place in (reversed(places) if reverse else places)
     )
 
 
-def _written_in(
+def _entries_of_segment(
     namespace: str, snapshot: Snapshot, place: int, accepted: CompiledFilter, after: Key | None, reverse: bool
 ) -> Iterator[Entry]:
     segment = snapshot.segments[place]

@@ -117,7 +117,7 @@ class GroupingCoordinator(Coordinator):
             reach("move.placed")
             self._apply_apart({shard: Batch(ids) for shard, ids in removed.items()})
             reach("move.shown")
-            self._dropped()
+            self._drop_intent()
             self.view = View(self._number, self.placement, self.view.content)
             watch(sum(map(len, taken.values())))
             return apart

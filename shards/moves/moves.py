@@ -213,7 +213,7 @@ class MovingCoordinator(GroupingCoordinator):
             self._apply_apart(dict.fromkeys(move.fresh, Batch()), show=namespace)
             reach("move.shown")
             self._finish_move(intent)
-            self._dropped()
+            self._drop_intent()
             self._count([namespace])
             del self._moves[namespace]
             self.view = View(self._number, self.placement, self.view.content)
@@ -259,8 +259,8 @@ class MovingCoordinator(GroupingCoordinator):
                 parts = min(-(-size // placement.split_at), placement.shards)
                 self.place(namespace, self.parts_of(namespace, parts))
 
-    def _follow(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
-        super()._follow(removed, added)
+    def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
+        super()._update_copies(removed, added)
         for namespace, ids in removed.items():
             if namespace in self._moves:
                 self._moves[namespace].removed |= dict.fromkeys(ids)

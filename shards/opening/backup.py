@@ -26,7 +26,7 @@ from ..coordinator.intents import INTENTS
 from ..processes.links import call_all, collect, deadline_at
 from ..protocol.placement import TABLE, Placement, load
 from ..shard.shard import Shard
-from .opening import check_stores
+from .opening import check_stores, folder_of
 
 # Seconds that a shard keeps its owner waiting for the end of its copy before it says how far it is.
 POLL = 0.5
@@ -92,11 +92,6 @@ def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBac
             sync(folder / INTENTS)
         found = _report(target, folder, placement, reports)
     return found
-
-
-def folder_of(number: int) -> str:
-    """The name of a shard's directory."""
-    return f"shard-{number:04d}"
 
 
 def _load(path: Path) -> tuple[Placement, dict[str, object]]:

@@ -131,7 +131,7 @@ def open_memory(
         own = shard_options(options, new=found is None)
         root = folder if storage is None else storage
         for number in range(placement.shards):
-            path = str(root / f"shard-{number:04d}")
+            path = str(root / folder_of(number))
             links.append(start(number, path, own, models.pin, models.term_pin, found is not None))
         described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
         check_versions(described)
@@ -169,7 +169,7 @@ def open_memory(
 
     def begin(number: int, columns: Mapping[str, str]) -> Link:
         given: EngineOptions = {**memory_options, "columns": with_order(columns)}
-        path = str(root / f"shard-{number:04d}")
+        path = str(root / folder_of(number))
         return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
 
     how = tuple(described[number].opened for number in sorted(described))
@@ -254,6 +254,11 @@ def make_replicas(
         return link
 
     return Replicas(replicas, begin, deadline, background=background)
+
+
+def folder_of(number: int) -> str:
+    """The name of a shard's directory."""
+    return f"shard-{number:04d}"
 
 
 def make_folder(folder: Path) -> None:

@@ -96,7 +96,7 @@ class Actor:
 
     def _answer(self, verb: Verb, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> tuple[bool, Any]:
         try:
-            return True, getattr(self._opened(), verb)(*arguments, **keywords)
+            return True, getattr(self._ready(), verb)(*arguments, **keywords)
         except FanrankError as error:
             return False, error
 
@@ -104,7 +104,7 @@ class Actor:
         """The number of the actor's process."""
         return os.getpid()
 
-    def _opened(self) -> Shard:
+    def _ready(self) -> Shard:
         if self._shard is None:
             with self._opening:
                 if self._shard is None:
@@ -232,7 +232,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     _probe(address)
     if address is None:
-        # No process of Ray's own waits for work that never comes, and nothing is told to anybody.
+        # Ray starts no dashboard and no idle workers, and sends no statistics of its use.
         settings |= {"include_dashboard": False, "object_store_memory": STORE}
         settings |= {"num_cpus": 0} if not num_cpus else {}
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -244,7 +244,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
             ray.shutdown()
         if isinstance(error, ImportError):  # the client of Ray needs gRPC
             raise MissingExtraError("the client of Ray", "ray") from error
-        if "uthenticat" in (told := said_by(error)) or (
+        if "uthenticat" in (told := messages_of(error)) or (
             # A client that has no token waits as for a cluster that is not up, though one listens there.
             "connection timeout" in told and "RAY_AUTH_MODE" not in os.environ
         ):
@@ -259,7 +259,7 @@ def _connect(address: str | None, num_cpus: float) -> None:
             ) from error
         if address is None:
             raise ShardError(f"Ray cannot be started on this machine: {shown(error)}") from error
-        raise ShardError(unreachable(address, error)) from error
+        raise ShardError(unreachable_message(address, error)) from error
 
 
 def _start(address: str | None, settings: Mapping[str, Any]) -> None:
@@ -286,19 +286,19 @@ def _probe(address: str | None) -> None:
         if parts.hostname and parts.port:
             socket.create_connection((parts.hostname, parts.port), timeout=PROBE).close()
     except (OSError, ValueError) as error:
-        raise ShardError(unreachable(address, error)) from error
+        raise ShardError(unreachable_message(address, error)) from error
 
 
-def unreachable(address: str | None, error: BaseException) -> str:
+def unreachable_message(address: str | None, error: BaseException) -> str:
     return (
         f"no Ray cluster can be reached at {address!r} ({shown(error)}); start one with `ray start --head`, or leave "
         "the address out"
     )
 
 
-def said_by(error: BaseException | None) -> str:
+def messages_of(error: BaseException | None) -> str:
     """The messages of an error and of its causes."""
-    return "" if error is None else f"{error} {said_by(error.__cause__ or error.__context__)}"
+    return "" if error is None else f"{error} {messages_of(error.__cause__ or error.__context__)}"
 
 
 def _hush() -> None:
@@ -332,7 +332,7 @@ class ActorLink:
 
     def process(self, until: float | None) -> int:
         """The number of the actor's process. Raises as `Waiting.result`."""
-        return int(_received(self._number, self.actor.process.remote(), until))
+        return int(_receive(self._number, self.actor.process.remote(), until))
 
     def close(self) -> None:
         try:
@@ -352,13 +352,13 @@ class _Answer:
         self._reference = reference
 
     def result(self, until: float | None) -> Any:
-        succeeded, value = unpack(_received(self._number, self._reference, until))
+        succeeded, value = unpack(_receive(self._number, self._reference, until))
         if not succeeded:
             raise value
         return value
 
 
-def _received(number: int, reference: Any, until: float | None) -> Any:
+def _receive(number: int, reference: Any, until: float | None) -> Any:
     timeout = None if until is None else max(until - time.monotonic(), 0.0)
     try:
         return ray.get(reference, timeout=timeout)

@@ -1,5 +1,5 @@
-"""`Follower`: one follower of a shard, as the owner's process knows it. It is filled, and then told all that the leader
-has done, one thing after another.
+"""`Follower`: one follower of a shard, as the owner's process knows it. It is filled, and then gets each call that the
+leader has carried out, in their order.
 
 It is filled from pages of the leader, which are read while others write. What is written meanwhile is done again on
 what was copied: a record that no write touches is in the pages once and in its order, and for all others the last write
@@ -43,8 +43,8 @@ logger = logging.getLogger("fanrank")
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """Something that the leader has done and its followers are to do."""
+class LeaderCall:
+    """A call that the leader has carried out, and that its followers carry out after it."""
 
     verb: Verb
     arguments: tuple[Any, ...]
@@ -89,7 +89,7 @@ class Leading(Protocol):
 
 
 class _LetGo(Exception):
-    """The follower was let go of while it was told something."""
+    """The follower was let go of while a call was on its way to it."""
 
 
 class Follower:
@@ -106,7 +106,7 @@ class Follower:
         self._make = make
         self._first = self._last = -1  # the numbers of the leader's first and last state that it holds
         self._informed = 0
-        self._queue: deque[Told] = deque()  # another one whenever it is let go of
+        self._queue: deque[LeaderCall] = deque()  # another one whenever it is let go of
         self._behind = 0
         self._failure: str | None = None
         self._thread: threading.Thread | None = None
@@ -122,12 +122,12 @@ class Follower:
             self.state == FOLLOWING and self._first <= number <= self._last and self._informed == self._leading.informed
         )
 
-    def tell(self, told: Told) -> None:
+    def tell(self, call: LeaderCall) -> None:
         """Let it do something, once it has done all before."""
         if self.state == LOST:
             return
-        self._queue.append(told)
-        self._behind += told.records
+        self._queue.append(call)
+        self._behind += call.records
         if self._behind > BEHIND:
             self.let_go(f"more than {BEHIND:,} records waited for it")
 
@@ -148,7 +148,7 @@ class Follower:
         elif not self.silent:
             # Others are asked before it until it answers this, and it is let go of if it does not.
             self.silent = True
-            self._queue.append(Told("newest", (), {}))
+            self._queue.append(LeaderCall("newest", (), {}))
             self._leading.changed.notify_all()
 
     def report(self) -> dict[str, Any]:
@@ -208,7 +208,7 @@ class Follower:
     def _until(self) -> float | None:
         return deadline_at(self._leading.deadline)
 
-    def _check(self, queue: deque[Told]) -> None:
+    def _check(self, queue: deque[LeaderCall]) -> None:
         """Raise `_LetGo` where it was let go of since it had this queue. The caller holds `changed`."""
         if self._queue is not queue or self._leading.closed:
             raise _LetGo
@@ -221,7 +221,7 @@ class Follower:
                 raise _LetGo  # the leader is not told its epoch yet
             before, self.link = self.link, None
             self.state, self._behind = FILLING, 0
-            self._queue = queue = deque[Told]()
+            self._queue = queue = deque[LeaderCall]()
             self._informed, hidden = leading.informed, sorted(leading.hidden)
         if before is not None:
             with suppress(FanrankError):
@@ -252,10 +252,10 @@ class Follower:
                 if not queue:
                     last = leading.numbers[-1]
                     break
-                told = queue.popleft()
-                self._behind -= told.records
+                call = queue.popleft()
+                self._behind -= call.records
             number += 1
-            self._redo(link, number, told)
+            self._redo(link, number, call)
         link.send("tag", last, anew=True).result(self._until())
         with changed:
             self._check(queue)
@@ -273,7 +273,7 @@ class Follower:
                 return
             place = page.last
 
-    def _wait_for_pending(self, queue: deque[Told]) -> None:
+    def _wait_for_pending(self, queue: deque[LeaderCall]) -> None:
         """Wait until it is known whether the leader has done a write that pages may hold already."""
         leading, changed = self._leading, self._leading.changed
         with changed:
@@ -292,13 +292,13 @@ class Follower:
         if not known:
             raise ShardError("what became of a write of the leader is not known")
 
-    def _redo(self, link: Link, number: int, told: Told) -> None:
+    def _redo(self, link: Link, number: int, call: LeaderCall) -> None:
         """Do on a copy in the making what pages may hold already."""
-        if told.verb == "apply":
-            how = {name: told.keywords[name] for name in ("drop", "hide", "show") if name in told.keywords}
-            apply_to(link, number, told.arguments[1].again(), self._until, oldest=number, **how)
+        if call.verb == "apply":
+            how = {name: call.keywords[name] for name in ("drop", "hide", "show") if name in call.keywords}
+            apply_to(link, number, call.arguments[1].again(), self._until, oldest=number, **how)
         else:
-            self._do(link, told, tagging=False)
+            self._do(link, call, tagging=False)
 
     def _follow(self) -> None:
         """Do all that it was told."""
@@ -308,35 +308,35 @@ class Follower:
                 self._check(queue)
                 if not queue:
                     return
-                told = queue[0]
-            self._do(link, told)
+                call = queue[0]
+            self._do(link, call)
             with changed:
                 self._check(queue)
                 queue.popleft()
-                self._behind -= told.records
+                self._behind -= call.records
                 self.silent = False
-                if told.verb == "apply":
-                    self._last = told.number
-                elif told.verb == "tag":
-                    self._first = self._last = told.number
+                if call.verb == "apply":
+                    self._last = call.number
+                elif call.verb == "tag":
+                    self._first = self._last = call.number
                 changed.notify_all()
 
-    def _do(self, link: Link, told: Told, *, tagging: bool = True) -> None:
-        if told.verb == "apply":
+    def _do(self, link: Link, call: LeaderCall, *, tagging: bool = True) -> None:
+        if call.verb == "apply":
             # A record may have expired since the leader removed it.
-            how = {**told.keywords, "missing_ok": True, "tracked": ()}
-            self._check_followed(link.send("follow", told.after, "apply", *told.arguments, **how))
-        elif told.verb == "tag":
+            how = {**call.keywords, "missing_ok": True, "tracked": ()}
+            self._check_followed(link.send("follow", call.after, "apply", *call.arguments, **how))
+        elif call.verb == "tag":
             if tagging:
-                self._check_followed(link.send("follow", told.after, "tag", told.number))
+                self._check_followed(link.send("follow", call.after, "tag", call.number))
             # A leader that was started anew has forgotten what it learned since its last checkpoint.
             self._learn(link, None)
-        elif told.verb in LEARNING:
-            self._learn(link, told.namespaces)
+        elif call.verb in LEARNING:
+            self._learn(link, call.namespaces)
             self._note_informed()
         else:
-            link.send(told.verb, *told.arguments, **told.keywords).result(self._until())
-            if told.verb != "newest":
+            link.send(call.verb, *call.arguments, **call.keywords).result(self._until())
+            if call.verb != "newest":
                 self._note_informed()
 
     def _check_followed(self, waiting: Waiting) -> None:

@@ -28,7 +28,7 @@ from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardE
 from ...engine.serve.calls import LaunchOptions
 from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
 from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
-from .followers import LOST, Follower, Told
+from .followers import LOST, Follower, LeaderCall
 
 READS = frozenset({"ask", "fetch", "texts", "sizes", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
@@ -47,8 +47,9 @@ FOLLOWERS = frozenset({"as_of", "follow"})
 
 
 KEPT, LEAST = 64, 0.1
-"""A read that takes twice as long as the longest of so many before, and so many seconds, goes to another replica too.
-Ray says that a process has ended after two seconds. Where all replicas have much to do, the time grows with theirs."""
+"""A late read goes to another replica too: one that takes twice as long as the longest of the last 64 reads, and at
+least 0.1 s. Where all replicas have much to do, that time grows with theirs. Ray takes two seconds to say that a
+process has ended."""
 
 
 TURN = 0.02
@@ -111,7 +112,7 @@ class ReplicatedLink:
                 if self.pending is not None:
                     self._let_all_go("what became of a write of the leader is not known")
                 self.pending = arguments[0]
-        return _Write(self, Told(verb, arguments, keywords), self.leader.send(verb, *arguments, **keywords))
+        return _Write(self, LeaderCall(verb, arguments, keywords), self.leader.send(verb, *arguments, **keywords))
 
     def close(self) -> None:
         with self.changed:
@@ -141,54 +142,54 @@ class ReplicatedLink:
             }
             return [leader, *(follower.report() for follower in self.followers)]
 
-    def note(self, told: Told, answer: Any) -> None:
+    def note(self, call: LeaderCall, answer: Any) -> None:
         """Tell the followers what the leader has done. `answer` is what it said."""
         with self.changed:
             self.away = False
-            told = replace(told, after=self.numbers[-1] if self.numbers else -1)
-            if told.verb == "apply":
-                if self.pending == told.number:
+            call = replace(call, after=self.numbers[-1] if self.numbers else -1)
+            if call.verb == "apply":
+                if self.pending == call.number:
                     self.pending = None
                 if isinstance(answer, Acknowledged):
                     # A leader that does not know what became of a write does no other before it is tagged.
                     self.refused = False
-                    self._note_write(told)
-            elif told.verb == "tag":
+                    self._note_write(call)
+            elif call.verb == "tag":
                 if self.pending is not None or self.refused:
                     # Whether the leader has done its last write, the followers cannot know.
                     self.pending, self.refused = None, False
                     self._let_all_go("the leader ended or failed in the middle of a write")
-                self.numbers = [told.number]
-                self._tell(told)
+                self.numbers = [call.number]
+                self._tell(call)
                 for follower in self.followers:
                     follower.start()
             else:
                 self.informed += 1
-                self._tell(told)
-                if told.verb not in WRITES:
-                    self._let_all_go(f"what {told.verb!r} does, followers are not told")
+                self._tell(call)
+                if call.verb not in WRITES:
+                    self._let_all_go(f"what {call.verb!r} does, followers are not told")
             self.changed.notify_all()
 
-    def note_refusal(self, told: Told) -> None:
+    def note_refusal(self, call: LeaderCall) -> None:
         """Take note that the leader raised an error for a write."""
         with self.changed:
-            if told.verb == "apply" and self.pending == told.number:
+            if call.verb == "apply" and self.pending == call.number:
                 self.pending, self.refused = None, True
                 self.changed.notify_all()
 
-    def _note_write(self, told: Told) -> None:
-        oldest = told.keywords.get("oldest")
-        kept = bisect_right(self.numbers, told.number if oldest is None else oldest)
-        self.numbers = [*self.numbers[max(kept - 1, 0) :], told.number]
-        dropped = told.keywords.get("drop") or ()
-        self.hidden -= {told.keywords.get("show"), *((dropped,) if isinstance(dropped, str) else dropped)}
-        if (hidden := told.keywords.get("hide")) is not None:
+    def _note_write(self, call: LeaderCall) -> None:
+        oldest = call.keywords.get("oldest")
+        kept = bisect_right(self.numbers, call.number if oldest is None else oldest)
+        self.numbers = [*self.numbers[max(kept - 1, 0) :], call.number]
+        dropped = call.keywords.get("drop") or ()
+        self.hidden -= {call.keywords.get("show"), *((dropped,) if isinstance(dropped, str) else dropped)}
+        if (hidden := call.keywords.get("hide")) is not None:
             self.hidden.add(hidden)
-        self._tell(told)
+        self._tell(call)
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, call: LeaderCall) -> None:
         for follower in self.followers:
-            follower.tell(told)
+            follower.tell(call)
 
     def _let_all_go(self, why: str) -> None:
         for follower in self.followers:
@@ -256,8 +257,8 @@ class ReplicatedLink:
                 replica.under_way -= counted
             if answer is None or self.closed:
                 return
-            untold = isinstance(answer, Gone) and answer.newest is None
-            failed = untold or isinstance(answer, FanrankError)
+            restarted = isinstance(answer, Gone) and answer.newest is None
+            failed = restarted or isinstance(answer, FanrankError)
             if not failed:
                 self._times.append(seconds)
             if replica is not None:
@@ -291,8 +292,8 @@ class ReplicatedLink:
 class _Write:
     """Something that changes the leader, on its way."""
 
-    def __init__(self, link: ReplicatedLink, told: Told, waiting: Waiting) -> None:
-        self._link, self._told, self._waiting = link, told, waiting
+    def __init__(self, link: ReplicatedLink, call: LeaderCall, waiting: Waiting) -> None:
+        self._link, self._call, self._waiting = link, call, waiting
 
     def result(self, until: float | None) -> Any:
         try:
@@ -300,9 +301,9 @@ class _Write:
         except (ShardError, DeadlineError):
             raise  # it may be done or not
         except FanrankError:
-            self._link.note_refusal(self._told)
+            self._link.note_refusal(self._call)
             raise
-        self._link.note(self._told, answer)
+        self._link.note(self._call, answer)
         return answer
 
 

@@ -95,7 +95,7 @@ class WholeCopies:
         except FanrankError:
             self.clear()
 
-    def clear_untold(self, until: float | None) -> None:
+    def clear_restarted(self, until: float | None) -> None:
         """Let go of copies that ended with their process."""
         if self.link is not None:
             try:

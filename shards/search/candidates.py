@@ -83,7 +83,7 @@ def _collect_at(
         )
     launch.send()
     found = [Found(job.routed.part.rows, *job.evidence()) for job in spread]
-    for shard, answers in launch.received(sent).items():
+    for shard, answers in launch.receive(sent).items():
         for (each, _), (candidates, ids) in zip(asked[shard], answers, strict=True):
             found.append(Found(each.part.rows, candidates, ids))
     return found
@@ -130,7 +130,7 @@ def _weave(count: int, found: Sequence[Found], strategy: Strategy) -> Evidence:
     offsets, places = offsets_of(sizes), ranges(starts, sizes)
     parts = [each.candidates for each in found]
 
-    def joined(name: str) -> npt.NDArray[np.float64]:
+    def join(name: str) -> npt.NDArray[np.float64]:
         return np.concatenate([np.zeros(0), *(getattr(part, name) for part in parts)])[places]
 
     channels = {
@@ -139,7 +139,7 @@ def _weave(count: int, found: Sequence[Found], strategy: Strategy) -> Evidence:
     }
     documents: Integers = np.concatenate([np.zeros(0, dtype=np.int64), *(part.documents for part in parts)])[places]
     ids: Objects = np.concatenate([np.zeros(0, dtype=object), *(each.ids for each in found)])[places]
-    candidates = Candidates(offsets, documents, channels, now, joined("times"), joined("importance"), tuple(types))
+    candidates = Candidates(offsets, documents, channels, now, join("times"), join("importance"), tuple(types))
 
     def resolve(given: Integers) -> Objects:
         assert len(given) == len(ids)
@@ -157,13 +157,13 @@ def _join(parts: Sequence[Channel]) -> Channel:
         np.concatenate([empty, *(part.scored for part in parts)]),
         np.concatenate([empty, *(part.listed for part in parts)]),
         np.zeros(1, dtype=np.int64),
-        _filled([part.weights for part in parts], parts, 1.0),
-        _filled([part.latest for part in parts], parts, -np.inf),
+        _fill([part.weights for part in parts], parts, 1.0),
+        _fill([part.latest for part in parts], parts, -np.inf),
         any(part.tied for part in parts),
     )
 
 
-def _filled(values: Sequence[Floats | None], parts: Sequence[Channel], missing: float) -> Floats | None:
+def _fill(values: Sequence[Floats | None], parts: Sequence[Channel], missing: float) -> Floats | None:
     """The values of all parts; None where no part has any."""
     if all(own is None for own in values):
         return None

@@ -17,11 +17,11 @@ from .merge import Merged
 
 
 class Again(Exception):
-    """A shard does not keep the epoch that was asked for; `untold` where it was started anew."""
+    """A shard does not keep the epoch that was asked for; `restarted` where it was started anew."""
 
-    def __init__(self, untold: bool = False) -> None:
+    def __init__(self, restarted: bool = False) -> None:
         super().__init__()
-        self.untold = untold
+        self.restarted = restarted
 
 
 class Launch:
@@ -74,9 +74,9 @@ class Launch:
                 continue
             link = self.link(shard)
             sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own), self.coordinator.oldest()))
-        return self.received(sent)
+        return self.receive(sent)
 
-    def received(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:
+    def receive(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:
         """What shards answered. Raises `Again` where one does not keep the epoch."""
         until = self.until
         if until is not None and self.missing is not None:
@@ -95,7 +95,7 @@ class Launch:
         """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
         sent = {link.number: link.send("sizes", self.view.epoch, expired=expired) for link in self.coordinator.links}
         sizes: dict[str, int] = {}
-        for answer in self.received(sent).values():
+        for answer in self.receive(sent).values():
             for name, size in answer.items():
                 sizes[name] = sizes.get(name, 0) + size
         return sizes
@@ -108,7 +108,7 @@ class Launch:
         links = self.coordinator.links
         sent = {shard: links[shard].send("texts", self.view.epoch, ids) for shard, ids in wanted.items()}
         found: dict[tuple[str, str], Record] = {}
-        for answer in self.received(sent).values():
+        for answer in self.receive(sent).values():
             found |= answer
         arranged = np.full(merged.orders.shape, None, dtype=object)
         arranged[present] = [found.get(key) for key in keys]

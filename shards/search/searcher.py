@@ -186,7 +186,7 @@ class ShardedSearcher(Searcher):
                 pause(until, error)
             except Again as again:
                 attempt, first = attempt + 1, None
-                if again.untold or attempt > 1:
+                if again.restarted or attempt > 1:
                     coordinator.recover(until)
         with coordinator.paused(until):
             for _ in range(2):  # the first one may find whole copies missing, and make them

@@ -59,7 +59,7 @@ class Answerer:
         aged = strategy is not None and strategy.aged
         batch = prepare(memory, item.queries, item.k, windows, aged=aged, clock=clock)
         if strategy is None:
-            return _listed(batch, answer_lexical(batch, self._engine.backend, item.options), spaces)
+            return _list_hits(batch, answer_lexical(batch, self._engine.backend, item.options), spaces)
         searcher = self._engine.searcher
         sources = searcher.sources(memory, item.queries)
         collector = make_collector(batch, self._engine.backend, sources, strategy, item.options)
@@ -115,7 +115,7 @@ def count_scope(state: MemoryState, scope: Scope, terms: Sequence[str], clock: f
     return Counts.of(snapshot, terms, state.indexer.vocabulary.ids)
 
 
-def _listed(batch: Batch, hits: Hits, spaces: Mapping[str, str]) -> Listed:
+def _list_hits(batch: Batch, hits: Hits, spaces: Mapping[str, str]) -> Listed:
     rows = np.repeat(np.arange(len(hits)), hits.documents.shape[1])
     orders, ids, names = _name(batch, rows, hits.documents.reshape(-1), spaces)
     shape = hits.documents.shape

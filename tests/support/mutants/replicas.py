@@ -10,8 +10,8 @@ FAULTS = (
     Fault(
         "a follower skips a batch",
         "shards/replicas/followers.py",
-        '            how = {**told.keywords, "missing_ok": True, "tracked": ()}\n'
-        '            self._check_followed(link.send("follow", told.after, "apply", *told.arguments, **how))\n',
+        '            how = {**call.keywords, "missing_ok": True, "tracked": ()}\n'
+        '            self._check_followed(link.send("follow", call.after, "apply", *call.arguments, **how))\n',
         "            pass\n",
         f"{REPLICAS} -k lags_is_not_asked",
     ),
@@ -39,15 +39,15 @@ FAULTS = (
     Fault(
         "a follower shows a copy before its move has ended",
         "shards/replicas/followers.py",
-        '            how = {**told.keywords, "missing_ok": True, "tracked": ()}\n',
-        '            how = {**told.keywords, "missing_ok": True, "tracked": (), "hide": None}\n',
+        '            how = {**call.keywords, "missing_ok": True, "tracked": ()}\n',
+        '            how = {**call.keywords, "missing_ok": True, "tracked": (), "hide": None}\n',
         f"{REPLICAS} -k of_a_move_no_replica_shows",
     ),
     Fault(
         "a follower keeps what has moved to another shard",
         "shards/replicas/followers.py",
-        '            how = {**told.keywords, "missing_ok": True, "tracked": ()}\n',
-        '            how = {**told.keywords, "missing_ok": True, "tracked": (), "drop": None}\n',
+        '            how = {**call.keywords, "missing_ok": True, "tracked": ()}\n',
+        '            how = {**call.keywords, "missing_ok": True, "tracked": (), "drop": None}\n',
         f"{REPLICAS} -k followers_that_lag_and_are_lost",
     ),
     Fault(
@@ -67,7 +67,7 @@ FAULTS = (
     Fault(
         "what is written between two pages is not done again on the copy",
         "shards/replicas/followers.py",
-        "            self._redo(link, number, told)\n",
+        "            self._redo(link, number, call)\n",
         "",
         f"{REPLICAS} -k filled_while_others_write",
     ),

@@ -74,7 +74,7 @@ FAULTS = (
         "an intent is dropped before all have acknowledged",
         "shards/coordinator/coordinator.py",
         '        reach("batch.sent")\n',
-        '        self._dropped()\n        reach("batch.sent")\n',
+        '        self._drop_intent()\n        reach("batch.sent")\n',
         f"{DURABILITY} -k a_shard_that_does_not_answer",
     ),
     Fault(
