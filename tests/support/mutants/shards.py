@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
+ORACLE = "tests/shards/test_shard_oracle.py"
 HISTORIES = "tests/shards/test_shard_histories.py"
 STRATEGIES = "tests/shards/test_shard_strategies.py"
 FAILURES = "tests/shards/test_shard_failures.py"
@@ -33,7 +34,7 @@ FAULTS = (
         "shards/merge.py",
         "ranking = np.lexsort((orders, place, -scores, orders < 0), axis=1)",
         "ranking = np.lexsort((place, -scores, orders < 0), axis=1)",
-        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+        ORACLE,
     ),
     Fault(
         "candidates of equal score are ordered by shard",
