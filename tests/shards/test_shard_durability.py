@@ -48,8 +48,8 @@ def test_a_batch_that_a_crash_cuts_off_is_whole_after_it(tmp_path: Path, point: 
     with opened(tmp_path) as again:
         assert search(again) == search(one)
         assert again.verify() == {"records": 25, "missing": 0, "extra": 0}
-        # What comes after it stays after a further opening, as the intent was dropped. An intent that is read again adds
-        # its records to shards that hold none of them. Each deletion is of one shard, so it writes no intent of its own.
+        # What comes after it stays after a further opening, as the intent was dropped. An intent that is read again
+        # adds its records to shards that hold none of them. Each deletion is of one shard, so it writes no intent.
         for engine in (one, again):
             for record in batch:
                 engine.delete([record.id], namespace="big")

@@ -87,9 +87,9 @@ FAULTS = (
     ),
     Fault(
         "what is carried out again adds its records a second time",
-        "shards/intents.py",
-        "removed.setdefault(record.namespace, []).append(record.id)",
-        "removed.setdefault(record.namespace, [])",
+        "shards/coordinator.py",
+        "{shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}",
+        "dict(intent.batches)",
         f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
     ),
     Fault(
