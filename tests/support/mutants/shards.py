@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .fault import Fault
 
+ORACLE = "tests/shards/test_shard_oracle.py"
 HISTORIES = "tests/shards/test_shard_histories.py"
 STRATEGIES = "tests/shards/test_shard_strategies.py"
 FAILURES = "tests/shards/test_shard_failures.py"
@@ -33,7 +34,7 @@ FAULTS = (
         "shards/search/merge.py",
         "ranking = np.lexsort((orders, place, -scores, orders < 0), axis=1)",
         "ranking = np.lexsort((place, -scores, orders < 0), axis=1)",
-        f"{HISTORIES}::test_any_history_gives_the_answers_of_one_engine",
+        ORACLE,
     ),
     Fault(
         "candidates of equal score are ordered by shard",
@@ -100,9 +101,9 @@ FAULTS = (
     ),
     Fault(
         "what is carried out again adds its records a second time",
-        "shards/protocol/batches.py",
-        "removed.setdefault(record.namespace, []).append(record.id)",
-        "removed.setdefault(record.namespace, [])",
+        "shards/coordinator/coordinator.py",
+        "{shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}",
+        "dict(intent.batches)",
         f"{DURABILITY} -k a_batch_that_a_crash_cuts_off",
     ),
     Fault(
