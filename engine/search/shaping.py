@@ -14,7 +14,6 @@ only for the rows whose page is not full yet.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
@@ -68,9 +67,8 @@ def unshaped(prepared: PreparedQuery) -> PreparedQuery:
 def with_fields(query: Query, **fields: object) -> Query:
     """The query with other values in these fields, which were checked before."""
     # `dataclasses.replace` would check all of the query again.
-    changed = copy.copy(query)
-    for name, value in fields.items():
-        object.__setattr__(changed, name, value)
+    changed: Query = object.__new__(type(query))
+    object.__setattr__(changed, "__dict__", {**query.__dict__, **fields})
     return changed
 
 

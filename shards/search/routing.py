@@ -27,8 +27,8 @@ from ..replicas.whole_copies import WHOLE as WHOLE_COPIES
 FORWARD, SPREAD, WHOLE = "forward", "spread", "whole"
 
 
-# What else than its namespace says which records a query searches, and by which statistics.
-_says = attrgetter("namespaces", "under", "now", "statistics")
+# What else than its namespace says which records a query searches, by which statistics, and whether its answer adds up.
+_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "newest", "distinct")
 NOTHING = _says(Query())
 
 
@@ -81,7 +81,7 @@ def route_batch(
             else:
                 scope = scope_of(query, expiring=expiring)
                 route = route_of(query, scope, part.answerer, options, placement, bm25)
-                if name is not None and route.way == FORWARD:
+                if name is not None:
                     known[name] = scope, route
             # A shard has no model to encode sentences with.
             route = Route(WHOLE, MODELLED) if reads else route

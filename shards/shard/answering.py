@@ -145,7 +145,8 @@ def _name(
     for row, asked in enumerate(batch.asked):
         snapshots.setdefault(id(asked.snapshot), (asked.snapshot, []))[1].append(row)
     for snapshot, own in snapshots.values():
-        places = np.flatnonzero(np.isin(rows, own) & (documents >= 0))
+        found = documents >= 0
+        places = np.flatnonzero(found if len(snapshots) == 1 else found & np.isin(rows, own))
         if not len(places):
             continue
         numbers = documents[places]
