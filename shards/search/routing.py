@@ -28,7 +28,7 @@ FORWARD, SPREAD, WHOLE = "forward", "spread", "whole"
 
 
 # What else than its namespace says which records a query searches, by which statistics, and whether its answer adds up.
-_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "newest", "distinct")
+_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "distinct")
 NOTHING = _says(Query())
 
 

@@ -73,6 +73,21 @@ def queries(**how: Any) -> list[fr.Query]:
     return [fr.Query(text, now=NOW, weights=weights, **scope, **how) for scope in scopes for text in texts]
 
 
+@pytest.mark.parametrize("other", [{"windows": 1}, {"neighbours": {"window": 2}}, {"distinct": "kind"}], ids=str)
+def test_queries_of_one_split_namespace_that_cannot_be_answered_in_the_same_way(other: dict[str, Any]) -> None:
+    options: dict[str, Any] = {"columns": {"kind": "category"}}
+    one, several = fr.Engine(**options), sharded(2, split=["big"], **options)
+    # The newest window holds one record, so one shard has none of it.
+    records = [
+        fr.Record(f"r{n}", "ant bee", "big", time=n * 40 * DAY, session="s", extra={"kind": "x"}) for n in range(8)
+    ]
+    for engine in (one, several):
+        engine.add(records)
+    plain, apart = fr.Query("ant bee", namespace="big"), fr.Query("ant bee", namespace="big", **other)
+    for batch in ([plain, apart, plain], [apart, plain, apart]):
+        assert_same_answers(one, several, batch, k=20)
+
+
 @pytest.mark.parametrize("name", [*STRATEGIES, *POLICIES])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_every_strategy(shards: int, name: str) -> None:
