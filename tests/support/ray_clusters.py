@@ -17,6 +17,9 @@ from ray.cluster_utils import Cluster
 MEMORY = 80 << 20
 """Bytes of shared memory of a machine; the least that Ray takes is 75 MiB."""
 
+STARTS = 3
+"""How often a machine is started. Ray gives it half a minute, whatever the load."""
+
 
 class Machines:
     """Machines of a cluster: nodes of Ray on this machine, each with an address and a home of its own."""
@@ -34,7 +37,14 @@ class Machines:
 
     def _start(self, home: Path, **settings: Any) -> str:
         home.mkdir(exist_ok=True)
-        node = self.cluster.add_node(env_vars={"HOME": str(home)}, object_store_memory=MEMORY, num_cpus=0, **settings)
+        settings = {"env_vars": {"HOME": str(home)}, "object_store_memory": MEMORY, "num_cpus": 0, **settings}
+        for left in reversed(range(STARTS)):
+            try:
+                node = self.cluster.add_node(**settings)
+                break
+            except Exception as error:
+                if not left or "timed out during startup" not in str(error):
+                    raise
         self.nodes[node.node_ip_address] = node
         return str(node.node_ip_address)
 
