@@ -17,9 +17,6 @@ from ray.cluster_utils import Cluster
 MEMORY = 80 << 20
 """Bytes of shared memory of a machine; the least that Ray takes is 75 MiB."""
 
-STARTS = 3
-"""How often a machine is started. Ray gives it half a minute, whatever the load."""
-
 
 class Machines:
     """Machines of a cluster: nodes of Ray on this machine, each with an address and a home of its own."""
@@ -37,14 +34,11 @@ class Machines:
 
     def _start(self, home: Path, **settings: Any) -> str:
         home.mkdir(exist_ok=True)
-        settings = {"env_vars": {"HOME": str(home)}, "object_store_memory": MEMORY, "num_cpus": 0, **settings}
-        for left in reversed(range(STARTS)):
-            try:
-                node = self.cluster.add_node(**settings)
-                break
-            except Exception as error:
-                if not left or "timed out during startup" not in str(error):
-                    raise
+        variables = {"HOME": str(home)}
+        # Once a process has started a Ray of its own, all that it starts ask for the token in its home.
+        if (token := Path.home() / ".ray" / "auth_token").exists():
+            variables["RAY_AUTH_TOKEN_PATH"] = str(token)
+        node = self.cluster.add_node(env_vars=variables, object_store_memory=MEMORY, num_cpus=0, **settings)
         self.nodes[node.node_ip_address] = node
         return str(node.node_ip_address)
 
