@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dying import AFTER, BEFORE, HANGS, dying, link_of
-from support.sharding import assert_same_answers, sharded, split_over_all
+from support.dying import AFTER, BEFORE, HANGS, dying, dying_beside_one, link_of
+from support.sharding import assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -22,15 +22,6 @@ RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], SPACE) for number in
 QUERIES = [fr.Query("ant bee", namespace=SPACE, k=40)]
 
 
-def both(path: Path) -> tuple[fr.Engine, ShardedEngine]:
-    """One engine, and shards that can end, with the same records in a split namespace."""
-    one, several = fr.Engine(), dying(path / "memory", 3)
-    split_over_all(several, SPACE)
-    for engine in (one, several):
-        engine.add(RECORDS)
-    return one, several
-
-
 def record_of(engine: ShardedEngine, shard: int, text: str = "ant bee") -> fr.Record:
     """A record that this shard holds."""
     shard_of = engine.coordinator.placement.shard_of
@@ -41,7 +32,7 @@ def record_of(engine: ShardedEngine, shard: int, text: str = "ant bee") -> fr.Re
 def test_a_drop_whose_intent_cannot_be_written_is_not_carried_out_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
 
     def refuse(intent: object) -> None:
         raise fr.errors.StorageError("no space is left; nothing was changed")
@@ -58,7 +49,7 @@ def test_a_drop_whose_intent_cannot_be_written_is_not_carried_out_later(
 
 
 def test_a_write_that_is_interrupted_while_it_waits_is_counted(tmp_path: Path) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
     link: Any = link_of(several, 0)
     send = link.send
 
@@ -108,7 +99,7 @@ def test_a_write_that_is_interrupted_after_its_commit_is_seen_by_no_older_epoch(
 def test_counts_that_cannot_be_read_after_a_write_are_read_before_the_next_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
     for engine in (one, several):
         with monkeypatch.context() as patched:
             # As after terms were numbered anew: the change is not known.
@@ -193,7 +184,7 @@ def test_of_several_ids_that_are_taken_the_first_of_the_batch_is_named() -> None
 
 @pytest.mark.parametrize("verb", ["upsert", "delete"])
 def test_a_batch_that_takes_longer_than_the_deadline_is_not_begun_again(tmp_path: Path, verb: str) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
     link: Any = link_of(several, 0)
     send = link.send
 
@@ -240,7 +231,7 @@ def test_a_table_whose_writing_fails_at_its_last_step_is_written_again(
 
 
 def test_counts_that_cannot_be_read_after_a_doubt_are_read_before_the_next_write(tmp_path: Path) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
     link_of(several, 0).plan("apply", AFTER)
     link_of(several, 1).plan("counts", HANGS)
     batch = [record_of(several, shard) for shard in range(3)]

@@ -58,15 +58,20 @@ def test_a_batch_that_a_crash_cuts_off_is_whole_after_it(tmp_path: Path, point: 
         assert list(again.ids(namespace="big")) == list(one.ids(namespace="big"))
 
 
-def test_an_intent_that_was_torn_is_none(tmp_path: Path) -> None:
-    several = opened(tmp_path, shards=2)
+def intents_of_a_crash(folder: Path) -> Path:
+    """The file of intents of a memory of 8 records, whose process ended when it had written that of 8 more."""
+    several = opened(folder, shards=2)
     split_over_all(several, "big")
     several.add(turns(0, 8))
     failpoints.arm("intent.written", action=crash)
     with pytest.raises(Crash):
         several.add(turns(8, 8))
     abandon(several)
-    log = tmp_path / "memory" / "intents"
+    return folder / "memory" / "intents"
+
+
+def test_an_intent_that_was_torn_is_none(tmp_path: Path) -> None:
+    log = intents_of_a_crash(tmp_path)
     log.write_bytes(log.read_bytes()[:-3])
     with opened(tmp_path) as again:
         assert len(again) == 8
@@ -77,14 +82,7 @@ def test_an_intent_that_was_torn_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [8, 12, -1])
 def test_an_intent_that_rotted_is_an_error(tmp_path: Path, place: int) -> None:
     """Shards may have carried it out in part, so the memory is not opened without it."""
-    several = opened(tmp_path, shards=2)
-    split_over_all(several, "big")
-    several.add(turns(0, 8))
-    failpoints.arm("intent.written", action=crash)
-    with pytest.raises(Crash):
-        several.add(turns(8, 8))
-    abandon(several)
-    log = tmp_path / "memory" / "intents"
+    log = intents_of_a_crash(tmp_path)
     whole = log.read_bytes()
     rotten = bytearray(whole)
     rotten[place] ^= 1

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dying import AFTER, BEFORE, HANGS, LATE, DyingLink, dying, link_of
 from support.shard_kills import SHARDS, SPLIT, TEAMS, Oracle, next_write
-from support.sharding import FOLDER, split_over_all
+from support.sharding import FOLDER, outcome, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -52,13 +52,6 @@ def one_engine() -> fr.Engine:
     engine = fr.Engine()
     engine.add(RECORDS)
     return engine
-
-
-def outcome(write: object, engine: object) -> object:
-    try:
-        return write(engine)  # type: ignore[operator]
-    except fr.FanrankError as error:
-        return type(error), str(error)
 
 
 def assert_alike(one: fr.Engine, several: ShardedEngine) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.sharding import assert_same_answers, assert_same_records, sharded, split_over_all
+from support.sharding import assert_same_answers, assert_same_records, outcome, sharded, split_over_all, write
 
 import fanrank as fr
-from fanrank.shards.engine import ShardedEngine
 
 # Few words and few ids, so that ties, empty texts, unknown words and words in all records are frequent.
 WORDS = ("ant", "bee", "cat", "dog")
@@ -67,21 +65,6 @@ def queries(draw: st.DrawFn) -> list[fr.Query]:
             how["statistics"] = draw(st.sampled_from(["namespace", "filtered"]))
         made.append(fr.Query(draw(query_texts), **how))
     return made
-
-
-def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a call returns, or by which class of error it fails."""
-    try:
-        return call(*arguments)
-    except fr.FanrankError as error:
-        return type(error)
-
-
-def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> Any:
-    if verb == "delete":
-        some, namespace, missing_ok = what
-        return engine.delete(some, namespace=namespace, missing_ok=missing_ok)
-    return getattr(engine, verb)(what)
 
 
 @pytest.mark.parametrize("method", ["lucene", "robertson", "bm25l", "okapi"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dying import HELD, DyingLink, dying, link_of
-from support.sharding import assert_same_answers, assert_same_records, split_over_all
+from support.dying import HELD, DyingLink, dying, dying_beside_one, link_of
+from support.sharding import assert_same_answers, assert_same_records
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -19,15 +19,6 @@ from fanrank.shards.shard.shard import Shard
 SPACES = ("big", "small")
 RECORDS = [fr.Record(f"r{number}", "ant bee", space) for space in SPACES for number in range(12)]
 QUERIES = [fr.Query("ant elk fox", namespace=space) for space in SPACES]
-
-
-def both(path: Path) -> tuple[fr.Engine, ShardedEngine]:
-    """One engine, and shards on disk that can end, after the same writes."""
-    one, several = fr.Engine(), dying(path / "memory", 3)
-    split_over_all(several, "big")
-    for engine in (one, several):
-        engine.add(RECORDS)
-    return one, several
 
 
 def check(one: fr.Engine, several: ShardedEngine) -> None:
@@ -50,7 +41,7 @@ WRITES: dict[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("name", WRITES)
 def test_a_message_that_comes_after_later_writes_changes_nothing(tmp_path: Path, name: str) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, "big")
     links = [link_of(several, shard) for shard in range(3)]
     space = "big" if name.endswith("all shards") else "small"
     homes = several.coordinator.placement.homes(space)
@@ -87,7 +78,7 @@ def test_a_shard_that_was_started_anew_writes_nothing_before_it_is_told_an_epoch
 
 
 def test_a_whole_copy_that_ended_before_a_write_is_made_again(tmp_path: Path) -> None:
-    one, several = both(tmp_path)
+    one, several = dying_beside_one(tmp_path, RECORDS, "big")
     how: dict[str, Any] = {"strategy": "recall", "k": 30}
     assert_same_answers(one, several, QUERIES, **how)
     links = [whole.link for whole in several.coordinator.wholes.values() if whole.link is not None]

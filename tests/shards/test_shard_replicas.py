@@ -27,7 +27,7 @@ from support.replicating import (
     wait_until_all_follow,
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
-from support.sharding import FOLDER, assert_same_answers, assert_same_records, sharded, split_over_all
+from support.sharding import FOLDER, assert_same_answers, assert_same_records, outcome, sharded, split_over_all, write
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -84,20 +84,10 @@ def turn(number: int, space: str = "big", text: str = "") -> fr.Record:
     return fr.Record(f"r{number}", text or f"ant {WORDS[number % 6]}", namespace=space)
 
 
-def outcome(engine: Any, verb: str, what: Any) -> Any:
-    """What a write returns, or by which class of error it fails."""
-    try:
-        if verb == "delete":
-            return engine.delete(what[0], namespace=what[1], missing_ok=what[2])
-        return getattr(engine, verb)(what)
-    except fr.FanrankError as error:
-        return type(error)
-
-
 def carry_out(one: fr.Engine, several: ShardedEngine, verb: str, what: Any) -> None:
     """Do the same to one engine and to shards; a move concerns the shards alone."""
     if verb != "place":
-        assert outcome(one, verb, what) == outcome(several, verb, what)
+        assert outcome(write, one, verb, what) == outcome(write, several, verb, what)
         return
     namespace, shards, parts = what
     after = tuple(shard for shard in shards if shard < len(links_of(several)))[:parts]

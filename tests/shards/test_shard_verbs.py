@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from support import borders
 from support.hashing import Hashing
-from support.sharding import FOLDER, assert_same_answers, sharded, split_over_all
+from support.sharding import FOLDER, assert_same_answers, outcome, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
@@ -116,14 +116,6 @@ def own_memories(tmp_path: Path) -> Any:
     yield one, several
     one.close()
     several.close()
-
-
-def outcome(call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
-    """What a call returns, or the error by which it fails."""
-    try:
-        return call(*arguments, **how)
-    except fr.FanrankError as error:
-        return type(error), str(error)
 
 
 def in_pages(engine: fr.Engine | ShardedEngine, size: int, **how: Any) -> list[fr.Record]:

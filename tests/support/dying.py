@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fanrank as fr
 from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.opening.opening import PlacementSettings, open_memory
 from fanrank.shards.processes.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
 from fanrank.shards.replicas.replicas import ReplicatedLink
 from fanrank.shards.shard.shard import Shard
+
+from .sharding import split_over_all
 
 BEFORE, AFTER, LATE, HELD, HANGS = "before", "after", "late", "held", "hangs"
 """The shard ends before it does what it is told; after that, so that its answer is lost; before, and the message comes
@@ -138,6 +141,15 @@ def dying(
         background=background,
     )
     return ShardedEngine(opened, partial)
+
+
+def dying_beside_one(folder: Path, records: Sequence[fr.Record], split: str) -> tuple[fr.Engine, ShardedEngine]:
+    """One engine, and three shards on disk that can end, with the same records. The namespace `split` is split."""
+    one, several = fr.Engine(), dying(folder / "memory", 3)
+    split_over_all(several, split)
+    for engine in (one, several):
+        engine.add(records)
+    return one, several
 
 
 def link_of(engine: ShardedEngine, shard: int) -> DyingLink:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,22 @@ def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
         np.testing.assert_array_equal(one.reranked, several.reranked)
     assert _timeless(one) == _timeless(several)
     assert several.missing_shards == ()
+
+
+def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> Any:
+    """Carry out a write that a history names: a verb with its records, its namespace, or what is to be deleted."""
+    if verb == "delete":
+        some, namespace, missing_ok = what
+        return engine.delete(some, namespace=namespace, missing_ok=missing_ok)
+    return getattr(engine, verb)(what)
+
+
+def outcome(call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
+    """What a call returns, or the class and the message of the error by which it fails."""
+    try:
+        return call(*arguments, **how)
+    except fr.FanrankError as error:
+        return type(error), str(error)
 
 
 def _timeless(hits: fr.Hits) -> list[str]:
