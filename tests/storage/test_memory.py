@@ -36,6 +36,8 @@ from fanrank.engine.storage.memory import Memory
 NAMESPACES = ("", "n")
 PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
+ROUNDS = 5
+"""How often histories are drawn at most. One of 21 runs missed something that they must reach."""
 
 names = st.sampled_from([f"r{number}" for number in range(40)])
 spaces = st.sampled_from(NAMESPACES)
@@ -280,17 +282,27 @@ class Memories(RuleBasedStateMachine):
 
 
 def run_machine(examples: int, steps: int, **attributes: Any) -> None:
+    """Run histories. From 20 examples on they must reach all that a memory does with its segments.
+
+    What is drawn decides it, so a run that misses something is followed by another one.
+    """
     reached: set[str] = set()
     machine = type("Machine", (Memories,), {**attributes, "reached": reached})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
-    )
     wanted = {"merges", "compacted_documents", "renumberings", "deleted", "several segments", "kept counts"}
-    missing = (wanted | ({"checkpoints"} if machine.durable else set())) - reached
-    assert examples < 20 or not missing
+    wanted |= {"checkpoints"} if machine.durable else set()
+    for _ in range(ROUNDS):
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=steps,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if examples < 20 or wanted <= reached:
+            return
+    assert wanted <= reached
 
 
 @pytest.mark.usefixtures("small")
