@@ -28,12 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
-
 import fanrank as fr
 from fanrank.engine.errors import ShardError
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.processes.cluster import ActorLink, Cluster
 
 SHARDS = 3
 SPLIT = "big"
@@ -282,6 +279,8 @@ def kill_shards(memory: ShardedEngine, seed: str, rounds: int, told: Told) -> No
 
 
 def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done: list[int], told: Told) -> None:
+    from fanrank.shards.processes.cluster import ActorLink  # needs Ray, which the tests of writes have not
+
     first = len(done)
     life = Life(memory, oracle.seed, done, {name: set(ids) for name, ids in oracle.model.items()})
     killed = made.sample(range(SHARDS), made.choice((1, 1, 1, 2)))
@@ -315,6 +314,10 @@ def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done:
 @contextmanager
 def running_ray() -> Iterator[str]:
     """The address of a Ray of this process, whose actors end with their owners."""
+    import ray
+
+    from fanrank.shards.processes.cluster import Cluster
+
     cluster = Cluster.connect(None)
     try:
         yield ray.get_runtime_context().gcs_address

@@ -7,10 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import pytest
-
-pytest.importorskip("ray")
-
 from support.replicating import by_each_replica, links_of, wait_until_all_follow
 from support.shard_kills import DEADLINE, SPLIT, Oracle, next_write
 from support.sharding import split_over_all
@@ -18,9 +14,6 @@ from support.sharding import split_over_all
 import fanrank as fr
 from fanrank.shards.processes.cluster import ActorLink
 from fanrank.shards.processes.links import Link
-
-# Each starts clusters of Ray, which takes half a minute of two cores.
-pytestmark = pytest.mark.sweep
 
 SEED = "replicas"
 

@@ -14,9 +14,6 @@ import pytest
 
 import fanrank as fr
 
-# Each starts clusters of Ray, which takes half a minute of two cores.
-pytestmark = pytest.mark.sweep
-
 ray = pytest.importorskip("ray")
 
 from support.ray_clusters import Machines, machines  # noqa: E402

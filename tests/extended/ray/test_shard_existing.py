@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-# Each starts clusters of Ray, which takes half a minute of two cores.
-pytestmark = pytest.mark.sweep
-
 ray = pytest.importorskip("ray")
 
 from support.existing_ray import RECORDS, Existing, existing  # noqa: E402

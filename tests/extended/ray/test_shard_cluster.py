@@ -86,7 +86,6 @@ def test_more_gpus_than_there_are_are_refused(tmp_path: Path, cluster: str) -> N
         fr.ShardedEngine.open(tmp_path / "memory", shards=1, num_gpus=99)
 
 
-@pytest.mark.sweep
 def test_directories_of_others_and_lost_ones_are_named(tmp_path: Path, cluster: str) -> None:
     for name in ("one", "two"):
         with fr.ShardedEngine.open(tmp_path / name, shards=2) as memory:

@@ -53,7 +53,6 @@ def visible(link: Any) -> str | None:
     return found
 
 
-@pytest.mark.sweep
 def test_shards_with_gpus_answer_as_an_engine_in_numpy(tmp_path: Path) -> None:
     one = fr.Engine(backend="numpy", encoder=fr.OwnVectors(3))
     one.add(records())
@@ -70,7 +69,6 @@ def test_shards_with_gpus_answer_as_an_engine_in_numpy(tmp_path: Path) -> None:
         assert several.template.backend.name != HOST
 
 
-@pytest.mark.sweep
 def test_shards_may_share_a_gpu_and_not_take_more_than_there_are(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.ShardError, match="ask for 3 GPUs, and Ray sees 2"):
         fr.ShardedEngine.open(tmp_path / "three", shards=3, num_gpus=1)

@@ -14,9 +14,6 @@ import pytest
 
 import fanrank as fr
 
-# Each starts clusters of Ray, which takes half a minute of two cores.
-pytestmark = pytest.mark.sweep
-
 ray = pytest.importorskip("ray")
 
 from support.shard_kills import DEADLINE, SHARDS, SPLIT, TEAMS, Life, Oracle, next_write, open_memory  # noqa: E402

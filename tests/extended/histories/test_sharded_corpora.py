@@ -109,13 +109,11 @@ def compare_sgd(data: Path, count: int, asked: int) -> None:
     memories.close()
 
 
-def test_sgd_in_small(data: Path) -> None:
-    compare_sgd(data, 2_000, 12)
-
-
-@pytest.mark.long
-def test_50_000_turns_of_sgd(data: Path) -> None:
-    compare_sgd(data, 50_000, 100)
+def test_sgd(data: Path) -> None:
+    if os.environ.get("FANRANK_LONG"):
+        compare_sgd(data, 50_000, 100)
+    else:
+        compare_sgd(data, 2_000, 12)
 
 
 def test_scifact_split_over_shards(data: Path) -> None:
