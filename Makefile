@@ -12,9 +12,10 @@ NATIVE = setup.py $(wildcard native/*.cpp native/*.hpp)
 # What `make sanitize` runs on an extension built with sanitizers, and with which of them.
 CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py
 SANITIZERS ?= address thread
+THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs long crash shardkills fuzz image native sanitize mutants oldest gpu clean
+.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check long crash shardkills fuzz image native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -42,10 +43,16 @@ report: $(VENV)/.dev
 	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench.report $(ARGS)
 
+# docs/cli.md, and the reference of all public names in build/docs/, which git ignores.
 docs: $(VENV)/.dev
+	$(BIN)/pip install -q 'pdoc>=15'
 	$(BIN)/python -m tests.support.cli_docs
-	$(BIN)/python -m tests.support.api_docs
-	$(BIN)/python -m tests.support.openapi_docs
+	$(BIN)/pdoc -d markdown -o build/docs fanrank $(addprefix fanrank.,$(THEMES))
+
+# Whether what is committed is current: docs/cli.md, and what bench.report makes of the recorded rows.
+docs-check: $(VENV)/.dev
+	$(BIN)/python -m tests.support.cli_docs --check
+	$(BIN)/python -m bench.report --check
 
 long: $(VENV)/.dev
 	FANRANK_LONG=1 $(BIN)/pytest -q -m "long or sweep"

@@ -87,7 +87,6 @@ def render_files(recorded: Recorded, root: Path) -> dict[Path, bytes]:
     pages = [root / name for name in PAGES if (root / name).is_file()]
     files = {
         bench / "REPORT.md": markdown(recorded).encode(),
-        root / "engine" / "evaluate" / "prices.json": report_strategies.prices(recorded),
         **{page: fill_blocks(page.read_text(encoding="utf-8"), recorded).encode() for page in pages},
     }
     if version() is not None:

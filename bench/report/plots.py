@@ -1,4 +1,4 @@
-"""The report's pictures, as SVG: the same bytes from the same rows and the same matplotlib.
+"""The pictures of docs/figures.md, as SVG: the same bytes from the same rows and the same matplotlib.
 
 All colours have a contrast of about 4 with white and with GitHub's dark background alike, and there is no background.
 """
@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from ..harness.rows import Row
 from . import sources
-from .format import order_names
 from .growth import COUNTERPARTS, corpora, curves
-from .roofline import PHASES, best_at_one_thread, profiles
 from .rows import Fields, Recorded
-from .store import agents_by_case, churned, method_of
 from .systems import rows_with_times, systems_in
 
 INK = "#767c84"
 OWN = "#c8551b"
 PUBLISHED = "#2f7fd6"
-SHADES = ("#b8467f", "#c8551b", "#2f7fd6", "#168a6a", "#8a63d2", "#3d8c99", "#9a6700", "#767c84")
 SMALL = 7.5
 
 
@@ -40,21 +36,12 @@ def version() -> str | None:
 def svgs(recorded: Recorded) -> dict[str, bytes]:
     """Every picture that has rows, by file name. Raises `ImportError` without matplotlib."""
     pictures: dict[str, Callable[[], Any]] = {}
-    for name, phase in (("latency", "kernel"), ("end_to_end", "end_to_end")):
-        rows = rows_with_times(recorded.cpu, phase)
-        if rows:
-            pictures[f"{name}.svg"] = partial(latency, rows)
-    if best_at_one_thread(recorded.cpu):
-        pictures["roofline.svg"] = partial(roofline, recorded.cpu)
-    for family, rows_of in corpora(recorded).items():
-        pictures[f"growth-{family}.svg"] = partial(growth, rows_of, family)
-    for case, rows_of in agents_by_case(recorded).items():
-        pictures[f"agents-{case}.svg"] = partial(agents, rows_of, case)
-    operations = churned(recorded).get("operations")
-    if operations:
-        pictures["churn.svg"] = partial(churn, operations)
-    if profiles(recorded):
-        pictures["phases.svg"] = partial(phases, profiles(recorded))
+    rows = rows_with_times(recorded.cpu, "kernel")
+    if rows:
+        pictures["latency.svg"] = partial(latency, rows)
+    steady = corpora(recorded).get("steady")
+    if steady:
+        pictures["growth-steady.svg"] = partial(growth, steady)
     with _plain_style():
         return {name: _svg(draw()) for name, draw in pictures.items()}
 
@@ -162,32 +149,6 @@ def _beside(axis: Any, text: str, x: float, y: float, colour: str, left: bool) -
     axis.annotate(text, (x, y), ha="right" if left else "left", color=colour, fontsize=SMALL, **where)
 
 
-def roofline(rows: Sequence[Row]) -> Any:
-    """Postings a second at one thread, one panel a corpus, with the ceiling of scattered additions as a line."""
-    points = best_at_one_thread(rows)
-    cases = list(dict.fromkeys(row.case for row in rows if any(case == row.case for case, _ in points)))
-    systems = order_names((system for _, system in points), systems_in(rows))
-    figure, axes = _panels(len(cases), len(systems), "million postings of the queries' lists a second, 1 thread")
-    ceilings = {row.case: row.ceiling.get("scatter_add_m_per_s") for row in rows}
-    for axis, case in zip(axes, cases, strict=True):
-        for line, system in enumerate(systems):
-            if point := points.get((case, system)):
-                rate, colour = point.postings_per_s / 1e6, _colour(system)
-                axis.plot([rate], [line], "o", color=colour, markersize=5, zorder=3)
-                # Keep clear of the line of the ceiling.
-                _beside(axis, _text(rate), rate, line, colour, left=0.5 < rate / (ceilings.get(case) or rate) < 1)
-        if ceilings.get(case):
-            axis.axvline(ceilings[case], color=PUBLISHED, linewidth=1, linestyle=(0, (4, 2)))
-            place = {"xytext": (-3, 0), "textcoords": "offset points", "ha": "right", "va": "bottom"}
-            foot = (ceilings[case], len(systems) - 0.05)
-            axis.annotate(f"scattered additions {ceilings[case]:,.0f}", foot, color=PUBLISHED, fontsize=SMALL, **place)
-        _dress(axis, case, systems)
-        axis.set_ylim(len(systems), -0.6)
-    values = [point.postings_per_s / 1e6 for point in points.values()] + [each for each in ceilings.values() if each]
-    axes[0].set_xlim(min(values) / 2.5, max(values) * 2)
-    return figure
-
-
 _LABELS = {
     "sequential": "numpy, one by one",
     "vectorised": "every posting",
@@ -198,8 +159,8 @@ _LABELS = {
 """The methods that are drawn, and their labels."""
 
 
-def growth(rows: Sequence[Fields], family: str) -> Any:
-    """Microseconds a query over records, both logarithmic; on steady corpora AgentIR's figures as points."""
+def growth(rows: Sequence[Fields]) -> Any:
+    """Microseconds a query over records of steady corpora, both logarithmic, with AgentIR's figures as points."""
     found = {method: own for method, own in curves(rows).items() if method in _LABELS} or curves(rows)
     figure = _figure(8.2, 4.6)
     axis = figure.subplots()
@@ -210,13 +171,12 @@ def growth(rows: Sequence[Fields], family: str) -> Any:
         colour = OWN if stops else INK
         axis.plot(x, y, "-o", color=colour, linewidth=1.8 if stops else 1.2, markersize=3.5, zorder=3)
         ends.append((x[-1], y[-1], _LABELS.get(method, method), colour))
-    if family == "steady":
-        for method, column in COUNTERPARTS.items():
-            if method in found:
-                y = [float(value) for value in sources.GROWTH_US[column]]
-                x = list(sources.GROWTH_RECORDS)
-                axis.plot(x, y, ":s", color=PUBLISHED, linewidth=0.8, markersize=3.5, markerfacecolor="none", zorder=2)
-                ends.append((x[-1], y[-1], f"source: {column}", PUBLISHED))
+    for method, column in COUNTERPARTS.items():
+        if method in found:
+            y = [float(value) for value in sources.GROWTH_US[column]]
+            x = list(sources.GROWTH_RECORDS)
+            axis.plot(x, y, ":s", color=PUBLISHED, linewidth=0.8, markersize=3.5, markerfacecolor="none", zorder=2)
+            ends.append((x[-1], y[-1], f"source: {column}", PUBLISHED))
     axis.set_xscale("log")
     axis.set_yscale("log")
     _plain_ticks(axis.xaxis)
@@ -224,9 +184,7 @@ def growth(rows: Sequence[Fields], family: str) -> Any:
     _plain_ticks(axis.yaxis, (1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0))
     axis.grid(axis="y", linewidth=0.6)
     axis.set_xlabel("records")
-    axis.set_title(
-        f"microseconds a query, {family} corpora, 1 thread" + (" (source: 8 threads)" if family == "steady" else "")
-    )
+    axis.set_title("microseconds a query, steady corpora, 1 thread (source: 8 threads)")
     _label_ends(axis, ends)
     return figure
 
@@ -263,87 +221,3 @@ def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> Non
 
 def _crowded(top: float, tops: Sequence[float], step: float) -> bool:
     return any(0 < abs(top - other) < 1.01 * step for other in tops)
-
-
-def agents(rows: Sequence[Fields], case: str) -> Any:
-    """Queries a second over agents, one line a method. Methods that coalesce are highlighted."""
-    figure = _figure(8.2, 3.6)
-    axis = figure.subplots()
-    ends = []
-    for method in dict.fromkeys(map(method_of, rows)):
-        own = [row for row in rows if method_of(row) == method]
-        x, y = [row["agents"] for row in own], [row["queries_per_s"] for row in own]
-        colour = OWN if method.startswith("coalesced") else INK
-        axis.plot(x, y, "-o", color=colour, linewidth=1.4, markersize=3.5)
-        ends.append((x[-1], y[-1], method, colour))
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    for side in (axis.xaxis, axis.yaxis):
-        low, high = side.get_view_interval()
-        _plain_ticks(side, (1.0,) if high / low > 1e3 else (1.0, 2.0, 5.0))
-    axis.grid(axis="y", linewidth=0.6)
-    axis.set_xlabel("agents")
-    axis.set_title(f"queries a second of all agents together, {case}")
-    _label_ends(axis, ends)
-    return figure
-
-
-def churn(row: Fields) -> Any:
-    """MiB that the process holds and thousands of terms in the vocabulary, over operations."""
-    figure = _figure(8.2, 3.6)
-    axis = figure.subplots()
-    x = [sample[0] / 1e3 for sample in row["samples"]]
-    lines = (
-        ("MiB (RSS)", -1, 1.0, OWN),
-        ("terms, thousands", 2, 1e3, INK),
-        ("live records, thousands", 1, 1e3, PUBLISHED),
-    )
-    for label, place, unit, colour in lines:
-        y = [sample[place] / unit for sample in row["samples"]]
-        axis.plot(x, y, color=colour, linewidth=1.6)
-        axis.annotate(
-            label, (x[-1], y[-1]), (0, 5), textcoords="offset points", ha="right", color=colour, fontsize=SMALL
-        )
-    axis.set_ylim(bottom=0)
-    axis.grid(axis="y", linewidth=0.6)
-    axis.set_xlabel("operations, thousands (records added, updated and deleted, and queries)")
-    axis.set_title("memory while records come and go")
-    return figure
-
-
-def _settings(k: int, threads: int) -> tuple[str, str]:
-    return f"k {k}", f"{threads} thread{'s' * (threads > 1)}"
-
-
-def phases(found: Mapping[tuple[str, str, int, int, int], Sequence[Fields]]) -> Any:
-    """The share of every phase, one bar a profiled search, with the whole time in microseconds at its end."""
-    names = order_names((row["phase"] for own in found.values() for row in own), PHASES)
-    shades = {name: SHADES[at % len(SHADES)] for at, name in enumerate(names)}
-    figure = _figure(8.2, 0.27 * len(found) + 0.9)
-    axis = figure.subplots()
-    varied = len({(k, threads) for _, _, _, k, threads in found}) > 1
-    labels = []
-    for line, ((case, system, batch, k, threads), own) in enumerate(found.items()):
-        whole = sum(row["us_per_query"] for row in own)
-        left = 0.0
-        by_phase = {row["phase"]: row["us_per_query"] for row in own}
-        for name in names:
-            share = max(0.0, by_phase.get(name, 0.0)) / whole if whole else 0.0
-            axis.barh(line, share, left=left, height=0.72, color=shades[name], linewidth=0)
-            if share >= 0.06:
-                axis.text(left + share / 2, line, f"{100 * share:.0f} %", color="white", ha="center", va="center",
-                          fontsize=SMALL)  # fmt: skip
-            left += share
-        axis.text(1.01, line, f"{_text(whole)} us", va="center", fontsize=SMALL, color=INK)
-        labels.append(", ".join([case, system, f"batch {batch:,}", *(_settings(k, threads) if varied else ())]))
-    axis.set_yticks(range(len(found)), labels)
-    axis.set_ylim(len(found) - 0.5, -0.6)
-    axis.set_xlim(0, 1)
-    axis.set_xticks([])
-    axis.spines["bottom"].set_visible(False)
-    # Each name gets its part of the width by its length.
-    lengths = [len(name) + 4 for name in names]
-    for at, name in enumerate(names):
-        left = sum(lengths[:at]) / sum(lengths)
-        axis.text(left, 1.0, f"■ {name}", color=shades[name], transform=axis.transAxes, va="bottom")
-    return figure

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..harness.rows import Row
 from .format import NONE, details, number, order_names, percent, sentence, table
 from .rows import Fields, Recorded, choose_rows, note_stale, stamp
-from .systems import rows_with_times, systems_in
+from .systems import rows_with_times
 
 PHASES = ("prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "other")
 """The phases of a search, in their order."""
@@ -116,7 +116,6 @@ def roofline(recorded: Recorded) -> list[str]:
             "additions (numpy's `scores[documents] += value`, one a posting), and bytes copied (read and written; held "
             "against the bytes of the system's own index for each posting, read once). Over 100 % means that postings "
             "were skipped or their additions done better than by numpy's.",
-            "![Postings a second against scattered additions](plots/roofline.svg)",
             table_of(short),
             details("All cells", table_of(points)),
             note_stale(recorded.cpu),
@@ -169,20 +168,7 @@ def breakdown(recorded: Recorded) -> list[str]:
     return [
         f"{sentence(stamp(rows))}. Microseconds a query (share of the whole).",
         table(["corpus", "system", "batch", "k", "threads", *phases, "sum"], body),
-        "![Microseconds a query by phase](plots/phases.svg)",
         "The whole call against the ceilings: postings of the queries' lists, and bytes of posting data that were read "
         "(counted).",
         table_of(points),
     ]
-
-
-def best_at_one_thread(rows: Sequence[Row]) -> dict[tuple[str, str], Point]:
-    """Points of the smallest k and one thread, by case and system, for the plot."""
-    rows = [row for row in rows_with_times(rows, "kernel") if row.threads == 1]
-    least = min((row.k for row in rows), default=0)
-    found = {}
-    for system in systems_in(rows):
-        for row in rows:
-            if row.system == system and row.k == least and (point := cpu_point(row)):
-                found[row.case, system] = point
-    return found

@@ -140,8 +140,6 @@ def churn(recorded: Recorded) -> list[str]:
         "The ratio of the rounds with new words is over those with old words. That of the operations is the last fifth "
         "of the run over its second fifth, when all records that live at once are there.",
     ]
-    if "operations" in found:
-        parts.append("![Memory while records come and go](plots/churn.svg)")
     return parts
 
 
@@ -269,7 +267,6 @@ def agents(recorded: Recorded) -> list[str]:
             f"**{case}**: {stamp(rows)}; {machine(rows)}. Queries a second of all agents together (p50, p99 of a "
             f"fan-out, ms; in bold: the fastest of fanrank over bm25s); ! = answers did not verify.\n\n"
             + table(["agents", *methods, "ratio"], body),
-            f"![Queries a second by agents, {case}](plots/agents-{case}.svg)",
             details("Every row", render_fields(rows)),
         ]
     return [*parts, theirs]

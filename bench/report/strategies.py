@@ -1,9 +1,6 @@
-"""The report's section on named strategies, and what `fanrank eval --list-strategies` shows of them."""
+"""The report's section on named strategies."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.policy import POLICIES
@@ -12,7 +9,6 @@ from .format import NONE, percent, sentence, table
 from .rows import Fields, Recorded, choose_newest, machine, note_stale, stamp
 
 METRICS = {"hit@1": "Hit@1", "hit@5": "Hit@5", "ndcg@10": "nDCG@10"}
-PLACES = 4
 
 
 def strategy_rows(recorded: Recorded) -> dict[str, Fields]:
@@ -35,19 +31,6 @@ def interval(test: Fields) -> tuple[float, float, float]:
     low = min(test["low"], test.get("cluster_low", test["low"]))
     high = max(test["high"], test.get("cluster_high", test["high"]))
     return test["difference"], low, high
-
-
-def prices(recorded: Recorded) -> bytes:
-    """The content of `engine/evaluate/prices.json`: every strategy's differences to BM25, by set and metric."""
-    found: dict[str, dict[str, Any]] = {}
-    for dataset, row in strategy_rows(recorded).items():
-        for name, values in row["systems"].items():
-            if "bm25" in values["to"]:
-                tests = values["to"]["bm25"]["all"]
-                found.setdefault(name, {})[dataset] = {
-                    metric: [round(value, PLACES) for value in interval(test)] for metric, test in tests.items()
-                }
-    return (json.dumps(found, indent=1) + "\n").encode()
 
 
 def strategies(recorded: Recorded) -> list[str]:

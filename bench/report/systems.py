@@ -252,8 +252,6 @@ def peers(rows: Sequence[Row]) -> list[str]:
     phases = [phase for phase in PHASES if any(row.phase == phase for row in rows)]
     parts += [_means([row for row in rows if row.phase == phase], phase) for phase in phases]
     parts += ["![Milliseconds a query, kernel only](plots/latency.svg)", _end_to_end(rows)]
-    if "end_to_end" in phases:
-        parts.append("![Milliseconds a query, text in, ids out](plots/end_to_end.svg)")
     parts.append(_throughput(rows))
     for phase in phases:
         title = f"{PHASES[phase]}: every corpus, k and number of threads"

@@ -15,7 +15,6 @@ from ..evaluate.chat import KEY_VARIABLE, ChatAnswerer, ChatJudge, ChatModel
 from ..evaluate.command import Answering, compare_strategies, evaluate
 from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
-from ..evaluate.prices import describe_price, price_of
 from ..evaluate.protocol import TYPES
 from ..evaluate.tables import render
 from ..hybrid.strategy import STRATEGIES
@@ -227,11 +226,10 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
     if wanted and not context.resilient_parsing:
         listed = (*STRATEGIES.values(), *POLICIES.values())
         if context.params.get("as_json"):
-            print_json({one.name: {**answerer_to_dict(one), **price_of(one.name)} for one in listed})
-            context.exit()
-        for one in listed:
-            price = describe_price(one.name)
-            click.echo(f"{one}\n    {price}" if price else one)
+            print_json({one.name: answerer_to_dict(one) for one in listed})
+        else:
+            for one in listed:
+                click.echo(one)
         context.exit()
 
 
@@ -266,7 +264,7 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
     is_flag=True,
     expose_value=False,
     callback=_list_strategies,
-    help="Print all strategies, with what each gained or lost against bm25 where it was measured, and exit.",
+    help="Print all strategies and exit.",
 )
 @click.option(
     "--latency",

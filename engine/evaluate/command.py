@@ -217,9 +217,10 @@ def compare_strategies(
 ) -> dict[str, Any]:
     """Several strategies over one index of a dataset, as one object of plain JSON values. `render` shows it as text.
 
-    The arguments are those of `evaluate`. Each strategy after the first is compared with the first by a paired
-    bootstrap over questions, in nDCG@10 on documents and in Hit@5 on conversations; p is two-sided. ``latency`` holds
-    the times of each strategy on the warm engine, unless it was called with 0.
+    The arguments are those of `evaluate`, `embeddings`, `types` and `split` among them. Each strategy after the first
+    is compared with the first by a paired bootstrap over questions, whose draws follow `seed`, in nDCG@10 on documents
+    and in Hit@5 on conversations; p is two-sided. ``latency`` holds the times of each strategy on the warm engine,
+    unless it was called with 0.
 
     Raises `ParameterError` for fewer than two strategies, or two of one name, and what `evaluate` raises.
     """

@@ -99,8 +99,9 @@ def study(
 ) -> dict[str, Any]:
     """Load and index a dataset and study it: `study_conversations` for locomo and longmemeval, else `study_strategies`.
 
-    `kind`, `preset`, `encoder`, `embeddings`, `reading` and the errors are as in `evaluate`. LoCoMo's stronger
-    lexical system uses the default preset's analyzer and parameters over texts with date lines and captions.
+    `kind`, `preset`, `split`, `encoder`, `embeddings`, `reading` and the errors are as in `evaluate`. `strategies` are
+    those of documents, and `seed` is that of the bootstraps. LoCoMo's stronger lexical system uses the default preset's
+    analyzer and parameters over texts with date lines and captions.
     """
     trec_eval()
     chosen = find_preset(preset, kind)
@@ -146,7 +147,7 @@ def study_conversations(
     ``bm25`` is used, which takes the place of BM25 in ``fused-stronger``.
 
     The fused systems are ``fused`` (with ``dense-late``, that is max-sim), ``fused-early``, and so on. ``differences``
-    are those of Hit@1; their bootstrap resamples conversations, and p is one-sided.
+    are those of Hit@1; their bootstrap draws conversations `resamples` times by `seed`, and p is one-sided.
 
     Raises `ParameterError` for candidates of other queries or documents, a missing channel, or a dataset with fewer
     than two clusters.
@@ -213,9 +214,9 @@ def study_strategies(
 ) -> dict[str, Any]:
     """The study of evaluations of one dataset, by strategy, as one object of plain JSON values.
 
-    Each strategy is compared with those named in `against`, each pair once, by a paired bootstrap over questions; p is
-    two-sided. ``stages_ms`` are milliseconds for the whole batch. Raises `ParameterError` if the evaluations ran over
-    different queries or if one lacks `metric`.
+    Each strategy is compared with those named in `against`, each pair once, by a paired bootstrap over questions
+    (`resamples`, `seed`); p is two-sided. ``stages_ms`` are milliseconds for the whole batch. Raises `ParameterError`
+    if the evaluations ran over different queries or if one lacks `metric`.
     """
     if not evaluations:
         raise ParameterError("there is no evaluation to study")

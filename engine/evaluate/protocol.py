@@ -376,8 +376,8 @@ def measure(
 def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0) -> dict[str, Comparison]:
     """Compare `first` minus `second`: ``{"questions": paired bootstrap, "clusters": cluster bootstrap}``.
 
-    ``clusters`` is present if the dataset has clusters. Raises `ParameterError` if the two evaluations ran over
-    different queries or did not both measure `metric`.
+    ``clusters`` is present if the dataset has clusters. `seed` is that of both bootstraps. Raises `ParameterError` if
+    the two evaluations ran over different queries or did not both measure `metric`.
     """
     if list(first.dataset.relevant) != list(second.dataset.relevant):
         raise ParameterError("the two evaluations ran over different queries")

@@ -201,8 +201,8 @@ def synthetic_records(
 ) -> Iterator[Record]:
     """The records of a `SyntheticMemory`, made as they are consumed.
 
-    There are `per_week` a week, so that a larger memory lasts longer; or all within `span` seconds, if that is given.
-    Raises `ParameterError`.
+    There are `per_week` a week from `start` (seconds since 1970), so that a larger memory lasts longer; or all within
+    `span` seconds, if that is given. The same `seed` gives the same records. Raises `ParameterError`.
     """
     if span is None and not 0.0 < per_week < math.inf:
         raise ParameterError(f"per_week must be a number above 0, not {per_week!r}")

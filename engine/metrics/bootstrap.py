@@ -38,7 +38,8 @@ def paired_bootstrap(
 ) -> Comparison:
     """Resamples questions with replacement; ``p = min(1, 2 min(P(D <= 0), P(D >= 0)))``.
 
-    `first` and `second` are the values [n] of one metric, paired by question. The same seed gives the same result.
+    `first` and `second` are the values [n] of one metric, paired by question. There are `resamples` draws, the same for
+    the same `seed`, and `level` is the share of them that the interval holds.
     Raises `ParameterError` if the arrays differ in shape, are empty or not finite, or a parameter is out of range.
     """
     differences = _subtract(first, second, resamples, level)
@@ -64,7 +65,8 @@ def cluster_bootstrap(
     """Resamples whole clusters, for example conversations, with replacement; ``p = P(D <= 0)``, one-sided.
 
     The mean of a resample is over the questions of the drawn clusters, so a large cluster weighs more. `clusters` holds
-    the name of each question's cluster [n]. Otherwise as `paired_bootstrap`.
+    the name of each question's cluster [n]. `resamples`, `seed`, `level` and the errors are those of
+    `paired_bootstrap`.
     """
     differences = _subtract(first, second, resamples, level)
     if len(clusters) != len(differences):

@@ -194,8 +194,8 @@ def validate(
 ) -> Verdict:
     """Whether a reranker helps on labelled questions, by a paired bootstrap.
 
-    `with_it` and `without` are the values [n] of `metric` for each question, with and without the reranker. Raises
-    `ParameterError` as `paired_bootstrap` does.
+    `with_it` and `without` are the values [n] of `metric` for each question, with and without the reranker.
+    `resamples`, `seed`, `level` and the errors are those of `paired_bootstrap`.
     """
     comparison = paired_bootstrap(with_it, without, resamples=resamples, seed=seed, level=level)
     return Verdict(name_of(reranker), metric, level, comparison)

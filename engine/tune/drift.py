@@ -123,7 +123,9 @@ def check(
     - types: Fisher's exact test for each type against all others; the smallest p times the number of types
     - confidences: two-sample Kolmogorov-Smirnov (asymptotic); a question without a confidence ranks below all others
     - accuracy, if every question has a relevant record or there is a `judge`: a bootstrap of the difference of the two
-      means, with both samples resampled
+      means, with both samples resampled by `seed`
+
+    `level` over the number of tests is the p below which a test counts as drift.
 
     Raises `ParameterError` if `about` has no reference, if there are no questions, or if only one of the file and this
     call uses a judge. Raises `PolicyFileError` if the contents of `about` are impossible.

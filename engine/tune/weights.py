@@ -92,9 +92,10 @@ def fit_weights(
 ) -> FittedWeights:
     """Fit the weights of a strategy whose fusion is `Linear`; the engine itself stays as it is.
 
-    There are `count` folds. Questions of one namespace stay in one fold where there are as many namespaces. Raises
-    `ParameterError` for another fusion, fewer questions than folds, a question without a relevant record, or questions
-    none of which finds one, and what the search raises.
+    There are `count` folds, drawn by `seed`. Questions of one namespace stay in one fold where there are as many
+    namespaces. `metric` is what the weights are measured in. Raises `ParameterError` for another fusion, fewer
+    questions than folds, a question without a relevant record, or questions none of which finds one, and what the
+    search raises.
     """
     strategy = Strategy.of(strategy)
     fusion = _fusion(strategy)

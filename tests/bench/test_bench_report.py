@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import sys
 from pathlib import Path
@@ -25,7 +24,6 @@ try:
     from bench.report import cost as report_cost
     from bench.report import format as report_format
     from bench.report import growth as report_growth
-    from bench.report import plots as report_plots
     from bench.report import published as report_published
     from bench.report import quality as report_quality
     from bench.report import readme as report_readme
@@ -167,8 +165,6 @@ def test_means_against_both_peers_and_the_fastest_that_verified():
 def test_end_to_end_stands_beside_the_kernel():
     shown = "\n".join(report_systems.peers([row(OWN, 1.0), row(OWN, 1.5, phase="end_to_end"), row(PEER, 2.0)]))
     assert "| fanrank-native | 1.00 → 1.50 |" in shown
-    assert "plots/end_to_end.svg" in shown
-    assert "plots/end_to_end.svg" not in "\n".join(report_systems.peers([row(OWN, 1.0)]))
 
 
 @given(st.floats(0.0, 1.0), st.integers(2, 64))
@@ -354,49 +350,3 @@ def test_a_difference_is_found_and_pictures_of_another_matplotlib_are_let_be(
     found = report.differences(wanted, tmp_path)
     assert [line.split("/")[-1].split(":")[0] for line in found] == ["REPORT.md", "a.svg", "c.svg", "d.svg"]
     assert report.differences({page: b"old"}, tmp_path / "none") == []
-
-
-def test_the_command_writes_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    pytest.importorskip("matplotlib")
-    results = tmp_path / "bench" / "results"
-    results.mkdir(parents=True)
-    (results / "profile.jsonl").write_text(json.dumps(profile("plan", 1.0)) + "\n")
-    (tmp_path / "README.md").write_text("<!-- rows: latency -->\n<!-- /rows -->\n")
-    for name, value in (("RESULTS", results), ("ROOT", tmp_path), ("BENCH", tmp_path / "bench")):
-        monkeypatch.setattr(report, name, value)
-    assert report.main(["--check"]) == 1
-    stale = tmp_path / "bench" / "plots" / "stale.svg"
-    stale.parent.mkdir()
-    stale.write_text("")
-    assert report.main([]) == 0
-    assert report.main(["--check"]) == 0
-    assert [path.name for path in stale.parent.iterdir()] == ["phases.svg"]
-    assert "No row yet" in (tmp_path / "README.md").read_text()
-    (results / "profile.jsonl").write_text(json.dumps(profile("plan", 2.0)) + "\n")
-    assert report.main(["--check"]) == 1
-    monkeypatch.setattr(report, "version", lambda: None)
-    assert report.main([]) == 1
-
-
-def test_pictures_are_the_same_bytes_and_do_without_systems():
-    pytest.importorskip("matplotlib")
-    cpu = [*grid("r1", (OWN, PEER)), *grid("r1", (PEER,), "other", ceiling={})]
-    asked = [
-        {"case": "sgd", "method": method, "agents": agents, "queries_per_s": 10.0 * agents, "run": "r1", "date": "r1"}
-        for method in ("coalesced", "direct")
-        for agents in (1, 100)
-    ]
-    steady = [grown(records, method, 10.0) for records in (10, 100) for method in ("temporal", "decay", "own method")]
-    found = recorded(cpu, growth=steady, profile=[profile("plan", 1.0), profile("analyse", 3.0)], agents=asked)
-    first = report_plots.svgs(found)
-    assert set(first) == {
-        "latency.svg",
-        "end_to_end.svg",
-        "roofline.svg",
-        "growth-steady.svg",
-        "phases.svg",
-        "agents-sgd.svg",
-    }
-    assert first == report_plots.svgs(found)
-    assert all(report.is_drawn_here(svg) and b"<dc:date>" not in svg for svg in first.values())
-    assert report_plots.svgs(recorded()) == {}

@@ -1,4 +1,4 @@
-"""docs/openapi.json says what the server does: its routes, fields, statuses, problems and examples."""
+"""/openapi.json says what the server does: its routes, fields, statuses, problems and examples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytest.importorskip("jsonschema")
 import jsonschema
 from starlette.routing import Route
 from starlette.testclient import TestClient
-from support import openapi_docs, source
+from support import source
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
@@ -26,7 +26,7 @@ from fanrank.server import changes, page, records, search, status, vector_stores
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
-from fanrank.server.openapi import make_document, make_text, problem_codes
+from fanrank.server.openapi import make_document, problem_codes
 from fanrank.server.operations import Operation, operations
 from fanrank.server.problems import Problem
 
@@ -79,11 +79,6 @@ def engine(request: pytest.FixtureRequest) -> fr.Engine:
 def client(engine: fr.Engine) -> Iterator[TestClient]:
     with TestClient(make_app(engine), raise_server_exceptions=False) as made:
         yield made
-
-
-def test_the_committed_document_is_current() -> None:
-    committed = (Path(source.ROOT) / "docs" / openapi_docs.PAGE).read_text(encoding="utf-8")
-    assert committed == make_text(Limits()), "`make docs` writes it anew"
 
 
 def test_the_served_document_has_the_limits_of_its_server(engine: fr.Engine) -> None:

@@ -1,20 +1,18 @@
-"""docs/cli.md, made from the commands themselves: ``python -m tests.support.cli_docs`` or ``make docs`` writes it."""
+"""docs/cli.md, made from the help texts: ``python -m tests.support.cli_docs`` writes it, ``--check`` compares."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+import textwrap
 from pathlib import Path
 
 import click
 
-# As a module of the repository's root, or of tests/, as pytest has it.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from support.reference import code, fold, write
-
 from fanrank.engine.cli.main import main
 
-PAGE = "cli.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+WIDTH = 120
 INTRODUCTION = """\
 # Command line
 
@@ -33,23 +31,12 @@ def describe_command(name: str, command: click.Command) -> str:
     )
     paragraphs = [fold(paragraph) for paragraph in inspect.cleandoc(command.help or "").split("\n\n")]
     options = [_describe_option(option) for option in options_of(command)]
-    return "\n\n".join([f"## fanrank {name}", code(usage), *paragraphs, "\n".join(options)]) + "\n"
+    return "\n\n".join([f"## fanrank {name}", f"```text\n{usage}\n```", *paragraphs, "\n".join(options)]) + "\n"
 
 
 def options_of(command: click.Command) -> list[click.Option]:
     """A command's own options, in the order of their declaration, without --help."""
     return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-
-
-def options_without_help(group: click.Group) -> list[str]:
-    """``search --now`` for each option, and ``search`` for each command, that has no help text."""
-    missing = [name for name, command in group.commands.items() if not (command.help or "").strip()]
-    return missing + [
-        f"{name} {option.opts[0]}"
-        for name, command in group.commands.items()
-        for option in options_of(command)
-        if not (option.help or "").strip()
-    ]
 
 
 def render(group: click.Group = main) -> str:
@@ -102,5 +89,16 @@ def _default(option: click.Option) -> str:
     return f"`{option.get_default(click.Context(click.Command(None)))}`"
 
 
+def fold(text: str, indent: str = "") -> str:
+    """One paragraph, folded at `WIDTH`; lines after the first begin with `indent`."""
+    return textwrap.fill(
+        " ".join(text.split()), WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
 if __name__ == "__main__":
-    write(PAGE, render())
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") != render():
+            raise SystemExit("docs/cli.md is not what the commands say: `make docs` writes it anew")
+    else:
+        PAGE.write_text(render(), encoding="utf-8")
