@@ -307,9 +307,7 @@ def removed(file: Path) -> None:
     file.unlink()
 
 
-@pytest.mark.parametrize(
-    "damage", [flipped, *(pytest.param(damage, marks=pytest.mark.sweep) for damage in (truncated, removed))]
-)
+@pytest.mark.parametrize("damage", [flipped, truncated, removed])
 def test_a_damaged_index_is_built_again(
     saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None]
 ) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,7 @@ from support.carry_cases import COLUMNS, answers, batches, encoded, engine_at, f
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
 
-pyarrow = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
-NAMES = ("records.jsonl", "records.jsonl.gz", "records.parquet")
+NAMES = ("records.jsonl", "records.jsonl.gz")
 
 
 @settings(max_examples=25, deadline=None)
@@ -72,16 +71,15 @@ def test_vectors_left_out_are_left_out(tmp_path: Path) -> None:
         assert held(two) == encoded([fr.Record(**{**vars(record), "embedding": None}) for record in history])
 
 
-@pytest.mark.parametrize("name", ["some.jsonl", "some.parquet"])
-def test_a_namespace_and_a_filter_choose(tmp_path: Path, name: str) -> None:
+def test_a_namespace_and_a_filter_choose(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two") as two:
         history = plain(200)
         one.add(history)
         with borders.shrunken(FILTER_RECORDS=7):
             count = one.export(
-                tmp_path / name, namespace="n", filter=(fr.col("priority") >= 2) & (fr.col("project") != "a")
+                tmp_path / "some.jsonl", namespace="n", filter=(fr.col("priority") >= 2) & (fr.col("project") != "a")
             )
-        two.import_records(tmp_path / name)
+        two.import_records(tmp_path / "some.jsonl")
         wanted = [
             record
             for record in history
@@ -126,7 +124,6 @@ def test_an_export_shows_one_moment_while_writes_go_on(tmp_path: Path) -> None:
 
 def test_an_export_needs_no_more_memory_for_more_records(tmp_path: Path) -> None:
     """Of 16 MB of records, no more than a quarter is alive at a time."""
-    import tracemalloc
 
     class Nowhere(io.RawIOBase):
         def write(self, data: Any) -> int:
@@ -134,14 +131,12 @@ def test_an_export_needs_no_more_memory_for_more_records(tmp_path: Path) -> None
 
     with engine_at(tmp_path / "one") as one:
         one.add(fr.Record(f"r{number}", "x" * 4_000) for number in range(4_000))
-        with borders.shrunken(STREAM_ROWS=50, GROUP_RECORDS=50):
-            for format in ("jsonl", "parquet"):
-                one.export(io.BytesIO(), format=format, filter=fr.col("role") == "nobody")  # imports what it needs
-                tracemalloc.start()
-                one.export(Nowhere() if format == "jsonl" else io.BytesIO(), format=format)  # type: ignore[arg-type]
-                _, most = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-                assert most < 4_000_000
+        with borders.shrunken(STREAM_ROWS=50):
+            tracemalloc.start()
+            one.export(Nowhere(), format="jsonl")
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+    assert most < 4_000_000
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -275,17 +270,6 @@ def test_the_lines_are_what_the_documentation_says(tmp_path: Path) -> None:
     }
 
 
-def test_a_table_has_typed_columns_and_row_groups(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one") as one, borders.shrunken(GROUP_RECORDS=30):
-        one.add(plain(100))
-        one.export(tmp_path / "t.parquet")
-    table = parquet.ParquetFile(tmp_path / "t.parquet")
-    kinds = {field.name: str(field.type) for field in table.schema_arrow}
-    assert (kinds["time"], kinds["text"], kinds["passages"]) == ("double", "string", "list<element: string>")
-    assert (kinds["embedding"], kinds["embedding_rows"]) == ("list<element: float>", "int32")
-    assert table.num_row_groups == 4
-
-
 def test_equal_records_make_equal_files(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one") as one:
         one.add(plain(20))
@@ -296,23 +280,16 @@ def test_equal_records_make_equal_files(tmp_path: Path) -> None:
             assert (tmp_path / name).read_bytes() == first
 
 
-def test_other_programs_files_are_read(tmp_path: Path) -> None:
+def test_other_programs_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "beir.jsonl").write_text('\n{"_id": "d1", "text": "tea", "title": "on tea", "embedding": [3, 4, 0]}\n')
-    times = pyarrow.array([1_500_000], pyarrow.timestamp("us", tz="UTC"))
-    columns = {"id": ["d2"], "text": ["pot"], "time": times, "colour": ["red"], "payload": [{"a": 1}]}
-    parquet.write_table(pyarrow.table({**columns, "embedding": [[0.0, 2.0, 0.0]]}), tmp_path / "other.parquet")
-    with engine_at(tmp_path / "one", columns={"colour": "category"}) as one:
+    with engine_at(tmp_path / "one") as one:
         one.import_records(tmp_path / "beir.jsonl")
-        one.import_records(tmp_path / "other.parquet")
-        first, second = one.fetch(["d1", "d2"])
-    assert first is not None
-    assert second is not None
-    assert (first.extra, first.embedding.tolist()) == (
+        (record,) = one.fetch(["d1"])
+    assert record is not None
+    assert (record.extra, record.embedding.tolist()) == (
         {"title": "on tea"},
         [np.array([0.6, 0.8, 0]).astype("f2").tolist()],
     )
-    assert (second.time, second.extra, second.payload) == (1.5, {"colour": "red"}, {"a": 1})
-    assert second.embedding.tolist() == [[0.0, 1.0, 0.0]]
 
 
 @pytest.mark.parametrize("cut", [10, -30])
@@ -323,16 +300,9 @@ def test_cut_files_are_refused(tmp_path: Path, cut: int) -> None:
             one.export(tmp_path / name)
             (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:cut])
     for name in NAMES[1:]:
-        refused = pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"records\.(jsonl\.gz|parquet)")
+        refused = pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"records\.jsonl\.gz")
         with engine_at(tmp_path / f"{name}.memory") as two, refused:
             two.import_records(tmp_path / name)
-
-
-def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
-    table = pyarrow.table({"id": ["a"], "text": ["tea"]})
-    parquet.write_table(table.replace_schema_metadata({"fanrank": '{"version": 2, "model": null}'}), tmp_path / "x.pq")
-    with pytest.raises(fr.errors.NewerFormatError, match="reads up to 1; upgrade fanrank"):
-        fr.Engine().import_records(tmp_path / "x.pq")
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:

@@ -289,9 +289,6 @@ def test_an_engine_in_memory_imports(tmp_path: Path) -> None:
 def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.StorageError, match=r"no\.jsonl: cannot be read: No such file"):
         fr.Engine().import_records(tmp_path / "no.jsonl")
-    (tmp_path / "x.parquet").write_bytes(b"no table")
-    with pytest.raises(fr.errors.RecordError, match=r"^x\.parquet:1: not a Parquet table"):
-        fr.Engine().import_records(tmp_path / "x.parquet")
     wrong = {"id": "a", "text": "t", "embedding": {"rows": 2, "float16": "AAA="}}
     with pytest.raises(fr.errors.RecordError, match=r"^file:1, id 'a': 'embedding' must be numbers, or an object"):
         fr.Engine().import_records(lines(wrong))

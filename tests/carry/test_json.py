@@ -38,13 +38,10 @@ def test_a_payload_is_json_wherever_it_is_kept(tmp_path: Path, value: dict[Any, 
     assert found.payload == {"n": 1}
 
 
-@pytest.mark.parametrize("name", ["x.jsonl", "x.parquet"])
 @pytest.mark.parametrize("value", NO_JSON, ids=repr)
-def test_an_export_names_the_record_that_no_file_can_hold(tmp_path: Path, value: dict[Any, Any], name: str) -> None:
-    if name.endswith("parquet"):
-        pytest.importorskip("pyarrow")
+def test_an_export_names_the_record_that_no_file_can_hold(tmp_path: Path, value: dict[Any, Any]) -> None:
     engine = fr.Engine.from_records([fr.Record("good", "tea"), fr.Record("odd", "tea", extra=value)], backend="numpy")
     with pytest.raises(fr.errors.RecordError, match="'extra'") as refused:
-        engine.export(tmp_path / name)
+        engine.export(tmp_path / "x.jsonl")
     assert refused.value.record_id == "odd"
     assert list(tmp_path.iterdir()) == []

@@ -1,11 +1,10 @@
-"""Learned sparse weights ride the CSR: equal to scipy's product of the same integers, difference 0 (A105 to A107)."""
+"""Learned sparse weights ride the CSR: answers are the product of the stored integers, difference 0 (A105 to A107)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,137 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from support import borders
+from support.learned_cases import CPU, DEVICES, EXECUTIONS, SCHEMA, Answer, Corpus, Weights, answer, chosen, serve
 
-sparse = pytest.importorskip("scipy.sparse", reason="scipy is not installed")
-
-from support import borders  # noqa: E402
-
-import fanrank as fr  # noqa: E402
-from fanrank.engine.backends import choose as backend  # noqa: E402
-from fanrank.engine.evaluate.beir import load_beir  # noqa: E402
-from fanrank.engine.index import (  # noqa: E402
-    learned,
-)
-from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics  # noqa: E402
-from fanrank.engine.index.columns import Columns, Ids, Schema  # noqa: E402
-from fanrank.engine.index.decay import decayed_bits, rate_of  # noqa: E402
-from fanrank.engine.index.learned import IMPACTS, SCORE_UNIT, build_learned, query_terms  # noqa: E402
-from fanrank.engine.index.masks import EVERYTHING, CompiledFilter, compile_filter  # noqa: E402
-from fanrank.engine.index.segment import Segment, merge_segments  # noqa: E402
-from fanrank.engine.index.snapshot import Place, Snapshot  # noqa: E402
-from fanrank.engine.metrics.ranking import per_query  # noqa: E402
-from fanrank.engine.plan.plan import Plan, Request, make_plan, plan_of  # noqa: E402
-from fanrank.engine.text.vocabulary import Vocabulary  # noqa: E402
-
-SCHEMA = Schema.of(None)
-VOCABULARY = 30_522  # words of SPLADE's vocabulary (A105)
-EXECUTIONS = ("exhaustive", "pruned", "auto")
-CPU = ("numpy", "native")
-DEVICES = ("cuda-host", pytest.param("triton", id="triton-interpreter"))
-
-Weights = Mapping[str, float]
-Serve = Callable[..., Any]
-Answer = list[list[tuple[int, int]]]
-
-
-@dataclass
-class Corpus:
-    """Documents given as weights, in segments, and what their columns hold."""
-
-    parts: list[list[Weights | None]]
-    vocabulary: Vocabulary = field(default_factory=Vocabulary)
-    values: dict[str, Vocabulary] = field(default_factory=lambda: {name: Vocabulary() for name in SCHEMA.categories})
-
-    def __post_init__(self) -> None:
-        self.documents = [own for part in self.parts for own in part]
-        # In no order of time.
-        self.records = [
-            fr.Record(f"r{n}", "", session=f"s{n % 3}", time=float(n * 5 % 7)) for n in range(len(self.documents))
-        ]
-        segments, start = [], 0
-        for part in self.parts:
-            segments.append(self.segment(part, self.records[start : start + len(part)]))
-            start += len(part)
-        self.snapshot = Snapshot(tuple(segments), IMPACTS)
-
-    def segment(self, part: list[Weights | None], records: list[fr.Record]) -> Segment:
-        columns = Columns.of(records, SCHEMA, self.values)
-        return build_learned(part, self.vocabulary, Ids.of([record.id for record in records]), columns)
-
-    def filter(self, session: str) -> CompiledFilter:
-        return compile_filter(fr.col("session") == session, SCHEMA, self.values)
-
-    def request(self, weights: Weights, k: int, row: int = 0, **options: Any) -> Request:
-        terms, integers = query_terms(weights, self.vocabulary)
-        return Request(row, terms, k, weights=integers, **options)
-
-    def matrix(self) -> Any:
-        """int64 [documents, vocabulary] the stored integers, worked out from the weights one by one."""
-        return integers_of(self.documents, self.vocabulary)
-
-    def expected(
-        self, requests: list[Request], deleted: tuple[int, ...] = (), passing: list[Callable[[int], bool]] | None = None
-    ) -> Answer:
-        """The rows by the scipy product, a full sort, and masks."""
-        matrix, rows = self.matrix(), []
-        for number, request in enumerate(requests):
-            query = np.zeros(matrix.shape[1], dtype=np.int64)
-            np.add.at(query, np.array(request.terms, dtype=np.int64), np.array(request.weights, dtype=np.int64))
-            sums = np.asarray((sparse.csr_matrix(query) @ matrix.T).toarray())[0]
-            assert sums.dtype == np.int64
-            times = np.array([record.time for record in self.records])
-            held = (sums > 0) & (times >= request.since) & (times <= request.until)
-            held[list(deleted)] = False
-            if passing is not None:
-                held &= np.array([passing[number](document) for document in range(len(held))], dtype=np.bool_)
-            keys = decayed_bits(sums, times, request.now, request.rate) if request.rate else sums
-            order = np.lexsort((np.arange(len(keys)), -keys))
-            rows.append([(d, int(keys[d])) for d in order.tolist() if held[d]][: request.k])
-        return rows
-
-
-def integers_of(documents: list[Weights | None], vocabulary: Vocabulary) -> Any:
-    held = [
-        (row, vocabulary.ids[term], round(float(weight) * 1024))
-        for row, own in enumerate(documents)
-        for term, weight in (own or {}).items()
-        if round(float(weight) * 1024)
-    ]
-    rows, terms, weights = np.array(held, dtype=np.int64).reshape(-1, 3).T
-    return sparse.csr_matrix((weights, (rows, terms)), shape=(len(documents), max(len(vocabulary), 1)))
-
-
-@cache
-def chosen(name: str) -> backend.Backend:
-    status = next(status for status in backend.statuses() if status.name == name)
-    if not status.usable:
-        pytest.skip(status.reason)
-    found = backend.choose(name)
-    if found.device is not None:
-        found.device.verbs.tile_bits = lambda wide: 5  # type: ignore[method-assign]
-    return found
-
-
-def serve(name: str) -> Serve:
-    """The search verb of a backend; on a device a fresh residency, in tiles of 32 documents."""
-    found = chosen(name)
-    if found.device is None:
-        return found.search
-    from fanrank.kernels.search import DeviceSearch
-
-    return DeviceSearch(found.device.verbs, found.device.residency.device)
-
-
-def answer(verb: Serve, plan: Plan, batch: int, k: int, execution: str = "auto") -> Answer:
-    scores, documents, counts = verb((plan,), batch, k, execution=execution)
-    assert scores.dtype == documents.dtype == np.int64
-    for row, count in enumerate(counts.tolist()):
-        assert (documents[row, count:] == -1).all()
-        assert (scores[row, count:] == 0).all()
-    return [
-        list(zip(documents[row, :count].tolist(), scores[row, :count].tolist(), strict=True))
-        for row, count in enumerate(counts.tolist())
-    ]
+import fanrank as fr
+from fanrank.engine.index import learned
+from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics
+from fanrank.engine.index.columns import Columns, Ids
+from fanrank.engine.index.decay import rate_of
+from fanrank.engine.index.learned import IMPACTS, SCORE_UNIT, build_learned, query_terms
+from fanrank.engine.index.masks import EVERYTHING
+from fanrank.engine.index.segment import merge_segments
+from fanrank.engine.index.snapshot import Place, Snapshot
+from fanrank.engine.plan.plan import Request, make_plan
+from fanrank.engine.text.vocabulary import Vocabulary
 
 
 def paths(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Iterator[tuple[str, Answer]]:
@@ -446,42 +328,6 @@ def test_merged_equals_built_at_once(documents: list[list[Weights | None]]) -> N
     assert merged.frequencies().tolist() == at_once.frequencies().tolist()
 
 
-# Published impact indexes: integers of 8 bits, or weights times 100, given as matrices.
-
-
-def published(rng: np.random.Generator, documents: int, queries: int, kind: str) -> tuple[Any, Any]:
-    """(documents, queries) as float32 matrices of integers."""
-    made = []
-    for rows, terms, most in ((documents, 20, 255), (queries, 8, 60)):
-        weights = sparse.random(rows, 80, terms / 80, "csr", np.float32, rng)
-        weights.data = np.ceil(weights.data * most if kind == "8 bits" else np.log1p(weights.data * 50) * 100)
-        made.append(weights.astype(np.float32))
-    return made[0], made[1]
-
-
-@pytest.mark.parametrize("kind", ["8 bits", "times 100"])
-@pytest.mark.parametrize("name", [*CPU, *DEVICES])
-def test_published_indexes_score_as_the_product(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen(name)
-    documents, asked = published(np.random.default_rng(11), 200, 4 if name == "triton" else 12, kind)
-    engine = fr.Engine(backend=name)
-    held = [fr.Record(f"d{n}", "", weights=own) for n, own in enumerate(fr.encoders.weights_of(documents))]
-    for start in range(0, 200, 70):
-        engine.add(held[start : start + 70])
-    plans: list[Plan] = []
-    monkeypatch.setattr("fanrank.engine.search.lexical.plan_of", lambda *own: plans.append(plan_of(*own)) or plans[-1])
-    queries = [fr.Query("", weights=own) for own in fr.encoders.weights_of(asked)]
-    hits = engine.search(queries, k=200, strategy="sparse")
-    product = (asked.astype(np.float64) @ documents.astype(np.float64).T).toarray()
-    for scores, exact, count, found in zip(hits.scores, product, hits.counts, hits.documents, strict=True):
-        order = np.lexsort((np.arange(200), -exact))[: np.count_nonzero(exact)]
-        assert count == len(order)
-        assert found[:count].tolist() == order.tolist()
-        assert (scores[:count] == exact[order]).all()
-    # The factor 2**10 of the queries' integers goes into the unit, so their sums stay in int32 and on the fast path.
-    assert not any(plan.large.any() for plan in plans)
-
-
 def test_a_query_of_integers_and_one_of_real_numbers_share_a_batch() -> None:
     engine = fr.Engine.from_records([fr.Record("a", "", weights={"x": 200.0, "y": 0.5}), fr.Record("b", "")])
     weights = [{"x": 3.0}, {"x": 0.125, "y": 1.0}, {"y": 2.0**-10}, {}, {"z": 7.0}, {"x": 1024.0, "y": 2.0**-10}]
@@ -502,7 +348,7 @@ def test_rows_of_a_matrix_become_the_segment_of_their_dictionaries(
     dense = np.zeros((len(rows), 10))
     for row, own in enumerate(rows):
         dense[row, list(own)] = list(own.values())
-    given_rows = fr.encoders.weights_of(sparse.csr_matrix(dense), [*"jihgfedcba"])
+    given_rows = fr.encoders.weights_of(dense, [*"jihgfedcba"])
     as_rows = [None if n in none else own for n, own in enumerate(given_rows)]
     as_dicts = [None if own is None else dict(own) for own in as_rows]
     first, second = Vocabulary(known), Vocabulary(known)
@@ -536,191 +382,3 @@ def test_rows_on_disk_and_back(tmp_path: Path) -> None:
         assert [dict(engine.get(name).weights) for name in ("r0", "r1")] == [{"a": 100.0, "b": 0.25}, {"b": 250.0}]
         hits = engine.search([fr.Query("", weights={"b": 2.0})], k=2, strategy="sparse")
         assert hits.scores.tolist() == [[500.0, 0.5]]
-
-
-# At the size of SciFact.
-
-
-def impact_matrix(rng: np.random.Generator, rows: int, low: int, high: int, popular: Any) -> Any:
-    """float64 [rows, VOCABULARY], log1p(relu(logit)): `low` to `high` terms drawn a row, a third of them popular."""
-    drawn = [
-        np.unique(np.concatenate([rng.choice(popular, n // 3), rng.choice(VOCABULARY, n - n // 3, replace=False)]))
-        for n in rng.integers(low, high + 1, rows).tolist()
-    ]
-    owners = np.repeat(np.arange(rows), [len(own) for own in drawn])
-    weights = np.log1p(np.maximum(rng.normal(1.0, 2.0, len(owners)), 0.0))
-    return sparse.csr_matrix((weights, (owners, np.concatenate(drawn))), shape=(rows, VOCABULARY))
-
-
-def as_weights(matrix: Any, name: Callable[[int], str] = "t{}".format) -> list[Weights]:
-    return [
-        {name(term): weight for term, weight in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
-        for row in matrix
-    ]
-
-
-@dataclass
-class Case:
-    """Documents and queries as float matrices over one vocabulary, indexed, and the product of their integers."""
-
-    documents: Any
-    queries: Any
-
-    def __post_init__(self) -> None:
-        names = [f"t{number:06d}" for number in range(self.documents.shape[1])]
-        self.corpus = Corpus([as_weights(self.documents, names.__getitem__)])
-        self.requests = [
-            self.corpus.request(own, 100, row) for row, own in enumerate(as_weights(self.queries, names.__getitem__))
-        ]
-        self.sums = np.asarray((stepped(self.queries) @ stepped(self.documents).T).toarray())
-        assert self.sums.dtype == np.int64
-
-    def expected(self, k: int) -> Answer:
-        order = np.argsort(-self.sums, axis=1, kind="stable")[:, :k]
-        return [
-            [(d, int(sums[d])) for d in own.tolist() if sums[d]] for own, sums in zip(order, self.sums, strict=True)
-        ]
-
-
-def stepped(matrix: Any) -> Any:
-    return sparse.csr_matrix(
-        (np.rint(matrix.data * 1024).astype(np.int64), matrix.indices, matrix.indptr), matrix.shape
-    )
-
-
-@pytest.fixture(scope="module")
-def random_case() -> Case:
-    rng = np.random.default_rng(5)
-    popular = rng.choice(VOCABULARY, 300, replace=False)
-    documents = impact_matrix(rng, 5000, 60, 200, popular)
-    queries = sparse.vstack(
-        [impact_matrix(rng, 12, 60, 60, popular), impact_matrix(rng, 6, 100, 500, popular)], format="csr"
-    )
-    # The last ones so heavy that their sums leave int32.
-    queries.data[queries.indptr[-3] :] *= 200.0
-    return Case(documents, queries)
-
-
-def check_at_size(name: str, case: Case, queries: int | None = None) -> None:
-    """The first so many queries, or all."""
-    requests = case.requests[:queries]
-    for k in (10, 100):
-        plan = make_plan(case.corpus.snapshot, [replace(request, k=k) for request in requests])
-        expected = case.expected(k)[:queries]
-        for execution in EXECUTIONS:
-            assert answer(serve(name), plan, len(requests), k, execution) == expected, (k, execution)
-    for request in requests[::5]:
-        alone = make_plan(case.corpus.snapshot, [replace(request, row=0, k=10)])
-        assert answer(serve(name), alone, 1, 10) == [case.expected(10)[request.row]]
-
-
-@pytest.mark.parametrize("name", CPU)
-def test_random_weights(name: str, random_case: Case) -> None:
-    plan = make_plan(random_case.corpus.snapshot, random_case.requests)
-    assert plan.large.tolist() == [False] * 16 + [True] * 2
-    assert random_case.sums.max() > 1 << 31
-    assert np.diff(plan.offsets).max() > 100
-    check_at_size(name, random_case)
-
-
-@dataclass
-class Dataset:
-    """A BEIR dataset, BM25's contributions to it as weights (quanta / 2**18), and its queries as counts."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.data = load_beir(self.folder)
-        engine = fr.Engine.from_records(self.data.records, analyzer="nltk", backend="numpy")
-        (snapshot,) = engine.index.memory.snapshots.values()
-        width = len(engine.index.memory.indexer.vocabulary)
-        rows, terms, weights = [], [], []
-        for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
-            idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
-            made.derive(np.arange(len(own.terms)), idf)
-            rows.append(own.documents + first)
-            terms.append(np.repeat(own.terms, np.diff(own.offsets)))
-            weights.append(made.quanta / SCALE)
-        documents = sparse.csr_matrix(
-            (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
-        )
-        asked = [engine.index.memory.indexer.encode_query(query.text) for query in self.data.queries]
-        owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
-        queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
-        queries.sum_duplicates()
-        self.case = Case(documents, queries)
-
-
-@pytest.fixture(scope="module")
-def scifact(data: Path) -> Dataset:
-    return Dataset(data / "scifact")
-
-
-@pytest.mark.parametrize("name", CPU)
-def test_bm25_weights_of_scifact(name: str, scifact: Dataset) -> None:
-    check_at_size(name, scifact.case, None if name == CPU[-1] else 60)
-
-
-def test_bm25_weights_of_cranfield_on_the_cuda_kernels(data: Path) -> None:
-    case = Dataset(data / "cranfield").case
-    found = chosen("cuda-host")
-    assert found.device is not None
-    plan = make_plan(case.corpus.snapshot, [replace(request, k=10) for request in case.requests[:40]])
-    assert answer(serve("cuda-host"), plan, 40, 10) == case.expected(10)[:40]
-
-
-def error_bounds(documents: Any, queries: Any) -> Any:
-    """[queries, documents] by how much steps of 2**-10 can move a score."""
-
-    def pattern(matrix: Any) -> Any:
-        return sparse.csr_matrix((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
-
-    heavy, shared = (
-        queries @ pattern(documents).T + pattern(queries) @ documents.T,
-        pattern(queries) @ pattern(documents).T,
-    )
-    return ((heavy * 2.0**-10 + shared * 2.0**-21) / 2).toarray()
-
-
-def test_the_error_of_quantisation(
-    random_case: Case, scifact: Dataset, record_property: Callable[[str, object], None]
-) -> None:
-    for name, case in (("random", random_case), ("scifact", scifact.case)):
-        exact = (case.queries @ case.documents.T).toarray()
-        errors = np.abs(case.sums * SCORE_UNIT - exact)
-        bounds = error_bounds(case.documents, case.queries)
-        # The float64 product itself rounds.
-        assert (errors <= bounds + 1e-12 * exact).all()
-        assert errors.max() > bounds.max() / 100  # or the bound says nothing
-        record_property(
-            f"{name}: largest error, its bound, largest score", [float(v.max()) for v in (errors, bounds, exact)]
-        )
-        print(f"{name}: largest error {errors.max():.6f}, bound {bounds.max():.6f}, score {exact.max():.3f}")
-
-
-def test_ndcg_does_not_change(scifact: Dataset) -> None:
-    pytest.importorskip("pytrec_eval", reason="pytrec_eval is not installed")
-    ids = [record.id for record in scifact.data.records]
-    rng = np.random.default_rng(3)
-    counts = scifact.case.queries
-    real = counts.copy()
-    real.data = np.log1p(1.5 * counts.data * rng.uniform(0.5, 1.5, counts.nnz))
-    for queries in (counts, real):
-        exact = (queries @ scifact.case.documents.T).toarray()
-        order = np.argsort(-exact, axis=1, kind="stable")[:, :100]
-        names = [f"t{number:06d}" for number in range(queries.shape[1])]
-        requests = [
-            scifact.case.corpus.request(own, 100, row) for row, own in enumerate(as_weights(queries, names.__getitem__))
-        ]
-        plan = make_plan(scifact.case.corpus.snapshot, requests)
-        found = answer(serve("numpy"), plan, len(requests), 100)
-        values = []
-        for rows in (
-            [row[exact[n, row] > 0].tolist() for n, row in enumerate(order)],
-            [[d for d, _ in r] for r in found],
-        ):
-            ranked = {q.id: [ids[d] for d in row] for q, row in zip(scifact.data.queries, rows, strict=True)}
-            values.append(float(np.mean(per_query(ranked, scifact.data.relevant, ["ndcg@10"])["ndcg@10"])))
-        print(f"nDCG@10: float {values[0]:.6f}, quantised {values[1]:.6f}")
-        assert round(values[0], 4) == round(values[1], 4)
-        assert values[0] > 0.6

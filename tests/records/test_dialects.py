@@ -1,192 +1,19 @@
-"""Filters of other libraries: against their own code where it is installed, else against their rules in plain loops."""
+"""Filters of other libraries against their rules in plain loops. Their own code judges in tests/extended/frameworks."""
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.dialect_cases import KEYS, SCALARS, VALUES, passing, payloads, read
 
 import fanrank as fr
-from fanrank.engine.index.columns import Columns, Schema
-from fanrank.engine.index.masks import compile_filter
 from fanrank.engine.records.dialects.parse import parse_filter
-from fanrank.engine.records.filters import MAX_DEPTH, Filter, columns_in
-from fanrank.engine.text.vocabulary import Vocabulary
-
-KEYS = ("a", "b", "type", "time", "m")
-SCALARS: list[Any] = [
-    *("", "x", "X", "xy", "5", "zebra", "50%", "a_b", "é"),
-    *("2024-01-01", "2024-01-01T00:00:00", "2024-01-01T00:00:00+02:00", "2024-01-01T00:00:00Z"),
-    *(0, 1, 1.0, 2.5, -3, 5, 10**18, True, False, None),
-]
-VALUES: list[Any] = [*SCALARS, [], ["x"], ["x", 1], [True, "xy"], {}, {"a": 1}, {"a": 1, "b": "x"}, {"a": {"b": None}}]
-
-
-def payloads(draw: random.Random, count: int) -> list[dict[str, Any]]:
-    return [{key: draw.choice(VALUES) for key in KEYS if draw.random() < 0.8} for _ in range(count)]
-
-
-def passing(found: Filter | None, rows: list[dict[str, Any]]) -> list[bool]:
-    """Which records pass, by the mask of the columns that the filter names."""
-    if found is None:
-        return [True] * len(rows)
-    schema = Schema.of("auto").reaching(columns_in(found))
-    values = {name: Vocabulary() for name in schema.categories}
-    # Built-in columns say something else: a key of the payload must not be taken for them.
-    records = [fr.Record(f"r{n}", "", payload=row, type="built in", time=0.0) for n, row in enumerate(rows)]
-    columns = Columns.of(records, schema, values)
-    return compile_filter(found, schema, values).mask(columns).tolist()
-
-
-def read(spec: Any, dialect: str) -> Filter | None:
-    return parse_filter(spec, dialect, payload=True)
-
-
-def compare(dialect: str, spec: Any, rows: list[dict[str, Any]], expected: Callable[[dict[str, Any]], bool]) -> None:
-    """`expected` may raise an error for a record, which then does not match: that is what ours promises instead."""
-
-    def judged(row: dict[str, Any]) -> bool:
-        try:
-            return bool(expected(row))
-        except (TypeError, ValueError, OverflowError):
-            return False
-
-    assert passing(read(spec, dialect), rows) == [judged(row) for row in rows], spec
-
-
-def test_langgraph_compares_as_its_in_memory_store() -> None:
-    memory = pytest.importorskip("langgraph.store.memory")
-    compare_values = memory._compare_values
-    draw = random.Random(1)
-    numbers: list[Any] = ["5", "-1", 0, 1, 2.5, True]
-    operators: dict[str, list[Any]] = {
-        **dict.fromkeys(("$eq", "$ne"), VALUES),
-        **dict.fromkeys(("$gt", "$gte", "$lt", "$lte"), numbers),
-    }
-
-    def condition(depth: int) -> Any:
-        kind = draw.random()
-        if kind < 0.5 or not depth:
-            names = draw.sample([*operators], draw.choice([1, 1, 2]))
-            return {name: draw.choice(operators[name]) for name in names}
-        if kind < 0.8:
-            return draw.choice(VALUES)
-        if kind < 0.9:
-            return [draw.choice(VALUES) for _ in range(draw.randint(0, 2))]
-        return {key: condition(depth - 1) for key in draw.sample(["a", "b"], draw.randint(0, 2))}
-
-    for _ in range(400):
-        spec = {key: condition(2) for key in draw.sample(KEYS, draw.randint(0, 2))}
-        rows = payloads(draw, 12)
-
-        def expected(row: dict[str, Any], spec: dict[str, Any] = spec) -> bool:
-            # Each key apart: an error at one of them is a key that does not match, whatever came before.
-            found = [compare_values(row.get(key), wanted) for key, wanted in spec.items()]
-            return all(found)
-
-        compare("langgraph", spec, rows, expected)
-
-
-def test_llama_index_compares_as_its_simple_store() -> None:
-    types = pytest.importorskip("llama_index.core.vector_stores.types")
-    utils = pytest.importorskip("llama_index.core.vector_stores.utils")
-    draw = random.Random(2)
-    strings = [value for value in SCALARS if isinstance(value, str)]
-    numbers = [0, 1, 2.5, -3, 5]
-    operands: dict[str, Callable[[], Any]] = {
-        **dict.fromkeys(("==", "!="), lambda: draw.choice([*strings, *numbers, None, ["x"], [1, 2]])),
-        **dict.fromkeys((">", "<", ">=", "<="), lambda: draw.choice([*strings, *numbers])),
-        **dict.fromkeys(("in", "nin"), lambda: draw.sample(draw.choice([strings, [0, 1, -3]]), 3)),
-        **dict.fromkeys(("any", "all"), lambda: draw.sample(strings, draw.randint(0, 3))),
-        **dict.fromkeys(("text_match", "text_match_insensitive"), lambda: draw.choice(strings)),
-        "contains": lambda: draw.choice([*strings, *numbers]),
-        "is_empty": lambda: None,
-    }
-
-    def matches(filters: Any, row: Mapping[str, Any]) -> bool:
-        """Each filter by the library's own code, joined by its rules: an error of one is a filter that fails."""
-        found = []
-        for one in filters.filters:
-            if isinstance(one, types.MetadataFilters):
-                found.append(matches(one, row))
-                continue
-            alone = types.MetadataFilters(filters=[one])
-            try:
-                found.append(bool(utils.build_metadata_filter_fn(lambda _: row, alone)("id")))
-            except TypeError:
-                found.append(False)
-        if filters.condition == types.FilterCondition.AND:
-            return all(found)
-        return any(found) if filters.condition == types.FilterCondition.OR else not any(found)
-
-    def some(depth: int) -> Any:
-        inner = []
-        for _ in range(draw.randint(1, 3)):
-            if depth and draw.random() < 0.3:
-                inner.append(some(depth - 1))
-                continue
-            operator = draw.choice([*operands])
-            value = operands[operator]()
-            inner.append(types.MetadataFilter(key=draw.choice(KEYS), value=value, operator=operator))
-        return types.MetadataFilters(filters=inner, condition=draw.choice(["and", "or", "not"]))
-
-    for _ in range(400):
-        spec, rows = some(2), payloads(draw, 12)
-        expected = [matches(spec, row) for row in rows]
-        assert passing(read(spec, "llama_index"), rows) == expected, spec
-        # As a dictionary, with the words of the enumerations.
-        assert read(spec.model_dump(mode="json"), "llama_index") == read(spec, "llama_index")
-    assert read(types.MetadataFilters(filters=[]), "llama_index") is None
-
-
-def test_haystack_compares_as_document_matches_filter() -> None:
-    utils = pytest.importorskip("haystack.utils.filters")
-    document_type = pytest.importorskip("haystack").Document
-    error_type = pytest.importorskip("haystack.errors").FilterError
-    draw = random.Random(3)
-    zone = dt.timezone(dt.timedelta(hours=2))
-    moments = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=zone)]
-    dates = [value for value in SCALARS if isinstance(value, str) and value.startswith("20")]
-    fields = ["meta.a", "meta.b", "type", "meta.m.a", "meta.m.a.b"]
-
-    def comparison() -> dict[str, Any]:
-        operator = draw.choice(["==", "!=", ">", ">=", "<", "<=", "in", "not in"])
-        value: Any = draw.choice([*dates, 0, 1, 2.5, None, *moments])
-        if operator in ("==", "!="):
-            value = draw.choice([*VALUES, *moments])
-        if operator in ("in", "not in"):
-            value = [draw.choice([*VALUES, *moments]) for _ in range(draw.randint(0, 3))]
-        return {"field": draw.choice(fields), "operator": operator, "value": value}
-
-    def some(depth: int) -> dict[str, Any]:
-        if not depth or draw.random() < 0.4:
-            return comparison()
-        conditions = [some(depth - 1) for _ in range(draw.randint(0, 3))]
-        return {"operator": draw.choice(["AND", "OR", "NOT"]), "conditions": conditions}
-
-    def matches(spec: dict[str, Any], document: Any) -> bool:
-        if "field" in spec:
-            loose = spec["operator"] in (">", ">=", "<", "<=") and spec["field"] in ("meta.a", "meta.b", "type")
-            value = document.meta.get(spec["field"].removeprefix("meta."))
-            if loose and isinstance(value, str) and not value.startswith("20"):
-                # Haystack reads "5" as the fifth day of this month, and fails for most texts. Ours are ISO 8601 alone.
-                return False
-            try:
-                return bool(utils.document_matches_filter(spec, document))
-            except (error_type, TypeError):
-                return False
-        found = [matches(one, document) for one in spec["conditions"]]
-        return {"AND": all(found), "OR": any(found), "NOT": not all(found)}[spec["operator"]]
-
-    for _ in range(400):
-        spec, rows = some(2), payloads(draw, 12)
-        expected = [matches(spec, document_type(content="", meta=row)) for row in rows]
-        assert passing(read(spec, "haystack"), rows) == expected, spec
+from fanrank.engine.records.filters import MAX_DEPTH, columns_in
 
 
 def contains(value: Any, wanted: Any) -> bool:

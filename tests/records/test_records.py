@@ -154,36 +154,6 @@ def test_trec_refuses_ids_with_blanks(name: str) -> None:
         list(named.search([fr.Query("tea", id="")]).to_trec())
 
 
-COLUMNS = {"query": ["drink", "drink", "white"], "rank": [1, 2, 1], "id": ["a", "b", "c"]}
-
-
-def test_to_pandas(hits: fr.Hits) -> None:
-    pytest.importorskip("pandas", reason="the extra 'tables' is not installed")
-    frame = hits.to_pandas()
-    assert list(frame.columns) == ["query", "rank", "id", "score", "namespace"]
-    assert frame[["query", "rank", "id"]].to_dict("list") == COLUMNS
-    assert frame["namespace"].tolist() == [""] * 3
-    assert frame["score"].tolist() == [score for row in hits for _, score in row]
-    assert len(fr.Engine().search([], 3).to_pandas()) == 0
-
-
-def test_to_arrow(hits: fr.Hits) -> None:
-    pyarrow = pytest.importorskip("pyarrow", reason="the extra 'tables' is not installed")
-    table = hits.to_arrow()
-    assert table.to_pydict() == {
-        **COLUMNS,
-        "score": [score for row in hits for _, score in row],
-        "namespace": [""] * 3,
-    }
-    types = {
-        **{name: pyarrow.string() for name in ("query", "id", "namespace")},
-        **{"rank": pyarrow.int64(), "score": pyarrow.float64()},
-    }
-    assert {field.name: field.type for field in table.schema} == types
-    empty = fr.Engine().search(["x"], 3).to_arrow()
-    assert (empty.num_rows, empty.schema) == (0, table.schema)
-
-
 @pytest.fixture(scope="module")
 def union() -> fr.Engine:
     return fr.Engine.from_records(
@@ -202,17 +172,6 @@ def test_a_run_refuses_one_id_of_two_namespaces(union: fr.Engine) -> None:
     apart = union.search([fr.Query("tea", namespace=name, id=name or "none") for name in ("a", "b", "")])
     assert {name: list(run) for name, run in apart.to_run().items()} == {"a": ["m1"], "b": ["m1"], "none": ["m2"]}
     assert len(list(union.search([fr.Query("tea", namespaces=["", "a"])]).to_trec())) == 2
-
-
-def test_tables_name_the_namespace_of_each_hit(union: fr.Engine) -> None:
-    pytest.importorskip("pandas", reason="the extra 'tables' is not installed")
-    pytest.importorskip("pyarrow", reason="the extra 'tables' is not installed")
-    hits = union.search([fr.Query("tea", namespaces=["a", "b"]), fr.Query("zzz", under="a"), "tea"])
-    expected = [(hit.id, hit.namespace) for row in hits for hit in row]
-    assert set(expected) == {("m1", "a"), ("m1", "b"), ("m2", "")}
-    frame, table = hits.to_pandas(), hits.to_arrow().to_pydict()
-    assert list(zip(frame["id"], frame["namespace"], strict=True)) == expected
-    assert list(zip(table["id"], table["namespace"], strict=True)) == expected
 
 
 def test_to_torch_shares_memory(hits: fr.Hits, monkeypatch: pytest.MonkeyPatch) -> None:

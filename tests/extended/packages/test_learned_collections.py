@@ -1,0 +1,239 @@
+"""Published impact indexes and real collections: sums of integers beside scipy's products, and what rounding costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+from support.learned_cases import CPU, DEVICES, EXECUTIONS, Answer, Corpus, Weights, answer, chosen, serve
+
+import fanrank as fr
+from fanrank.engine.evaluate.beir import load_beir
+from fanrank.engine.index.bm25 import SCALE
+from fanrank.engine.index.learned import SCORE_UNIT
+from fanrank.engine.metrics.ranking import per_query
+from fanrank.engine.plan.plan import Plan, make_plan, plan_of
+
+VOCABULARY = 30_522  # words of SPLADE's vocabulary (A105)
+
+
+def published(rng: np.random.Generator, documents: int, queries: int, kind: str) -> tuple[Any, Any]:
+    """(documents, queries) as float32 matrices of integers."""
+    made = []
+    for rows, terms, most in ((documents, 20, 255), (queries, 8, 60)):
+        weights = sparse.random(rows, 80, terms / 80, "csr", np.float32, rng)
+        weights.data = np.ceil(weights.data * most if kind == "8 bits" else np.log1p(weights.data * 50) * 100)
+        made.append(weights.astype(np.float32))
+    return made[0], made[1]
+
+
+@pytest.mark.parametrize("kind", ["8 bits", "times 100"])
+@pytest.mark.parametrize("name", [*CPU, *DEVICES])
+def test_published_indexes_score_as_the_product(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen(name)
+    documents, asked = published(np.random.default_rng(11), 200, 4 if name == "triton" else 12, kind)
+    engine = fr.Engine(backend=name)
+    held = [fr.Record(f"d{n}", "", weights=own) for n, own in enumerate(fr.encoders.weights_of(documents))]
+    for start in range(0, 200, 70):
+        engine.add(held[start : start + 70])
+    plans: list[Plan] = []
+    monkeypatch.setattr("fanrank.engine.search.lexical.plan_of", lambda *own: plans.append(plan_of(*own)) or plans[-1])
+    queries = [fr.Query("", weights=own) for own in fr.encoders.weights_of(asked)]
+    hits = engine.search(queries, k=200, strategy="sparse")
+    product = (asked.astype(np.float64) @ documents.astype(np.float64).T).toarray()
+    for scores, exact, count, found in zip(hits.scores, product, hits.counts, hits.documents, strict=True):
+        order = np.lexsort((np.arange(200), -exact))[: np.count_nonzero(exact)]
+        assert count == len(order)
+        assert found[:count].tolist() == order.tolist()
+        assert (scores[:count] == exact[order]).all()
+    # The factor 2**10 of the queries' integers goes into the unit, so their sums stay in int32 and on the fast path.
+    assert not any(plan.large.any() for plan in plans)
+
+
+def impact_matrix(rng: np.random.Generator, rows: int, low: int, high: int, popular: Any) -> Any:
+    """float64 [rows, VOCABULARY], log1p(relu(logit)): `low` to `high` terms drawn a row, a third of them popular."""
+    drawn = [
+        np.unique(np.concatenate([rng.choice(popular, n // 3), rng.choice(VOCABULARY, n - n // 3, replace=False)]))
+        for n in rng.integers(low, high + 1, rows).tolist()
+    ]
+    owners = np.repeat(np.arange(rows), [len(own) for own in drawn])
+    weights = np.log1p(np.maximum(rng.normal(1.0, 2.0, len(owners)), 0.0))
+    return sparse.csr_matrix((weights, (owners, np.concatenate(drawn))), shape=(rows, VOCABULARY))
+
+
+def as_weights(matrix: Any, name: Callable[[int], str] = "t{}".format) -> list[Weights]:
+    return [
+        {name(term): weight for term, weight in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
+        for row in matrix
+    ]
+
+
+@dataclass
+class Case:
+    """Documents and queries as float matrices over one vocabulary, indexed, and the product of their integers."""
+
+    documents: Any
+    queries: Any
+
+    def __post_init__(self) -> None:
+        names = [f"t{number:06d}" for number in range(self.documents.shape[1])]
+        self.corpus = Corpus([as_weights(self.documents, names.__getitem__)])
+        self.requests = [
+            self.corpus.request(own, 100, row) for row, own in enumerate(as_weights(self.queries, names.__getitem__))
+        ]
+        self.sums = np.asarray((stepped(self.queries) @ stepped(self.documents).T).toarray())
+        assert self.sums.dtype == np.int64
+
+    def expected(self, k: int) -> Answer:
+        order = np.argsort(-self.sums, axis=1, kind="stable")[:, :k]
+        return [
+            [(d, int(sums[d])) for d in own.tolist() if sums[d]] for own, sums in zip(order, self.sums, strict=True)
+        ]
+
+
+def stepped(matrix: Any) -> Any:
+    return sparse.csr_matrix(
+        (np.rint(matrix.data * 1024).astype(np.int64), matrix.indices, matrix.indptr), matrix.shape
+    )
+
+
+@pytest.fixture(scope="module")
+def random_case() -> Case:
+    rng = np.random.default_rng(5)
+    popular = rng.choice(VOCABULARY, 300, replace=False)
+    documents = impact_matrix(rng, 5000, 60, 200, popular)
+    queries = sparse.vstack(
+        [impact_matrix(rng, 12, 60, 60, popular), impact_matrix(rng, 6, 100, 500, popular)], format="csr"
+    )
+    # The last ones so heavy that their sums leave int32.
+    queries.data[queries.indptr[-3] :] *= 200.0
+    return Case(documents, queries)
+
+
+def check_at_size(name: str, case: Case, queries: int | None = None) -> None:
+    """The first so many queries, or all."""
+    requests = case.requests[:queries]
+    for k in (10, 100):
+        plan = make_plan(case.corpus.snapshot, [replace(request, k=k) for request in requests])
+        expected = case.expected(k)[:queries]
+        for execution in EXECUTIONS:
+            assert answer(serve(name), plan, len(requests), k, execution) == expected, (k, execution)
+    for request in requests[::5]:
+        alone = make_plan(case.corpus.snapshot, [replace(request, row=0, k=10)])
+        assert answer(serve(name), alone, 1, 10) == [case.expected(10)[request.row]]
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_random_weights(name: str, random_case: Case) -> None:
+    plan = make_plan(random_case.corpus.snapshot, random_case.requests)
+    assert plan.large.tolist() == [False] * 16 + [True] * 2
+    assert random_case.sums.max() > 1 << 31
+    assert np.diff(plan.offsets).max() > 100
+    check_at_size(name, random_case)
+
+
+@dataclass
+class Dataset:
+    """A BEIR dataset, BM25's contributions to it as weights (quanta / 2**18), and its queries as counts."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        self.data = load_beir(self.folder)
+        engine = fr.Engine.from_records(self.data.records, analyzer="nltk", backend="numpy")
+        (snapshot,) = engine.index.memory.snapshots.values()
+        width = len(engine.index.memory.indexer.vocabulary)
+        rows, terms, weights = [], [], []
+        for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
+            idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
+            made.derive(np.arange(len(own.terms)), idf)
+            rows.append(own.documents + first)
+            terms.append(np.repeat(own.terms, np.diff(own.offsets)))
+            weights.append(made.quanta / SCALE)
+        documents = sparse.csr_matrix(
+            (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
+        )
+        asked = [engine.index.memory.indexer.encode_query(query.text) for query in self.data.queries]
+        owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
+        queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
+        queries.sum_duplicates()
+        self.case = Case(documents, queries)
+
+
+@pytest.fixture(scope="module")
+def scifact(data: Path) -> Dataset:
+    return Dataset(data / "scifact")
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_bm25_weights_of_scifact(name: str, scifact: Dataset) -> None:
+    check_at_size(name, scifact.case, None if name == CPU[-1] else 60)
+
+
+def test_bm25_weights_of_cranfield_on_the_cuda_kernels(data: Path) -> None:
+    case = Dataset(data / "cranfield").case
+    found = chosen("cuda-host")
+    assert found.device is not None
+    plan = make_plan(case.corpus.snapshot, [replace(request, k=10) for request in case.requests[:40]])
+    assert answer(serve("cuda-host"), plan, 40, 10) == case.expected(10)[:40]
+
+
+def error_bounds(documents: Any, queries: Any) -> Any:
+    """[queries, documents] by how much steps of 2**-10 can move a score."""
+
+    def pattern(matrix: Any) -> Any:
+        return sparse.csr_matrix((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
+
+    heavy, shared = (
+        queries @ pattern(documents).T + pattern(queries) @ documents.T,
+        pattern(queries) @ pattern(documents).T,
+    )
+    return ((heavy * 2.0**-10 + shared * 2.0**-21) / 2).toarray()
+
+
+def test_the_error_of_quantisation(
+    random_case: Case, scifact: Dataset, record_property: Callable[[str, object], None]
+) -> None:
+    for name, case in (("random", random_case), ("scifact", scifact.case)):
+        exact = (case.queries @ case.documents.T).toarray()
+        errors = np.abs(case.sums * SCORE_UNIT - exact)
+        bounds = error_bounds(case.documents, case.queries)
+        # The float64 product itself rounds.
+        assert (errors <= bounds + 1e-12 * exact).all()
+        assert errors.max() > bounds.max() / 100  # or the bound says nothing
+        record_property(
+            f"{name}: largest error, its bound, largest score", [float(v.max()) for v in (errors, bounds, exact)]
+        )
+        print(f"{name}: largest error {errors.max():.6f}, bound {bounds.max():.6f}, score {exact.max():.3f}")
+
+
+def test_ndcg_does_not_change(scifact: Dataset) -> None:
+    ids = [record.id for record in scifact.data.records]
+    rng = np.random.default_rng(3)
+    counts = scifact.case.queries
+    real = counts.copy()
+    real.data = np.log1p(1.5 * counts.data * rng.uniform(0.5, 1.5, counts.nnz))
+    for queries in (counts, real):
+        exact = (queries @ scifact.case.documents.T).toarray()
+        order = np.argsort(-exact, axis=1, kind="stable")[:, :100]
+        names = [f"t{number:06d}" for number in range(queries.shape[1])]
+        requests = [
+            scifact.case.corpus.request(own, 100, row) for row, own in enumerate(as_weights(queries, names.__getitem__))
+        ]
+        plan = make_plan(scifact.case.corpus.snapshot, requests)
+        found = answer(serve("numpy"), plan, len(requests), 100)
+        values = []
+        for rows in (
+            [row[exact[n, row] > 0].tolist() for n, row in enumerate(order)],
+            [[d for d, _ in r] for r in found],
+        ):
+            ranked = {q.id: [ids[d] for d in row] for q, row in zip(scifact.data.queries, rows, strict=True)}
+            values.append(float(np.mean(per_query(ranked, scifact.data.relevant, ["ndcg@10"])["ndcg@10"])))
+        print(f"nDCG@10: float {values[0]:.6f}, quantised {values[1]:.6f}")
+        assert round(values[0], 4) == round(values[1], 4)
+        assert values[0] > 0.6

@@ -1,0 +1,177 @@
+"""Answers as pandas frames and Arrow tables, and memories as Parquet files."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from hypothesis import given, settings
+from pyarrow import parquet
+from support import borders
+from support.carry_cases import COLUMNS, answers, batches, encoded, engine_at, filtered_questions, held, plain
+
+import fanrank as fr
+from fanrank.engine.carry.importing import Imported
+
+FOUND = {"query": ["drink", "drink", "white"], "rank": [1, 2, 1], "id": ["a", "b", "c"]}
+
+
+@pytest.fixture
+def hits() -> fr.Hits:
+    engine = fr.Engine.from_records(
+        [fr.Record("a", "tea"), fr.Record("b", "coffee tea"), fr.Record("c", "milk")], analyzer="minimal"
+    )
+    return engine.search(
+        [fr.Query("tea", id="drink"), fr.Query("water"), fr.Query("milk coffee", id="white", k=1)], k=3
+    )
+
+
+def test_to_pandas(hits: fr.Hits) -> None:
+    frame = hits.to_pandas()
+    assert list(frame.columns) == ["query", "rank", "id", "score", "namespace"]
+    assert frame[["query", "rank", "id"]].to_dict("list") == FOUND
+    assert frame["namespace"].tolist() == [""] * 3
+    assert frame["score"].tolist() == [score for row in hits for _, score in row]
+    assert len(fr.Engine().search([], 3).to_pandas()) == 0
+
+
+def test_to_arrow(hits: fr.Hits) -> None:
+    table = hits.to_arrow()
+    assert table.to_pydict() == {**FOUND, "score": [score for row in hits for _, score in row], "namespace": [""] * 3}
+    types = {
+        **{name: pyarrow.string() for name in ("query", "id", "namespace")},
+        **{"rank": pyarrow.int64(), "score": pyarrow.float64()},
+    }
+    assert {field.name: field.type for field in table.schema} == types
+    empty = fr.Engine().search(["x"], 3).to_arrow()
+    assert (empty.num_rows, empty.schema) == (0, table.schema)
+
+
+def test_tables_name_the_namespace_of_each_hit() -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record("m1", "tea", namespace="a"), fr.Record("m1", "tea tea", namespace="b"), fr.Record("m2", "tea")]
+    )
+    hits = engine.search([fr.Query("tea", namespaces=["a", "b"]), fr.Query("zzz", under="a"), "tea"])
+    expected = [(hit.id, hit.namespace) for row in hits for hit in row]
+    assert set(expected) == {("m1", "a"), ("m1", "b"), ("m2", "")}
+    frame, table = hits.to_pandas(), hits.to_arrow().to_pydict()
+    assert list(zip(frame["id"], frame["namespace"], strict=True)) == expected
+    assert list(zip(table["id"], table["namespace"], strict=True)) == expected
+
+
+def test_two_queries_with_one_id_make_no_table() -> None:
+    hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search([fr.Query("tea", id="1"), "tea"])
+    for call in (hits.to_pandas, hits.to_arrow):
+        with pytest.raises(fr.errors.QueryError, match="two queries of the batch have the id '1'"):
+            call()
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches())
+def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
+    with tempfile.TemporaryDirectory() as folder, borders.shrunken(STREAM_ROWS=3, GROUP_RECORDS=4, READ_RECORDS=3):
+        root = Path(folder)
+        fields = {"text": 1.0, "title": 1.0, "predicate": 2.0}
+        with engine_at(root / "one", fields=fields) as one, engine_at(root / "two", fields=fields) as two:
+            one.add(given_records)
+            assert one.export(root / "r.parquet") == len(given_records)
+            with borders.shrunken(BATCH_RECORDS=5):
+                assert two.import_records(root / "r.parquet") == Imported(added=len(given_records))
+                assert held(two) == encoded(given_records)
+                assert two.import_records(root / "r.parquet") == Imported(held=len(given_records))
+
+
+def test_an_import_answers_as_the_engine_that_was_exported(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two", columns=COLUMNS) as two:
+        one.add(plain(200))
+        one.export(tmp_path / "r.parquet")
+        first = (tmp_path / "r.parquet").read_bytes()
+        one.export(tmp_path / "r.parquet")
+        assert (tmp_path / "r.parquet").read_bytes() == first
+        two.import_records(tmp_path / "r.parquet")
+        assert answers(one) == answers(two)
+        assert answers(one, filtered_questions()) == answers(two, filtered_questions())
+
+
+def test_a_filter_chooses_and_vectors_are_left_out(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two") as two:
+        history = plain(200)
+        one.add(history)
+        with borders.shrunken(FILTER_RECORDS=7):
+            count = one.export(tmp_path / "r.parquet", namespace="n", filter=fr.col("priority") >= 2, vectors=False)
+        two.import_records(tmp_path / "r.parquet")
+        wanted = [
+            fr.Record(**{**vars(record), "embedding": None})
+            for record in history
+            if record.namespace == "n" and record.extra.get("priority", -1) >= 2
+        ]
+        assert 0 < len(wanted) == count
+        assert held(two) == encoded(wanted)
+
+
+def test_an_export_needs_no_more_memory_for_more_records(tmp_path: Path) -> None:
+    """Of 16 MB of records, no more than a quarter is alive at a time."""
+    with engine_at(tmp_path / "one") as one:
+        one.add(fr.Record(f"r{number}", "x" * 4_000) for number in range(4_000))
+        with borders.shrunken(STREAM_ROWS=50, GROUP_RECORDS=50):
+            tracemalloc.start()
+            one.export(io.BytesIO(), format="parquet")
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+    assert most < 4_000_000
+
+
+def test_a_table_has_typed_columns_and_row_groups(tmp_path: Path) -> None:
+    with engine_at(tmp_path / "one") as one, borders.shrunken(GROUP_RECORDS=30):
+        one.add(plain(100))
+        one.export(tmp_path / "t.parquet")
+    table = parquet.ParquetFile(tmp_path / "t.parquet")
+    kinds = {field.name: str(field.type) for field in table.schema_arrow}
+    assert (kinds["time"], kinds["text"], kinds["passages"]) == ("double", "string", "list<element: string>")
+    assert (kinds["embedding"], kinds["embedding_rows"]) == ("list<element: float>", "int32")
+    assert table.num_row_groups == 4
+
+
+def test_other_programs_tables_are_read(tmp_path: Path) -> None:
+    times = pyarrow.array([1_500_000], pyarrow.timestamp("us", tz="UTC"))
+    columns = {"id": ["d2"], "text": ["pot"], "time": times, "colour": ["red"], "payload": [{"a": 1}]}
+    parquet.write_table(pyarrow.table({**columns, "embedding": [[0.0, 2.0, 0.0]]}), tmp_path / "other.parquet")
+    with engine_at(tmp_path / "one", columns={"colour": "category"}) as one:
+        one.import_records(tmp_path / "other.parquet")
+        (record,) = one.fetch(["d2"])
+    assert record is not None
+    assert (record.time, record.extra, record.payload) == (1.5, {"colour": "red"}, {"a": 1})
+    assert np.array_equal(record.embedding, [[0.0, 1.0, 0.0]])
+
+
+@pytest.mark.parametrize("cut", [10, -30])
+def test_a_cut_table_is_refused(tmp_path: Path, cut: int) -> None:
+    with engine_at(tmp_path / "one") as one:
+        one.add(plain(200))
+        one.export(tmp_path / "r.parquet")
+    (tmp_path / "r.parquet").write_bytes((tmp_path / "r.parquet").read_bytes()[:cut])
+    with pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"r\.parquet"):
+        fr.Engine().import_records(tmp_path / "r.parquet")
+
+
+def test_what_is_no_table_or_of_a_newer_layout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"no table")
+    with pytest.raises(fr.errors.RecordError, match=r"^x\.parquet:1: not a Parquet table"):
+        fr.Engine().import_records(tmp_path / "x.parquet")
+    table = pyarrow.table({"id": ["a"], "text": ["tea"]})
+    parquet.write_table(table.replace_schema_metadata({"fanrank": '{"version": 2, "model": null}'}), tmp_path / "x.pq")
+    with pytest.raises(fr.errors.NewerFormatError, match="reads up to 1; upgrade fanrank"):
+        fr.Engine().import_records(tmp_path / "x.pq")
+
+
+def test_an_export_names_the_record_that_no_table_can_hold(tmp_path: Path) -> None:
+    engine = fr.Engine.from_records([fr.Record("good", "tea"), fr.Record("odd", "tea", extra={"a": {1}})])
+    with pytest.raises(fr.errors.RecordError, match="'extra'") as refused:
+        engine.export(tmp_path / "x.parquet")
+    assert refused.value.record_id == "odd"
+    assert list(tmp_path.iterdir()) == []
