@@ -262,7 +262,6 @@ def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
     head = block_bytes(up)
     residency.reserve(head + block_bytes(scratch) + sorted_bytes(queries, int(room.max(initial=0)), width))
     decay_table = residency.decay_table() if decays else torch.empty(0, dtype=torch.int32, device=runtime.device)
-    residency.lifetimes.wait_for_writes()
     block = runtime.empty(head + block_bytes(scratch), torch.uint8)
     # The masks are the first array of the block.
     filters = arrays["unit_filter"]
@@ -335,7 +334,6 @@ class Texts:
         head = block_bytes(up)
         first = head + block_bytes(scratch)
         residency.reserve(first + shape.bytes + sorted_bytes(shape.queries, shape.candidates, self.k))
-        residency.lifetimes.wait_for_writes()
         block = runtime.empty(first + shape.bytes, torch.uint8)
         _send(residency, block[:head], [terms, offsets])
         moved, found = carve(block, up), carve(block[head:], scratch)["found"]

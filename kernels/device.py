@@ -96,7 +96,8 @@ class Residency:
     `MAX_CLASSES`.
 
     What it writes is written on a stream of its own. That waits for the launches that may still read what is written
-    over, and launches wait for it (`Lifetimes`). The host waits for neither.
+    over (`Lifetimes`). `table`, `decay_table` and `resident_of` alone hand out what is there, and each has the
+    current stream wait for the last write first. The host waits for neither.
     """
 
     def __init__(
@@ -198,7 +199,8 @@ class Residency:
     ) -> SegmentTable:
         """The snapshot's segments, which must be ready, with tables of their long lists for this tile size.
 
-        With `decays` the rows have times. Raises `DeviceMemoryError`.
+        The current stream may read them and all that their rows name. With `decays` the rows have times. Raises
+        `DeviceMemoryError`.
         """
         residents = self._residents(snapshot)
         known = self._tables.get(snapshot)
@@ -218,6 +220,7 @@ class Residency:
                 # What made them stale has waited for the launches that read them: it wrote contributions in place.
                 for number in stale:
                     residents[number].tabulate(tile_bits, rows[number : number + 1], verbs)
+        self.lifetimes.wait_for_writes()
         return table
 
     def _make_table(
@@ -236,15 +239,20 @@ class Residency:
         return table
 
     def decay_table(self) -> torch.Tensor:
-        """`decay.TABLE`, uploaded when first asked for."""
+        """`decay.TABLE`, uploaded when first asked for. The current stream may read it."""
         if self._decay_table is None:
             self.reserve(TABLE.nbytes)
             with self._writing():
                 self._decay_table = self.runtime.upload(TABLE)
+        self.lifetimes.wait_for_writes()
         return self._decay_table
 
     def resident_of(self, segment: Segment, long: bool) -> Resident:
-        """The arrays of a segment that was made ready, with contributions of this width."""
+        """A segment that was made ready, with contributions of this width. The current stream may read it."""
+        self.lifetimes.wait_for_writes()
+        return self._resident_of(segment, long)
+
+    def _resident_of(self, segment: Segment, long: bool) -> Resident:
         widths = self._held.get(segment)
         assert widths is not None, "the segment was not made ready"
         return widths[long]
@@ -275,7 +283,7 @@ class Residency:
         return min(candidates, free // 2 // CANDIDATE_BYTES), min(descriptors, free // 4 // DESCRIPTOR_BYTES)
 
     def _residents(self, snapshot: Snapshot) -> list[Resident]:
-        return [self.resident_of(segment, snapshot.long) for segment in snapshot.segments]
+        return [self._resident_of(segment, snapshot.long) for segment in snapshot.segments]
 
     @contextlib.contextmanager
     def _writing(self, anything: bool = True) -> Iterator[None]:

@@ -221,7 +221,6 @@ class Fanouts:
             posting_bytes=self._residency.bytes_for(snapshot),
         )
         key, fanout = self._idle(shape)
-        self._residency.lifetimes.wait_for_writes()
         try:
             return fanout.begin(table, repeated, offsets, k)
         except BaseException:

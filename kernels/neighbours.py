@@ -3,14 +3,14 @@
     segments resident ─ own sums of all documents ─ a gather over the links ─ the k best
 
 Contributions are those that `derive` made. Integer sums are exact in any order, so adding postings by atomics gives the
-CPU's bits. All documents are summed up: Q queries take 8 bytes a query and document, a few times over, and are asked in
-chunks that fit.
+CPU's bits. All documents are summed up, in chunks of queries that fit.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -24,21 +24,49 @@ from ..engine.index.snapshot import Snapshot
 from ..engine.plan.borrowing import lending_parts
 from ..engine.plan.passing import flags_of
 from ..engine.plan.plan import Plan, SegmentPlan
-from ..engine.plan.requests import QuerySettings
 from ..engine.plan.verbs import Output, empty_output
 from ..engine.records.neighbours import STEPS
 from ..engine.timing import Phases
 from .device import Residency
-from .resident import Resident
+from .download import Download, Downloads
+from .frame import answer_in, answer_size
+from .resident import Contributions
 from .runtime import is_out_of_memory
 from .search import DeviceSearch, apart
 from .timing import DevicePhases
-from .work import DOCUMENT_BITS
+from .work import DOCUMENT_BITS, KernelAnswer
 
-# Sums of one launch: 128 MiB, some four times over.
+# Sums of one launch: 128 MiB, and what `_rank` makes of them beside.
 SUMS = 1 << 24
+# Of a query and document: the sums, those of steps, a gather, and what a sort takes.
+SUM_BYTES = 64
 # Below every sum of steps: a document that is no hit.
 NO_HIT = -(1 << 63)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """What Q queries' own postings add up to. The last column stays 0: it stands for a neighbour that is not there."""
+
+    quanta: torch.Tensor  # int64 [Q, documents + 1]
+    matched: torch.Tensor | None  # uint8 [Q, documents + 1] whether a posting is there; None: where quanta are positive
+
+
+@dataclass(frozen=True, eq=False)
+class _Links:
+    """By document the one before and the one after it in its session; `documents` where there is none."""
+
+    previous: torch.Tensor  # int32 [documents + 1]
+    following: torch.Tensor  # int32 [documents + 1]
+
+
+@dataclass(frozen=True, eq=False)
+class _Fading:
+    """How the sums of some queries decay."""
+
+    times: torch.Tensor  # float64 [documents] NaN where a record has none
+    table: torch.Tensor  # int32 [TICKS]
+    rates: Sequence[tuple[int, float, float]]  # row, now, rate of each query that decays
 
 
 class DeviceNeighbours:
@@ -48,10 +76,7 @@ class DeviceNeighbours:
         self._search = search
         self._residency: Residency = search.residency
         self._runtime = search.residency.runtime
-        # [documents + 1] links by snapshot, on the device; -1 has become the place behind the last document.
-        self._links: weakref.WeakKeyDictionary[Snapshot, tuple[torch.Tensor, torch.Tensor]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._links: weakref.WeakKeyDictionary[Snapshot, _Links] = weakref.WeakKeyDictionary()
         self._stream = self._runtime.new_stream()
         own = weakref.ref(self)
         self._residency.account.add(lambda: 0 if (alive := own()) is None else alive.bytes)
@@ -59,7 +84,7 @@ class DeviceNeighbours:
     @property
     def bytes(self) -> int:
         """Bytes of the links on the device."""
-        return sum(int(tensor.nbytes) for pair in list(self._links.values()) for tensor in pair)
+        return sum(links.previous.nbytes + links.following.nbytes for links in list(self._links.values()))
 
     def __call__(
         self,
@@ -94,103 +119,91 @@ class DeviceNeighbours:
         return out
 
     def _answer(self, plan: Plan, out: Output) -> None:
-        queries, documents = plan.answerable, plan.snapshot.numbers
-        parts = lending_parts(plan)
-        rows = max(1, SUMS // (documents + 1))
+        queries, width = plan.answerable, plan.snapshot.numbers + 1
+        parts, links, downloads = lending_parts(plan), self._links_of(plan.snapshot), Downloads(out)
+        free = self._residency.free
+        sums = SUMS if free is None else min(SUMS, free // SUM_BYTES)
+        rows = max(1, sums // width)
         for start in range(0, len(queries), rows):
             chunk = queries[start : start + rows]
-            own, matched = self._own_sums(plan, parts, chunk)
-            for lent in dict.fromkeys(
-                plan.requests.settings[int(plan.requests.setting[query])].lent for query in chunk
-            ):
-                members = [
-                    place
-                    for place, query in enumerate(chunk.tolist())
-                    if plan.requests.settings[int(plan.requests.setting[query])].lent == lent
-                ]
-                self._select(plan, chunk, members, own, matched, lent, out)
+            self._residency.reserve(SUM_BYTES * len(chunk) * width)
+            own = self._add_up(plan, parts, chunk)
+            lent = [plan.requests.settings[int(plan.requests.setting[query])].lent for query in chunk]
+            for each in dict.fromkeys(lent):
+                members = np.array([place for place, other in enumerate(lent) if other == each])
+                self._select(plan, chunk[members], members, own, links, each, downloads)
+        downloads.write_answers()
 
-    def _own_sums(
-        self, plan: Plan, parts: Sequence[SegmentPlan], chunk: Integers
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(sums of quanta int64 [Q, documents + 1], whether a posting is there, only for signed plans)."""
-        device, width = self._residency.device, plan.snapshot.numbers + 1
-        sums = torch.zeros(len(chunk), width, dtype=torch.int64, device=device)
-        matched = torch.zeros(len(chunk), width, dtype=torch.bool, device=device) if plan.signed else None
+    def _add_up(self, plan: Plan, parts: Sequence[SegmentPlan], chunk: Integers) -> _Sums:
+        """The sums of the chunk's queries over all segments."""
+        runtime, shape = self._runtime, (len(chunk), plan.snapshot.numbers + 1)
+        places = shape[0] * shape[1]
+        sums = _Sums(
+            runtime.empty(places, torch.int64).view(shape),
+            runtime.empty(places, torch.uint8).view(shape) if plan.signed else None,
+        )
+        runtime.call(_clear, sums)
         for part in parts:
-            resident = self._residency.resident_of(part.segment, plan.snapshot.long)
-            alive = None if part.filters.max(initial=-1) < 0 else self._runtime.upload(part.passing[0])
+            alive = None if part.filters.max(initial=-1) < 0 else runtime.upload(part.passing[0])
             counts = plan.offsets[chunk + 1] - plan.offsets[chunk]
             slots = ranges(plan.offsets[chunk], counts)
             terms = plan.slots[slots]
             lengths = part.ends[terms] - part.starts[terms]
-            pairs = np.stack(
-                [np.repeat(np.arange(len(chunk)), counts), part.positions[terms], plan.multiplicities[slots]]
-            )
-            # Of each posting that is read: its place in the segment, and its query, list and multiplicity.
+            # A posting's place is this number and its number among all that are read.
             starts = part.starts[terms] - (np.cumsum(lengths) - lengths)
-            every = self._runtime.upload(np.concatenate([pairs, starts[None]]))
-            every = every.repeat_interleave(self._runtime.upload(lengths), dim=1)
-            where = every[3] + torch.arange(every.shape[1], device=device)
-            documents = (resident.words[where] & (1 << DOCUMENT_BITS) - 1).to(torch.int64) + part.first
-            places = every[0] * width + documents
-            sums.view(-1).index_add_(0, places, _quanta_of(resident, where, every[1]) * every[2])
-            if matched is not None:
-                matched.view(-1)[places] = True
-            if alive is not None:
-                stretch = slice(part.first, part.first + part.segment.size)
-                sums[:, stretch] *= alive
-                if matched is not None:
-                    matched[:, stretch] &= alive
-        return sums, matched
+            query = np.repeat(np.arange(len(chunk)), counts)
+            lists = np.stack([query, part.positions[terms], plan.multiplicities[slots], starts, lengths])
+            runtime.call(
+                _add_postings,
+                sums,
+                self._residency.resident_of(part.segment, plan.snapshot.long).contributions,
+                runtime.upload(lists),
+                int(lengths.sum()),
+                alive,
+                part.first,
+                part.segment.size,
+            )
+        return sums
 
     def _select(
         self,
         plan: Plan,
-        chunk: Integers,
-        members: Sequence[int],
-        own: torch.Tensor,
-        matched: torch.Tensor | None,
+        queries: Integers,
+        members: Integers,
+        own: _Sums,
+        links: _Links,
         lent: tuple[int, ...],
-        out: Output,
+        downloads: Downloads,
     ) -> None:
-        """Write the best of the chunk's queries at the places `members`, which all borrow alike."""
-        snapshot, queries = plan.snapshot, chunk[list(members)]
-        ways = self._links_of(snapshot)
-        own = own[list(members)]
-        present = own > 0 if matched is None else matched[list(members)]
-        sums, hits = own * STEPS, present.clone()
-        for links in ways:
-            at = links
-            for steps in lent:
-                sums += own[:, at] * steps
-                hits |= present[:, at]
-                at = links[at]
-        documents = snapshot.numbers
-        keys, hits = sums[:, :documents], hits[:, :documents]
-        times: torch.Tensor | None = None
-        for place, query in enumerate(queries.tolist()):
-            setting = plan.requests.settings[int(plan.requests.setting[query])]
-            if setting.rate:
-                if times is None:
-                    times = self._times_of(snapshot)
-                keys[place] = self._decayed(keys[place], times, setting)
-            passing = flags_of(snapshot, setting)
-            if passing is not None:
-                hits[place] &= self._runtime.upload(passing)
-        keys = torch.where(hits, keys, NO_HIT)
-        # Stable: of equal sums the smaller document comes first.
-        width = min(int(plan.k[queries].max()), documents)
-        order = keys.argsort(dim=1, descending=True, stable=True)[:, :width]
-        best = keys.gather(1, order).cpu().numpy()
-        counts = hits.sum(dim=1).cpu().numpy()
-        numbers = order.cpu().numpy()
-        for place, query in enumerate(queries.tolist()):
-            row, count = int(plan.rows[query]), min(int(counts[place]), int(plan.k[query]))
-            out[0][row, :count], out[1][row, :count] = best[place, :count], numbers[place, :count]
-            out[2][row] = count
+        """Give the best of these queries, which all borrow alike, to `downloads`; `members` are their rows in `own`."""
+        runtime, snapshot = self._runtime, plan.snapshot
+        settings = [plan.requests.settings[int(plan.requests.setting[query])] for query in queries]
+        rates = [(row, each.now, each.rate) for row, each in enumerate(settings) if each.rate]
+        fading = None
+        if rates:
+            times = snapshot.numbers_of("time", np.arange(snapshot.numbers))
+            fading = _Fading(runtime.upload(times), self._residency.decay_table(), rates)
+        masks = [flags_of(snapshot, each) for each in settings]
+        passing = None
+        if any(mask is not None for mask in masks):
+            every = np.ones(snapshot.numbers, dtype=np.bool_)
+            passing = runtime.upload(np.stack([every if mask is None else mask for mask in masks]))
+        width = min(int(plan.k[queries].max()), snapshot.numbers)
+        found = runtime.empty(answer_size(len(queries), width), torch.int64)
+        runtime.call(
+            _rank,
+            own,
+            runtime.upload(members),
+            links,
+            lent,
+            fading,
+            passing,
+            runtime.upload(plan.k[queries]),
+            answer_in(found, len(queries), width),
+        )
+        downloads.add(plan.rows[queries], Download.of(runtime, found, len(queries), width))
 
-    def _links_of(self, snapshot: Snapshot) -> tuple[torch.Tensor, torch.Tensor]:
+    def _links_of(self, snapshot: Snapshot) -> _Links:
         known = self._links.get(snapshot)
         if known is None:
             links = links_of(snapshot)
@@ -200,36 +213,103 @@ class DeviceNeighbours:
                 padded[padded < 0] = snapshot.numbers
                 made.append(padded)
             self._residency.reserve(sum(way.nbytes for way in made))
-            known = self._links[snapshot] = self._runtime.upload(made[0]), self._runtime.upload(made[1])
+            known = self._links[snapshot] = _Links(*map(self._runtime.upload, made))
         return known
 
-    def _times_of(self, snapshot: Snapshot) -> torch.Tensor:
-        """[documents] the times; NaN where a record has none."""
-        return self._runtime.upload(snapshot.numbers_of("time", np.arange(snapshot.numbers)))
 
-    def _decayed(self, sums: torch.Tensor, times: torch.Tensor, setting: QuerySettings) -> torch.Tensor:
-        """The bits of the decayed sums: the operations of `engine/index/decay.py`, each rounded by itself."""
-        age = (setting.now - times) * setting.rate
-        age = torch.where(age > 0.0, age.clamp(max=float(MAX_HALF_LIVES << PART_BITS)), 0.0)
-        ticks = age.to(torch.int64)
-        factor = self._residency.decay_table()[ticks & TICKS - 1].to(torch.float64)
-        exponent = -((ticks >> PART_BITS) + FACTOR_BITS)
-        # The second product is by a power of two, made of its bits.
-        power = ((exponent + 1023) << 52).view(torch.float64)
-        return (sums.to(torch.float64) * factor * power).view(torch.int64)
+# What follows runs on the device, by `Runtime.call`.
 
 
-def _quanta_of(resident: Resident, where: torch.Tensor, lists: torch.Tensor) -> torch.Tensor:
+def _clear(sums: _Sums) -> None:
+    sums.quanta.zero_()
+    if sums.matched is not None:
+        sums.matched.zero_()
+
+
+def _add_postings(
+    sums: _Sums,
+    contributions: Contributions,
+    lists: torch.Tensor,  # int64 [5, L] row in `sums`, position, multiplicity, start and length of each list
+    postings: int,  # of all lists
+    alive: torch.Tensor | None,  # bool [size]
+    first: int,
+    size: int,
+) -> None:
+    """Add the postings of a segment, whose documents are [first, first + size)."""
+    device, width = lists.device, sums.quanta.shape[1]
+    query, position, multiplicity, start = lists[:4].repeat_interleave(lists[4], dim=1, output_size=postings)
+    where = start + torch.arange(postings, device=device)
+    documents = (contributions.words[where] & (1 << DOCUMENT_BITS) - 1).to(torch.int64) + first
+    places = query * width + documents
+    sums.quanta.view(-1).index_add_(0, places, _quanta_of(contributions, where, position) * multiplicity)
+    if sums.matched is not None:
+        sums.matched.view(-1)[places] = 1
+    if alive is not None:
+        stretch = slice(first, first + size)
+        sums.quanta[:, stretch] *= alive
+        if sums.matched is not None:
+            sums.matched[:, stretch] &= alive
+
+
+def _quanta_of(contributions: Contributions, where: torch.Tensor, lists: torch.Tensor) -> torch.Tensor:
     """int64 [postings] the contributions of the postings at `where`, derived or from their impact classes.
 
     `lists` [postings] are the positions of their lists.
     """
-    if resident.posting_bytes == 8:
-        return resident.quanta[where].to(torch.int64)
-    if resident.posting_bytes == 6:
-        classes = resident.impact_classes[where].to(torch.int64) & 0xFFFF
+    if contributions.posting_bytes == 8:
+        return contributions.quanta[where].to(torch.int64)
+    if contributions.posting_bytes == 6:
+        classes = contributions.impact_classes[where].to(torch.int64) & 0xFFFF
     else:
-        classes = (resident.words[where].to(torch.int64) & 0xFFFFFFFF) >> DOCUMENT_BITS
+        classes = (contributions.words[where].to(torch.int64) & 0xFFFFFFFF) >> DOCUMENT_BITS
     # As `BM25.quanta`: two products, then one rounding, half to even. No signed method comes here.
-    product = resident.idf[lists] * resident.saturated[classes]
+    product = contributions.idf[lists] * contributions.saturated[classes]
     return (product * SCALE).round().to(torch.int64).clamp(min=1)
+
+
+def _rank(
+    sums: _Sums,
+    members: torch.Tensor,  # int64 [Q] the rows of `sums`
+    links: _Links,
+    lent: tuple[int, ...],
+    fading: _Fading | None,
+    passing: torch.Tensor | None,  # bool [Q, documents]
+    k: torch.Tensor,  # int64 [Q]
+    answer: KernelAnswer,
+) -> None:
+    """Write the k best of each row's documents, by the steps of their own quanta and of what their neighbours lend."""
+    own = sums.quanta[members]
+    present = own > 0 if sums.matched is None else sums.matched[members] != 0
+    keys, hits = own * STEPS, present.clone()
+    for way in (links.previous, links.following):
+        at = way
+        for steps in lent:
+            keys += own[:, at] * steps
+            hits |= present[:, at]
+            at = way[at]
+    keys, hits = keys[:, :-1], hits[:, :-1]
+    if fading is not None:
+        for row, now, rate in fading.rates:
+            keys[row] = _decayed(keys[row], fading, now, rate)
+    if passing is not None:
+        hits &= passing
+    # Stable: of equal sums the smaller document comes first.
+    width = answer.scores.shape[1]
+    order = torch.where(hits, keys, NO_HIT).argsort(dim=1, descending=True, stable=True)[:, :width]
+    counts = torch.minimum(hits.sum(dim=1), k)
+    kept = torch.arange(width, device=k.device) < counts[:, None]
+    answer.scores.copy_(torch.where(kept, keys.gather(1, order), 0))
+    answer.documents.copy_(torch.where(kept, order, -1))
+    answer.counts.copy_(counts)
+
+
+def _decayed(sums: torch.Tensor, fading: _Fading, now: float, rate: float) -> torch.Tensor:
+    """The bits of the decayed sums: the operations of `engine/index/decay.py`, each rounded by itself."""
+    age = (now - fading.times) * rate
+    age = torch.where(age > 0.0, age.clamp(max=float(MAX_HALF_LIVES << PART_BITS)), 0.0)
+    ticks = age.to(torch.int64)
+    factor = fading.table[ticks & TICKS - 1].to(torch.float64)
+    exponent = -((ticks >> PART_BITS) + FACTOR_BITS)
+    # The second product is by a power of two, made of its bits.
+    power = ((exponent + 1023) << 52).view(torch.float64)
+    return (sums.to(torch.float64) * factor * power).view(torch.int64)

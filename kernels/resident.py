@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,6 +20,18 @@ MAX_FREQUENCY = (1 << 32 - DOCUMENT_BITS) - 1
 """The largest frequency that a posting's word can hold: 4,095."""
 
 _SHAPES = {"bm25l": 1, "bm25+": 2, DOT: 3}
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """The postings of a segment and what each contributes, as torch operations read them."""
+
+    words: torch.Tensor
+    quanta: torch.Tensor
+    impact_classes: torch.Tensor
+    saturated: torch.Tensor
+    idf: torch.Tensor
+    posting_bytes: int
 
 
 class LongLists:
@@ -107,6 +120,10 @@ class Resident:
         self._times: torch.Tensor | None = None
         self._latest: dict[int, torch.Tensor] = {}
         self._lists: dict[int, LongLists] = {}
+
+    @property
+    def contributions(self) -> Contributions:
+        return Contributions(self.words, self.quanta, self.impact_classes, self.saturated, self.idf, self.posting_bytes)
 
     @property
     def tensors(self) -> list[torch.Tensor]:

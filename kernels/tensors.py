@@ -87,7 +87,6 @@ class TensorSearch:
         tables: dict[bool, SegmentTable] = {}
         for wide in (True,) if long else (False, True) if may_be_wide else (False,):
             tables[wide] = residency.table(snapshot, self.verbs.tile_bits(wide), self.verbs, on_device=True)
-        residency.lifetimes.wait_for_writes()
         given, starts = self._as_int64(terms), self._as_int64(offsets)
         counted = None
         if weights is not None:

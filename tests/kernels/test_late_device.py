@@ -67,7 +67,12 @@ class Memory:
     def write(self, count: int) -> None:
         self.engine.backend = self.numpy
         self.engine.add(
-            fr.Record(f"r{n}", " ".join(self.draw.choices(WORDS, k=self.draw.randrange(1, 7))), time=float(n))
+            fr.Record(
+                f"r{n}",
+                " ".join(self.draw.choices(WORDS, k=self.draw.randrange(1, 7))),
+                session=f"s{n % 7}",
+                time=float(n),
+            )
             for n in range(self.written, self.written + count)
         )
         self.written += count
@@ -79,6 +84,13 @@ class Memory:
 
     def texts(self, count: int) -> list[str]:
         return [" ".join(self.draw.choices([*WORDS, "unknown"], k=self.draw.randrange(1, 4))) for _ in range(count)]
+
+    def near(self) -> list[fr.Query]:
+        """Queries whose records borrow from their neighbours, of every kind."""
+        lent = {"neighbours": fr.Neighbours(self.draw.choice([1, 2]))}
+        faded = {"half_life": 20.0, "now": 200.0}
+        kinds: list[dict[str, Any]] = [{}, faded, {"since": 10.0, "until": 80.0}]
+        return [fr.Query(text, **lent, **kind) for text, kind in zip(self.texts(3), kinds, strict=True)]
 
     def expected(self, batch: list[Any], k: int) -> fr.Hits:
         self.engine.backend = self.numpy
@@ -126,7 +138,7 @@ def some_day(memory: Memory, steps: int = 14) -> None:
     memory.ask(memory.texts(2), 3)
     for _ in range(steps):
         step = draw.choice(
-            ["texts", "texts", "write", "forget", "plans", "decay", "tensors", "tensors", "weights", "many"]
+            ["texts", "texts", "write", "forget", "plans", "decay", "near", "tensors", "tensors", "weights", "many"]
         )
         if step == "write":
             memory.write(draw.choice([1, 5, 40]))
@@ -141,6 +153,8 @@ def some_day(memory: Memory, steps: int = 14) -> None:
         elif step == "decay":
             ranged = [fr.Query(text, since=10.0, until=80.0) for text in memory.texts(2)]
             memory.ask([*memory.texts(2), fr.Query("w1 w2", half_life=20.0, now=200.0), *ranged], 5)
+        elif step == "near":
+            memory.ask(memory.near(), 5)
         else:
             weight = 3000 if step == "weights" else None
             memory.ask_tensors(memory.texts(draw.randrange(1, 4)), draw.choice([3, 8]), draw.choice(callers), weight)
@@ -560,8 +574,20 @@ def together(memory: Memory) -> None:
             np.testing.assert_array_equal(documents[:, : own.documents.shape[1]], own.documents)
 
 
+def neighbours(memory: Memory) -> None:
+    """Queries that borrow, each the first of its epoch; the first that fade bring the table of decay."""
+    for _ in range(4):
+        memory.ask(memory.near(), 5)
+        memory.write(memory.draw.choice([1, 30]))
+
+
 def nothing(*_: Any, **__: Any) -> None:
     pass
+
+
+def unordered(self: device.Residency, segment: Any, long: bool) -> Any:
+    """`resident_of` that lets the current stream read what may not be written yet."""
+    return self._resident_of(segment, long)
 
 
 def freed_at_once(self: lifetime.Lifetimes, tensors: Any) -> None:
@@ -578,6 +604,7 @@ class Stale(fanout.Fanout):
 
 FAULTS: dict[str, tuple[Any, str, Any, Callable[[Memory], None]]] = {
     "launches do not wait for what was written": (lifetime.Lifetimes, "wait_for_writes", nothing, same_shape),
+    "borrowed sums do not wait for what was written": (device.Residency, "resident_of", unordered, neighbours),
     "writes do not wait for launches": (lifetime.Lifetimes, "wait_for_launches", nothing, same_shape),
     "a retired block is freed at once": (lifetime.Lifetimes, "retire", freed_at_once, same_shape),
     "launches are not remembered": (lifetime.Lifetimes, "launched", nothing, within),
