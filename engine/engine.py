@@ -30,7 +30,7 @@ from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
-from .index.columns import AUTO, Schema
+from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
 from .moments import Moment, Span
@@ -105,6 +105,9 @@ class Engine(Reading, Writing, Carrying):
 
     Any thread may write and search at any time. A search sees whole batches only, and never waits for a writer.
     """
+
+    _serves_shard = False
+    """Whether it is that of a shard, in whose directory no other engine writes."""
 
     def __init__(
         self,
@@ -216,6 +219,11 @@ class Engine(Reading, Writing, Carrying):
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
+            kept = (config or {}).get("columns", options.get("columns"))
+            if not (read_only or accept_loss or cls._serves_shard) and ORDER in (kept or ()):
+                raise ForeignIndexError(
+                    f"{path}: is a shard, whose sharded memory alone writes to it; open that, or this with read_only"
+                )
             if config is None and read_only:
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..engine import carrying
 from ..engine.engine import Engine
-from ..engine.errors import ForeignIndexError, ParameterError
+from ..engine.errors import ParameterError
 from ..engine.storage.index_files import SHARDS
 from ..engine.storage.row_codec import RECORDS
 
@@ -101,10 +101,6 @@ def open_directory(
             else ("--shards 4 makes one")
         )
         raise ParameterError(f"{root}: is no sharded memory, for which --{min(given)} is; {do}")
-    if not read_only and not accept_loss and is_sharded(root.absolute().parent) and root.name.startswith("shard-"):
-        raise ForeignIndexError(
-            f"{root}: is a shard of the sharded memory {root.parent}, which alone writes to it; open that"
-        )
     return Engine.open(root, read_only=read_only, accept_loss=accept_loss, wait=wait, progress=progress, **options)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.errors import QueryError, RecordError, StorageError
+from ..engine.index.columns import ORDER
 from ..engine.index.masks import unknown_column
 from ..engine.listing import matching
 from ..engine.listing.listing import Listing
@@ -28,7 +29,7 @@ from .coordinator.learning import Drifts, find_windows, frequencies_of, ranks_ov
 from .listing.listing import ShardedPages
 from .listing.matching import count_passing, events_passing, ids_passing, values_passing
 from .processes.links import Waiting, call_all
-from .protocol.order import ORDER, strip
+from .protocol.order import strip
 from .search.launches import Launch
 from .search.searcher import ShardedSearcher
 

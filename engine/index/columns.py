@@ -37,6 +37,9 @@ ANY = "*"
 AUTO = "auto"
 """Short for ``{ANY: "json"}``."""
 
+ORDER = "fanrank_order"
+"""The column of a shard that holds the numbers of its records' writes."""
+
 
 def stable_hash(string: str) -> int:
     """A 64-bit hash that is the same in every process (Python's own hash is not)."""

@@ -9,9 +9,9 @@ from typing import Any
 from ...engine import carrying
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError
-from ...engine.index.columns import Schema
+from ...engine.index.columns import ORDER, Schema
 from ..processes.links import Link, call_all
-from ..protocol.order import ORDER, with_order, without_order
+from ..protocol.order import with_order, without_order
 from ..shard.shard import Shard
 from .coordinator import Coordinator
 

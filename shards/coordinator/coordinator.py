@@ -9,7 +9,6 @@ see the epoch before.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
+from ...engine.locks import FairLock
 from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
 from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
@@ -84,7 +84,7 @@ class Coordinator:
         """Where records lie by the table. Searches go by that of their view."""
         self.view = View(0, placement, 0)
         self.changes = Changes()
-        self._writing = threading.RLock()
+        self._writing = FairLock()
         self._counting = threading.Lock()
         self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
         self._limits = threading.local()
@@ -110,7 +110,7 @@ class Coordinator:
 
         `until` is when it must be done; None: by the deadline.
         """
-        with self._bounded(until), self._writing:
+        with self._bounded(until), self._alone():
             self._next_order = next_order
             self.expiring = expiring
             self._pending = self._intents.read()
@@ -146,8 +146,7 @@ class Coordinator:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Let no other thread write. Raises `DeadlineError` where one does so for too long."""
-        until = self.until()
-        if not self._writing.acquire(timeout=-1 if until is None else max(until - time.monotonic(), 0.0)):
+        if not self._writing.acquire(self.until()):
             raise DeadlineError("another write or move was under way until the deadline; nothing was changed")
         try:
             yield

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...engine.errors import DamagedStoreError
+from ...engine.index.columns import ORDER
 from ...engine.index.masks import CompiledFilter
 from ...engine.index.snapshot import Snapshot
 from ...engine.listing.listing import OutdatedRecordError, Wanted, indexed_record, whole_records
@@ -23,7 +24,7 @@ from ...engine.records.record import Record
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.state import MemoryState
 from ..coordinator.coordinator import Coordinator, View
-from ..protocol.order import ORDER, orders_of, strip
+from ..protocol.order import orders_of, strip
 from ..search.launches import Launch
 from ..search.searcher import ShardedSearcher
 from ..shard.shard import OutdatedError, Shard

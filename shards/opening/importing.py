@@ -19,6 +19,7 @@ from ...engine.encoders.embed import as_encoder, check_pin, pin_of, term_pin_of
 from ...engine.encoders.encoder import OwnVectors
 from ...engine.encoders.pins import PINNED
 from ...engine.errors import ForeignIndexError, ParameterError, ShardError, StorageError
+from ...engine.index.columns import ORDER
 from ...engine.index.profiles import LITERATURE
 from ...engine.records.record import Record
 from ...engine.signatures import EngineOptions
@@ -28,7 +29,6 @@ from ...engine.storage.record_store import RecordStore
 from ...engine.storage.record_stream import count_stored, stream_stored
 from ...engine.storage.writes import chunks_of
 from ..moves.moves import MovingCoordinator
-from ..protocol.order import ORDER
 from ..protocol.placement import TABLE
 from ..reading import ShardedReading
 from ..shard.shard import PinnedTerms

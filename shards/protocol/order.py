@@ -14,12 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.errors import DamagedIndexError, ParameterError, RecordError, StorageError
-from ...engine.index.columns import AUTO
+from ...engine.index.columns import AUTO, ORDER
 from ...engine.index.snapshot import Snapshot
 from ...engine.records.record import Record
-
-ORDER = "fanrank_order"
-"""The column of the numbers."""
 
 # The first integer that float64, in which columns of numbers are kept, cannot tell from its successor.
 LIMIT = 1 << 53
@@ -109,7 +106,8 @@ def next_order(snapshots: Iterable[Snapshot]) -> int:
             if (unnumbered := np.flatnonzero(np.isnan(numbers))).size:
                 raise DamagedIndexError(
                     f"record {segment.ids.strings[int(unnumbered[0])]!r} has no number of its write: another engine "
-                    "wrote it to a shard's directory; open that directory with Engine.open, and delete such records"
+                    "wrote it to a shard's directory; open that directory with Engine.open(accept_loss=True), and "
+                    "delete such records"
                 )
             largest = max(largest, int(numbers.max(initial=-1)))
     return largest + 1

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError, QueryError, ShardError, UnknownColumnError
+from ...engine.index.columns import ORDER
 from ...engine.records.explanation import Explanation, FusedExplanation
 from ...engine.records.hits import Hits
 from ...engine.records.query import Query, check_k
@@ -39,7 +40,6 @@ from ..coordinator.coordinator import Coordinator, View
 from ..coordinator.learning import carry_learned
 from ..processes.links import UnavailableError, call_all, pause
 from ..protocol.messages import Count, Scope
-from ..protocol.order import ORDER
 from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
 from .encoding import encode_queries

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...engine.engine import Engine
+from ...engine.index.columns import ORDER
 from ...engine.index.snapshot import Snapshot
 from ...engine.records.record import Record
 from ...engine.storage.state import MemoryState
 from ..protocol.messages import Ask, Gone
-from ..protocol.order import ORDER
 
 
 @dataclass(frozen=True, eq=False)

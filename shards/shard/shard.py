@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,12 @@ class PinnedTerms:
         return []
 
 
+class ShardEngine(Engine):
+    """The engine of a shard. Its directory opens for no other one, which would write records without a number."""
+
+    _serves_shard = True
+
+
 class Shard(Following):
     """The shard with this number. `path` is its engine's directory; None: an engine in memory.
 
@@ -92,7 +99,8 @@ class Shard(Following):
         if term_pin is not None:
             terms: TermEncoder = PinnedTerms(term_pin["name"], term_pin["version"])
             given["term_encoder"] = terms
-        self.engine = Engine(backend=backend, **given) if path is None else Engine.open(path, backend=backend, **given)
+        make = ShardEngine if path is None else partial(ShardEngine.open, path)
+        self.engine: Engine = make(backend=backend, **given)
         self.path = None if path is None else Path(path)
         self._answerer = Answerer(self.engine)
         self._states: list[tuple[int, MemoryState]] = []

@@ -109,7 +109,7 @@ def test_what_one_engine_alone_does_is_said_in_one_line(both: tuple[Path, Path],
     assert "export" in fails("copy", several, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
     assert "one shard that has it" in fails("stats", several, "--accept-loss")
-    assert "is a shard of the sharded memory" in fails("delete", several / "shard-0000", "r1")
+    assert "is a shard, whose sharded memory" in fails("delete", several / "shard-0000", "r1")
     assert "--import" in fails("add", one, tmp_path / "records.jsonl", "--shards", 2)
     assert "has 3 shards, not 2" in fails("add", several, tmp_path / "records.jsonl", "--shards", 2)
     with fr.ShardedEngine.open(several, transport="local"):

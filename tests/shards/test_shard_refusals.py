@@ -13,7 +13,7 @@ import pytest
 from support.sharding import sharded, split_over_all
 
 import fanrank as fr
-from fanrank.errors import DamagedIndexError
+from fanrank.errors import DamagedIndexError, ForeignIndexError
 from fanrank.shards.coordinator.intents import INTENTS
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.protocol.placement import TABLE
@@ -143,11 +143,16 @@ def test_a_closed_memory_refuses_each_verb() -> None:
 def test_records_that_an_engine_wrote_to_a_shard_are_named(tmp_path: Path) -> None:
     with opened(tmp_path / "memory", shards=1) as memory:
         memory.add([fr.Record("a", "tea")])
-    with fr.Engine.open(tmp_path / "memory" / "shard-0000") as alone:
+    shard = tmp_path / "memory" / "shard-0000"
+    with pytest.raises(ForeignIndexError, match="is a shard, whose sharded memory alone writes to it"):
+        fr.Engine.open(shard)
+    with fr.Engine.open(shard, read_only=True) as reader:
+        assert list(reader.ids()) == ["a"]
+    with fr.Engine.open(shard, accept_loss=True) as alone:
         alone.add([fr.Record("b", "tea")])
     with pytest.raises(DamagedIndexError, match="record 'b' has no number of its write"):
         opened(tmp_path / "memory")
-    with fr.Engine.open(tmp_path / "memory" / "shard-0000") as alone:
+    with fr.Engine.open(shard, accept_loss=True) as alone:
         alone.delete(["b"])
     with opened(tmp_path / "memory") as memory:
         assert [hit.id for hit in memory.search(["tea"])[0]] == ["a"]

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 import fanrank as fr
+from fanrank.engine.index.columns import ORDER
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.opening.opening import PlacementSettings, make_in_memory
 from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
-from fanrank.shards.protocol.order import ORDER
 
 WORDS = ("ant", "bee", "cat", "dog")
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
