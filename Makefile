@@ -59,7 +59,7 @@ long: $(VENV)/.dev
 
 # 10,000 random requests to the server.
 fuzz: $(VENV)/.dev
-	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/server/test_fuzz.py
+	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
 
 # The steps of the CPU's image, without docker, and what they made in use. Linux's superuser alone can.
 image: $(VENV)/.core
@@ -86,9 +86,9 @@ mutants: $(VENV)/.dev
 oldest: $(VENV)/.core
 	test -e $(OLDEST)/.made || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install -q numpy regex click tqdm hypothesis jsonschema langchain-tests pytest pytest-asyncio \
-		pytest-randomly -r tests/integrations/oldest.txt
+		pytest-randomly -r tests/extended/frameworks/oldest.txt
 	touch $(OLDEST)/.made
-	PYTHONPATH=src $(OLDEST)/bin/python -m pytest -q -rs tests/integrations
+	PYTHONPATH=src $(OLDEST)/bin/python -m pytest -q -rs tests/extended/frameworks
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor

@@ -283,23 +283,6 @@ def test_a_run_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"r.jsonl", "index", "run.txt"}
 
 
-def test_eval(beir: Path) -> None:
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    result = run_json("eval", "beir", beir, "--analyzer", "minimal", "-k", "10")
-    assert {"dataset", "preset", "analyzer", "backend", "n", "metrics"} <= set(result)
-    assert (result["dataset"], result["preset"], result["analyzer"]) == ("toy", "default", "minimal")
-    assert (result["backend"], result["n"]) == (backend.choose().name, 4)
-    named = {"hit@1", "hit@5", "hit@10", "mrr", "recall@3", "recall@5", "ndcg@5", "ndcg@10"}
-    assert named <= set(result["metrics"])
-    # The two documents on each subject tie and the older comes first: every query finds one at rank 1.
-    assert result["metrics"]["hit@1"] == result["metrics"]["mrr"] == result["metrics"]["recall@3"] == 1.0
-    assert result["metrics"]["ndcg@10"] < 1.0  # q0's better document has the lower rank
-    assert {"recall@100", "ndcg@10"} <= set(run_json("eval", "beir", beir)["metrics"])
-    text = run("eval", "beir", beir, "--analyzer", "minimal").stdout.splitlines()
-    assert text[0] == "toy: n = 4, preset default, analyzer minimal, strategy bm25, backend " + backend.choose().name
-    assert ["hit@1", "1.0000"] in [line.split() for line in text]
-
-
 def test_check_of_a_beir_directory(beir: Path) -> None:
     result = run_json("check", beir, "--limit", "3", "--analyzer", "minimal")
     assert list(result) == ["corpus", "queries", "analysis", "roads", "differences"]
@@ -500,15 +483,6 @@ def test_errors_are_one_line(records: Path, index: Path, beir: Path, tmp_path: P
     assert fails("demo", bad).startswith("bad.jsonl:2: not JSON")
     (beir / "qrels" / "test.tsv").unlink()
     assert "test.tsv: missing" in fails("check", beir)
-
-
-def test_eval_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "pytrec_eval", None)
-        assert "pip install 'fanrank[eval]'" in fails("eval", "beir", tmp_path)
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    assert "not a directory" in fails("eval", "beir", tmp_path / "none")
-    assert "no preset 'agentir' for beir" in fails("eval", "beir", tmp_path, "--preset", "agentir")
 
 
 def test_unusable_backends_are_one_line(records: Path, index: Path, monkeypatch: pytest.MonkeyPatch) -> None:

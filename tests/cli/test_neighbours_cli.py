@@ -1,4 +1,4 @@
-"""`--neighbours` and `--neighbour-weight` of `fanrank search` and `fanrank eval`."""
+"""`--neighbours` and `--neighbour-weight` of `fanrank search`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,6 @@ def memory(tmp_path: Path) -> Path:
     rows = [{"id": f"t{n}", "text": text, "session": "s"} for n, text in enumerate(TURNS)]
     run("add", tmp_path / "memory", write(tmp_path / "records.jsonl", rows))
     return tmp_path / "memory"
-
-
-@pytest.fixture
-def chat(tmp_path: Path) -> Path:
-    session = [{"speaker": "Ann", "dia_id": f"D1:{n}", "text": text} for n, text in enumerate(TURNS, 1)]
-    asked = [{"question": "Where did the puppy go?", "answer": "Lisbon", "evidence": ["D1:2"], "category": 4}]
-    conversation = {"session_1": session, "session_1_date_time": "1:56 pm on 8 May, 2023"}
-    path = tmp_path / "locomo.json"
-    path.write_text(json.dumps([{"sample_id": "c", "conversation": conversation, "qa": asked}]))
-    return path
 
 
 def scores(*arguments: object) -> dict[str, float]:
@@ -55,27 +45,6 @@ def test_search_lets_records_borrow(memory: Path, tmp_path: Path) -> None:
     assert scores(memory, "puppy", *given, "--neighbours", 0) == plain
 
 
-def test_eval_measures_what_records_borrow(chat: Path) -> None:
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    common = ("eval", "locomo", chat, "--unit", "turn", "--latency", 0)
-    plain = run_json(*common)
-    assert "neighbours" not in plain["parameters"]
-    near = run_json(*common, "--neighbours", 1, "--neighbour-weight", ".5")
-    assert near["parameters"]["neighbours"] == {"window": 1, "weight": 0.5}
-    # The turn with the answer has no word of the question.
-    assert plain["metrics"]["mrr"] < near["metrics"]["mrr"] == 0.5
-    shown = run(*common, "--neighbours", 1, "--neighbour-weight", ".5").stdout
-    assert "strategy bm25, 1 neighbours by 0.5, backend " in shown.splitlines()[0]
-    several = run_json(*common, "--strategy", "bm25", "--strategy", "conversation", "--neighbours", 1)
-    assert several["parameters"]["neighbours"] == {"window": 1, "weight": 0.25}
-
-
-def test_eval_keeps_the_words_that_rm3_reads(chat: Path) -> None:
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    common = ("eval", "locomo", chat, "--unit", "turn", "--latency", 0, "--strategy", "rm3")
-    assert run_json(*common)["strategy"] == "rm3"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -89,13 +58,5 @@ def test_eval_keeps_the_words_that_rm3_reads(chat: Path) -> None:
         (["--neighbours", "1", "--strategy", "rm3"], "rm3 does not let records borrow from their neighbours"),
     ],
 )
-def test_what_cannot_be_is_one_line(memory: Path, chat: Path, arguments: list[Any], said: str) -> None:
+def test_what_cannot_be_is_one_line(memory: Path, arguments: list[Any], said: str) -> None:
     assert fails("search", memory, "puppy", *arguments).startswith(said)
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    assert fails("eval", "locomo", chat, "--unit", "turn", *arguments).splitlines()[-1].startswith(said)
-
-
-def test_the_study_takes_no_neighbours(chat: Path) -> None:
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    said = fails("eval", "locomo", chat, "--encoder", "any", "--neighbours", "1")
-    assert said == "--neighbours is for a --strategy or --policy; the study has parameters of its own"

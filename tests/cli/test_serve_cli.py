@@ -14,10 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 from support import source
 
 COMMAND = [sys.executable, "-m", f"{source.PACKAGE}.engine.cli.start"]
@@ -103,13 +99,9 @@ def test_a_sharded_memory_is_made_and_served(tmp_path: Path) -> None:
         (["serve", "memory", "--address", "auto"], "is no sharded memory, for which --address is"),
         (["serve", "memory", "--replicas", "2"], "is no sharded memory, for which --replicas is"),
         (["serve", "memory", "--embeddings", "cache.db"], "--embeddings keeps what --encoder makes"),
-        (["mcp", "memory", "--json"], "--json prints the address of --http"),
-        (["mcp", "memory", "--keys", "keys.json"], "--keys is for --http"),
     ],
 )
 def test_a_mistake_is_one_line_and_makes_nothing(tmp_path: Path, arguments: list[str], message: str) -> None:
-    if arguments[0] == "mcp":
-        pytest.importorskip("mcp")
     done = subprocess.run([*COMMAND, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert message in done.stderr

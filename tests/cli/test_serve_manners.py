@@ -23,10 +23,6 @@ from support.commands import fails, run
 
 import fanrank
 import fanrank as fr
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 from fanrank.server.keys import add_key
 
 # A process that was started in a shell's background ignores interrupts, and so do its children.
@@ -91,32 +87,6 @@ def test_the_server_says_whom_it_serves(tmp_path: Path) -> None:
         assert f"to the keys of {tmp_path / 'keys.json'};" in process.stderr.read()
 
 
-@posix
-def test_an_interrupt_ends_the_tools_while_they_wait_for_input(tmp_path: Path) -> None:
-    pytest.importorskip("mcp")
-    about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    record = {"records": [{"id": "a", "text": "tea"}]}
-    messages = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "remember", "arguments": record}},
-    ]
-    with started("mcp", tmp_path / "memory") as process:
-        assert process.stdin is not None
-        for message in messages:
-            process.stdin.write(json.dumps(message) + "\n")
-            process.stdin.flush()
-            if "id" in message:
-                assert json.loads(read_line(process.stdout))["id"] == message["id"]
-        # The pipe stays open: a host that is interrupted in a terminal does not close it first.
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert process.stderr is not None
-        assert process.stderr.read() == "fanrank: interrupted\n"
-    with fr.Engine.open(tmp_path / "memory") as engine:
-        assert engine.count() == 1
-
-
 def without(modules: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As where an extra is not installed: its modules, and what was imported with them, are not there."""
     for name in list(sys.modules):
@@ -153,15 +123,12 @@ def test_a_missing_extra_is_named(
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", [("serve",), ("mcp", "--http")])
-def test_a_port_that_is_taken(tmp_path: Path, command: tuple[str, ...]) -> None:
-    if command[0] == "mcp":
-        pytest.importorskip("mcp")
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        answer = fails(*command, tmp_path / "memory", "--port", port)
+        answer = fails("serve", tmp_path / "memory", "--port", port)
     assert answer.startswith(f"127.0.0.1:{port}: cannot be listened on: ")
     assert answer.endswith("; choose another --port (0: a free one)")
     assert not (tmp_path / "memory").exists()
@@ -176,12 +143,9 @@ def test_a_host_that_others_reach_needs_keys(tmp_path: Path, host: str) -> None:
     assert not (tmp_path / "memory").exists()
 
 
-@pytest.mark.parametrize("command", [("serve",), ("mcp", "--http")])
-def test_a_file_of_keys_that_cannot_serve(tmp_path: Path, command: tuple[str, ...]) -> None:
-    if command[0] == "mcp":
-        pytest.importorskip("mcp")
+def test_a_file_of_keys_that_cannot_serve(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
-    asked = [*command, tmp_path / "memory", "--port", 0, "--keys", file]
+    asked = ["serve", tmp_path / "memory", "--port", 0, "--keys", file]
     assert fails(*asked) == f"{file}: is not there; `fanrank keys add` makes it"
     for text, fault in (
         ("{", "is not JSON"),
@@ -218,27 +182,24 @@ def test_files_of_others(tmp_path: Path) -> None:
         assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", [("serve",), ("mcp", "--http"), ("mcp",)])
-def test_a_directory_that_cannot_serve(tmp_path: Path, command: tuple[str, ...]) -> None:
-    if command[0] == "mcp":
-        pytest.importorskip("mcp")
-    port = ["--port", 0] if command != ("mcp",) else []
+def test_a_directory_that_cannot_serve(tmp_path: Path) -> None:
     memory = tmp_path / "memory"
     with fr.Engine.open(memory) as engine:
         engine.add([fr.Record("a", "tea")])
-        assert fails(*command, memory, *port) == (
+        assert fails("serve", memory, "--port", 0) == (
             f"{memory}: process {os.getpid()} writes to it; there is one writer at a time"
         )
     with closing(sqlite3.connect(memory / "records.sqlite")) as file:
         file.execute("PRAGMA user_version=999")
     assert re.search(
-        r"written in format 999, and this fanrank reads up to \d+; upgrade fanrank$", fails(*command, memory, *port)
+        r"written in format 999, and this fanrank reads up to \d+; upgrade fanrank$",
+        fails("serve", memory, "--port", 0),
     )
     (tmp_path / "file").write_text("x")
-    assert fails(*command, tmp_path / "file", *port).endswith("file: not a directory")
+    assert fails("serve", tmp_path / "file", "--port", 0).endswith("file: not a directory")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("x")
-    assert "holds other files" in fails(*command, tmp_path / "other", *port)
+    assert "holds other files" in fails("serve", tmp_path / "other", "--port", 0)
 
 
 @pytest.mark.parametrize(

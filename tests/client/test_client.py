@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("httpx")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.responses import Response

@@ -12,13 +12,9 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("httpx")
-
-import httpx
 from starlette.responses import Response
 from support.serving import running, served
 

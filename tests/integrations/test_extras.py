@@ -19,7 +19,7 @@ def extras() -> dict[str, str]:
 
 
 def test_the_oldest_versions_are_the_bounds() -> None:
-    lines = (ROOT / "tests" / "integrations" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "tests" / "extended" / "frameworks" / "oldest.txt").read_text(encoding="utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     bounds = extras()
     assert pinned.keys() == bounds.keys() - TORCH

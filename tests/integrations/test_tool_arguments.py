@@ -28,7 +28,8 @@ def objects_of(schema: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("labels", [(), ("type",), {"type": "the kind", "project": "the project's name"}])
 def test_schemas_are_those_of_strict_mode(labels: Any) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     tools = tools_of(fr.Engine(columns={"project": "category"}), labels=labels)
     for name in NAMES:
         schema = tools.schema(name)
@@ -75,7 +76,8 @@ def with_nulls(value: Any, schema: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_read_is_what_the_schema_takes(name: str) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     schema = tools_of().schema(name)
     valid = jsonschema.Draft202012Validator(schema).is_valid
     draw = random.Random(name)

@@ -8,9 +8,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.testclient import TestClient
 from support import borders
 from support.memories import KINDS, make_memory

@@ -7,9 +7,6 @@ import socket
 from collections.abc import Iterator
 
 import pytest
-
-pytest.importorskip("uvicorn")
-
 from support.live import Live, message, read_all, serving
 
 import fanrank as fr

@@ -8,9 +8,6 @@ import struct
 from typing import Any
 
 import pytest
-
-pytest.importorskip("orjson")
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 

@@ -9,9 +9,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.testclient import TestClient
 from support.commands import fails, run, run_json
 

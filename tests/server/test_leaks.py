@@ -1,6 +1,6 @@
 """A key of one tenant never shows a byte of another: each endpoint, asked within and beyond what the key reaches.
 
-Each address of the application and each tool has rows here. One without a row fails.
+Each address of the application has rows here. One without a row fails.
 """
 
 from __future__ import annotations
@@ -10,57 +10,23 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, unquote
 
-import httpx
 import pytest
-
-pytest.importorskip("starlette")
-
-pytest.importorskip("mcp")
-
 from starlette.routing import Match
 from starlette.testclient import TestClient
-from support.memories import KINDS, make_memory
+from support.leaks import BEYOND, OTHERS, OWN, SECRETS, Request, make_client, seen
+from support.memories import KINDS
 
-import fanrank as fr
 from fanrank.server import page
 from fanrank.server.access import Principal
-from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
-from fanrank.server.mcp_run import make_part
 from fanrank.server.operations import operations
 
-OWN = [
-    {"id": "shared-id", "text": "Ana drinks green tea", "namespace": "acme/ana", "session": "s", "time": 86400.0},
-    {"id": "own", "text": "the tea of Ana is cold", "namespace": "acme/ana", "session": "s", "project": "tea"},
-    {"id": "team", "text": "a team drinks tea on Monday", "namespace": "acme/team", "payload": {"n": 1}},
-]
-# "acme" and "acmecorp" begin like what the key reaches, and are others'.
-OTHERS = [
-    {"id": f"{place}-secretid", "text": f"tea secretword Zanzibarov drinks tea {place}", "namespace": name,
-     "project": "secretproject", "session": "secretsession", "time": 99.0 + place, "payload": {"secretkey": "x"},
-     "type": "Event", "entities": {"Zanzibarov": "secretentity"}, "importance": 0.9, "nothing": "secretvalue",
-     "embedding": [0.1, 0.2, 0.3], "weights": {"secretterm": 1.0}}
-    for place, name in enumerate(
-        ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/bob", "globex/secretns"]
-    )
-]  # fmt: skip
-OTHERS += [{"id": "shared-id", "text": "secretword", "namespace": "globex/bob"}]
-BEYOND = ["", "acme", "acmecorp", "acmecorp/ana", "globex/bob", "globex/secretns", "nobody", "globex"]
 STRATEGIES: list[Any] = [
     *("lexical", "auto", "recall", "decay", "rm3", "dense", "fused", "sparse", "graph", "temporal", "conversation"),
     {"globex/bob": "lexical", "acme/ana": "recall"},
     {"": "bm25", "globex/bob": "decay"},
     {"name": "deep", "channels": [{"kind": "lexical"}], "depth": 1_000},
 ]
-SECRETS = ("secret", "Zanzibarov")
-KEY = Principal("a", ("acme/*",))
-
-
-def make_client(kind: str, records: list[dict[str, Any]], principal: Principal = KEY) -> TestClient:
-    engine = make_memory(kind, columns={"project": "category"}, encoder=fr.OwnVectors(3))
-    engine.add(records)
-    app = make_app(engine, admit=lambda request: principal, parts=[make_part(engine)])
-    return TestClient(app, raise_server_exceptions=False)
 
 
 @pytest.fixture(params=KINDS)
@@ -87,25 +53,9 @@ WITHOUT_NAMESPACE = {
     ("GET", "/metrics"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
-MCP_HEAD = {"accept": "application/json, text/event-stream"}
 
 
-def tool(name: str, **arguments: Any) -> tuple[str, str, dict[str, Any]]:
-    """A call of a tool."""
-    return _message("tools/call", {"name": name, "arguments": arguments})
-
-
-def resource(namespace: str, name: str) -> tuple[str, str, dict[str, Any]]:
-    """A record as a resource."""
-    return _message("resources/read", {"uri": f"memory://{quote(namespace, safe='')}/{quote(name, safe='')}"})
-
-
-def _message(method: str, parameters: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
-    return "POST", "/mcp", {"json": message, "headers": MCP_HEAD}
-
-
-def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
+def requests_of(namespace: str) -> list[Request]:
     """Each endpoint, asked for this namespace."""
     record = {"id": "shared-id", "text": "tea"}
     inside = {"namespace": namespace}
@@ -149,12 +99,12 @@ def requests_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def post(address: str, **body: Any) -> tuple[str, str, dict[str, Any]]:
+def post(address: str, **body: Any) -> Request:
     """A request with this body."""
     return "POST", address, {"json": body}
 
 
-OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
+OWN_REQUESTS: list[Request] = [
     *(
         post("/v1/search", queries=["tea secretword", "Who is Zanzibarov?", "what did Ana drink last time?"],
              namespace="acme/ana", strategy=strategy, explain=True, texts=True)
@@ -246,66 +196,6 @@ OWN_REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def calls_of(namespace: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Each tool, and a resource, asked for this namespace."""
-    inside = {"namespace": namespace}
-    return [
-        tool("search_memory", queries=["tea", "secretword"], payload=True, **inside),
-        tool("recent", payload=True, **inside),
-        tool("explain", query="tea", id="shared-id", **inside),
-        tool("remember", records=[{"id": "shared-id", "text": "x"}], **inside),
-        tool("remember", records=[{"id": "shared-id", "text": "x"}], replace=True, **inside),
-        tool("forget", ids=["shared-id", "4-secretid"], **inside),
-        resource(namespace, "shared-id"),
-    ]
-
-
-OWN_CALLS: list[tuple[str, str, dict[str, Any]]] = [
-    _message("tools/list", {}),
-    _message("resources/list", {}),
-    _message("resources/templates/list", {}),
-    *(
-        tool("search_memory", queries=["tea secretword", "Zanzibarov"], namespace="acme/ana", **more)
-        for more in ({}, {"payload": True}, {"strategy": "recall"}, {"strategy": "dense"},
-                     {"filter": {"project": "secretproject"}}, {"since": "1970-01-01"})
-    ),
-    tool("recent", namespace="acme/ana", n=50, payload=True),
-    tool("recent", namespace="acme/nobody"),
-    tool("explain", query="tea secretword", id="own", namespace="acme/ana"),
-    tool("explain", query="tea", id="4-secretid", namespace="acme/ana"),
-    resource("acme/ana", "own"),
-    resource("acme/ana", "4-secretid"),
-    tool("remember", records=[{"id": "4-secretid", "text": "mine", "time": "2026-01-01"}], namespace="acme/ana"),
-    tool("forget", ids=["5-secretid", "own"], namespace="acme/ana"),
-    tool("recent", namespace="acme/ana"),
-]  # fmt: skip
-
-
-def without_times(value: Any) -> Any:
-    """An answer without what differs from one run to the next: the time it took, the bytes of a sealed cursor, and the
-    address that was asked for.
-    """
-    if isinstance(value, dict):
-        left_out = ("milliseconds", "instance", "uri", "timing", "p50", "p95", "p99", "buckets")
-        kept = {name: without_times(inner) for name, inner in value.items() if name not in left_out}
-        if kept.get("after") is not None:
-            kept["after"] = len(kept["after"])
-        return kept
-    return [without_times(inner) for inner in value] if isinstance(value, list) else value
-
-
-def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
-    """All that a caller sees of an answer, without the number that every request has."""
-    varies = ("content-length", "x-request-id")
-    headers = {name: value for name, value in answer.headers.items() if name not in varies}
-    return answer.status_code, headers, without_times(content_of(answer))
-
-
-def content_of(answer: httpx.Response) -> Any:
-    """The JSON of an answer, which a tool sends as an event."""
-    return json.loads(answer.text.partition("data: ")[2] if answer.text.startswith("event:") else answer.text)
-
-
 @pytest.mark.parametrize("namespace", BEYOND)
 def test_what_a_key_does_not_reach_is_refused_alike_whether_it_exists_or_not(
     client: TestClient, namespace: str
@@ -333,23 +223,6 @@ def test_what_others_wrote_changes_no_byte_of_an_answer(client: TestClient, alon
     assert statuses == {200, 201, 403, 404, 409, 422}
 
 
-def test_what_others_wrote_changes_no_byte_of_a_tools_answer(client: TestClient, alone: TestClient) -> None:
-    for method, address, request in OWN_CALLS:
-        answer = client.request(method, address, **request)
-        assert answer.status_code == 200, answer.text
-        assert seen(answer) == seen(alone.request(method, address, **request)), request
-
-
-@pytest.mark.parametrize("namespace", BEYOND)
-def test_a_tool_refuses_what_a_key_does_not_reach_alike_whether_it_exists_or_not(
-    client: TestClient, namespace: str
-) -> None:
-    for (method, address, request), (_, _, absent) in zip(calls_of(namespace), calls_of("absent/one"), strict=True):
-        answer = client.request(method, address, **request)
-        assert "this key reaches acme/* alone" in answer.text, answer.text
-        assert seen(answer) == seen(client.request(method, address, **absent))
-
-
 def route_of(client: TestClient, method: str, address: str) -> tuple[str, str]:
     """The method and the route's own path that answer a request."""
     scope = {"type": "http", "method": method, "path": unquote(address), "root_path": ""}
@@ -363,29 +236,14 @@ def test_every_endpoint_has_rows(client: TestClient) -> None:
     routes = {
         (method, route.path.replace(":any", ""))
         for route in client.app.routes  # type: ignore[attr-defined]
-        for method in (getattr(route, "methods", None) or {"POST"}) - {"HEAD"}
-        if getattr(route, "path", None) not in page.FILES  # They are the same for everybody.
+        for method in route.methods - {"HEAD"}
+        if route.path not in page.FILES  # They are the same for everybody.
     }
     assert routes >= {(one.method, one.path) for one in operations(Limits())}
-    beyond = {route_of(client, *row[:2]) for row in [*requests_of("globex/bob"), *calls_of("globex/bob")]}
-    within = {route_of(client, *row[:2]) for row in [*OWN_REQUESTS, *OWN_CALLS]}
+    beyond = {route_of(client, *row[:2]) for row in requests_of("globex/bob")}
+    within = {route_of(client, *row[:2]) for row in OWN_REQUESTS}
     assert routes - beyond - WITHOUT_NAMESPACE == set()
     assert routes - within == set()
-
-
-def test_every_tool_and_resource_has_rows(client: TestClient) -> None:
-    def names(method: str, kind: str) -> set[str]:
-        answer = client.request("POST", "/mcp", **_message(method, {})[2])
-        return {one["name"] for one in content_of(answer)["result"][kind]}
-
-    for rows in (calls_of("globex/bob"), OWN_CALLS):
-        messages = [row[2]["json"] for row in rows]
-        assert {one["params"]["name"] for one in messages if one["method"] == "tools/call"} == names(
-            "tools/list", "tools"
-        )
-        assert any(one["method"] == "resources/read" for one in messages)
-    assert names("resources/templates/list", "resourceTemplates") == {"record"}
-    assert names("resources/list", "resources") == set()
 
 
 def test_a_key_that_reaches_everything_sees_the_secrets(kind: str) -> None:

@@ -8,9 +8,6 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.testclient import TestClient
 
 import fanrank as fr

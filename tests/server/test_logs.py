@@ -12,12 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import httpx
+import pytest
 from starlette.testclient import TestClient
 from support import source
 from support.borders import shrink

@@ -9,12 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("jsonschema")
-
 import jsonschema
+import pytest
 from starlette.routing import Route
 from starlette.testclient import TestClient
 from support import source

@@ -15,9 +15,6 @@ import pytest
 from support import source
 from support.commands import run, write
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import fanrank
 
 PAGE = (source.ROOT / "README.md").read_text(encoding="utf-8")

@@ -16,10 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-
 import uvicorn
 from support import source
 

@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
-
-pytest.importorskip("starlette")
-
 from starlette.testclient import TestClient
 from support.borders import shrink
 from support.memories import make_memory

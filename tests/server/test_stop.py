@@ -14,10 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("uvicorn")
-pytest.importorskip("httpx")
-
 from support.live import message, read_all
 
 import fanrank as fr

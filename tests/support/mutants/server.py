@@ -6,7 +6,7 @@ from .fault import Fault
 
 LIMITS = "tests/server/test_limits.py"
 HOSTILE = "tests/server/test_hostile.py"
-TOOLS = "tests/server/test_mcp_hostile.py"
+TOOLS = "tests/extended/mcp/test_mcp_hostile.py"
 LEAKS = "tests/server/test_leaks.py"
 STOP = "tests/server/test_stop.py"
 
@@ -212,7 +212,7 @@ FAULTS = (
         "server/mcp.py",
         "        if not principal.allows(namespace):\n",
         "        if False:\n",
-        f"{LEAKS}::test_a_tool_refuses_what_a_key_does_not_reach_alike_whether_it_exists_or_not",
+        "tests/extended/mcp/test_leaks_of_tools.py::test_a_tool_refuses_what_a_key_does_not_reach_alike_whether_it_exists_or_not",
     ),
     Fault(
         "namespaces of others are listed",

@@ -18,8 +18,6 @@ from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.tune import command
 
-pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-
 WORDS = ("tea", "error", "river", "deploy", "invoice", "garden", "coffee", "boat")
 # Without a model: learned term weights stand in for what a dense system would know.
 SYSTEMS = ("--system", "bm25", "--system", "sparse", "--metric", "hit@1")

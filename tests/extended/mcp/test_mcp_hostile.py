@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-pytest.importorskip("uvicorn")
-pytest.importorskip("mcp")
-
 from support.live import Live, message, read_all, serving, wait_until
 
 import fanrank as fr

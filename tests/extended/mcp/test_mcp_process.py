@@ -1,25 +1,37 @@
-"""`fanrank mcp` as a process: over its pipe, and over HTTP."""
+"""`fanrank mcp` as a process: over its pipe, and over HTTP; how it begins, fails and ends."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp")
-
 import httpx2
+import pytest
 from mcp import Client, StdioServerParameters
+from support.commands import fails
+from support.commands import run as run_command
 from support.mcp_client import ask, connected, refused, run
 
 import fanrank as fr
 from fanrank.engine.cli.mcp import mcp_command
 from fanrank.server.keys import add_key
+
+# A process that was started in a shell's background ignores interrupts, and so do its children.
+START = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from fanrank.engine.cli.start import main; main()"
+)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}
 
 
 def stdio(path: Path, *options: str) -> StdioServerParameters:
@@ -78,9 +90,8 @@ def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         lines: list[Any] = [
-            {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about},
+            INITIALIZE,
             "no message",
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
             {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "recent", "arguments": {"n": "x"}}},
@@ -134,8 +145,61 @@ def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
     run(test())
 
 
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_an_interrupt_ends_the_tools_while_they_wait_for_input(tmp_path: Path) -> None:
+    record = {"records": [{"id": "a", "text": "tea"}]}
+    messages = [
+        INITIALIZE,
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "remember", "arguments": record}},
+    ]
+    command = [sys.executable, "-c", START, "mcp", str(tmp_path / "memory")]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            assert process.stderr is not None
+            for message in messages:
+                process.stdin.write(json.dumps(message) + "\n")
+                process.stdin.flush()
+                if "id" in message:
+                    assert json.loads(process.stdout.readline())["id"] == message["id"]
+            # The pipe stays open: a host that is interrupted in a terminal does not close it first.
+            process.send_signal(signal.SIGINT)
+            assert process.wait(300) == 130
+            assert process.stderr.read() == "fanrank: interrupted\n"
+        finally:
+            process.kill()
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        assert engine.count() == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--http", "--port", "0")])
+def test_what_cannot_serve_is_one_line(tmp_path: Path, options: tuple[str, ...]) -> None:
+    memory = tmp_path / "memory"
+    with fr.Engine.open(memory):
+        assert fails("mcp", memory, *options) == (
+            f"{memory}: process {os.getpid()} writes to it; there is one writer at a time"
+        )
+    (tmp_path / "file").write_text("x")
+    assert fails("mcp", tmp_path / "file", *options).endswith("file: not a directory")
+    if options:
+        keys = tmp_path / "keys.json"
+        assert fails("mcp", memory, *options, "--keys", keys) == f"{keys}: is not there; `fanrank keys add` makes it"
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            assert "cannot be listened on" in fails("mcp", memory, "--http", "--port", port)
+    else:
+        for option, message in (
+            (["--json"], "--json prints the address of --http"),
+            (["--keys", memory / "records.sqlite"], "--keys is for --http"),
+        ):
+            assert message in run_command("mcp", memory, *option, code=2).stderr
+
+
 def test_the_page_shows_commands_that_are_there() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "mcp.md").read_text(encoding="utf-8")
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", page, re.DOTALL)]
     servers = [server for block in blocks for named in block.values() for server in named.values()]
     commands = [server["args"] for server in servers if "args" in server]

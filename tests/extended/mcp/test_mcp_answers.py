@@ -6,9 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
-pytest.importorskip("mcp")
-
 from mcp import Client
 from support.mcp_client import ask, refused, run
 

@@ -17,8 +17,6 @@ import pytest
 from fanrank.engine.cli import main as cli
 from fanrank.engine.hybrid.strategy import STRATEGIES
 
-pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
 
 

@@ -11,11 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-pytest.importorskip("playwright", reason="playwright is not installed")
-
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support.serving import running, served
 

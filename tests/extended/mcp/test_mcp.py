@@ -10,11 +10,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import pytest
-
-pytest.importorskip("mcp")
-
 import httpx2
+import pytest
 import uvicorn
 from mcp import Client, MCPError
 from support.mcp_client import ask, connected, refused, run

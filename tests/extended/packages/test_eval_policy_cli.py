@@ -20,8 +20,6 @@ from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.policy import save
 from fanrank.engine.route.router import Router
 
-pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
 
 

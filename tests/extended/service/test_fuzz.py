@@ -13,10 +13,6 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("schemathesis")
-
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st

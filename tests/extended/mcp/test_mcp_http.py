@@ -8,10 +8,6 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
-
-pytest.importorskip("mcp")
-
 import httpx2
 from starlette.applications import Starlette
 from support.serving import running

@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("starlette")
-pytest.importorskip("httpx")
-
 from support import serve_kills
 from support.serve_kills import Broken, Writer
 from support.serving import served
