@@ -27,7 +27,7 @@ def piped(text: str, *arguments: object) -> click.testing.Result:
     return click.testing.CliRunner().invoke(cli.main, [str(argument) for argument in arguments], input=text)
 
 
-@pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz", "all.parquet"])
+@pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz"])
 def test_export_and_import(tmp_path: Path, memory: Path, name: str) -> None:
     file, target = tmp_path / name, tmp_path / "target"
     assert run("export", memory, file).stdout == f"50 records exported: {file}\n"
