@@ -157,11 +157,13 @@ class Residency:
         tensors = [*self._alive.values(), *tables, self._decay_table]
         return lists + sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
-    @property
-    def free(self) -> int | None:
-        """Bytes that may still be allocated, or None where neither a limit nor the device tells."""
+    def free(self, *, now: bool = False) -> int | None:
+        """Bytes that may still be allocated, or None where neither a limit nor the device tells.
+
+        Those of the device are asked for if they are wanted as of `now`, else once in a while.
+        """
         bounds = [] if self.limit is None else [self.limit - self.account.taken]
-        device = self.runtime.free_bytes()
+        device = self.runtime.free_bytes(now=now)
         if device is not None:
             bounds.append(device)
         return min(bounds) if bounds else None
@@ -265,9 +267,11 @@ class Residency:
         """Raise `DeviceMemoryError` if so many more bytes cannot be had, not even when others let go what they can."""
         if self.runtime.capturing():
             return
-        free = self.free
+        free = self.free()
+        if free is not None and need > free:
+            free = self.free(now=True)
         if free is not None and need > free and self.account.release():
-            free = self.free
+            free = self.free(now=True)
         if free is not None and need > free:
             raise DeviceMemoryError(
                 f"{need:,} bytes are needed on {self.device}, where {max(free, 0):,} are free and "
@@ -277,7 +281,7 @@ class Residency:
 
     def room_for(self, candidates: int, descriptors: int) -> tuple[int, int]:
         """How many of each a launch may have: these many, or what three quarters of the free bytes hold."""
-        free = self.free
+        free = self.free()
         if free is None:
             return candidates, descriptors
         return min(candidates, free // 2 // CANDIDATE_BYTES), min(descriptors, free // 4 // DESCRIPTOR_BYTES)

@@ -12,6 +12,8 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,7 +57,8 @@ class Fanout:
     and the answer, which lie side by side, in another.
     """
 
-    def __init__(self, shape: Shape, residency: Residency, verbs: Verbs) -> None:
+    def __init__(self, shape: Shape, residency: Residency, verbs: Verbs, stream: Any) -> None:
+        """`stream` is the one that it is captured on."""
         self.shape = shape
         self._verbs, self._runtime = verbs, residency.runtime
         runtime = residency.runtime
@@ -72,8 +75,7 @@ class Fanout:
         self._frame = Frame.over(runtime.empty(shape.bytes, torch.uint8), shape, segments.view(shape.segments, FIELDS))
         self._batch = TermBatch(terms, offsets, None, shape.k, shape.tiles, shape.candidates, None)
         self._answer = answer_in(self._out[1:], shape.queries, shape.k)
-        with runtime.active():
-            self._stream = runtime.new_stream() if runtime.captures else None
+        self._stream = stream
         self._graph: Graph | None = None
         self._captures = runtime.captures
         self._uses = 0
@@ -180,6 +182,11 @@ class Fanouts:
         self._kept: OrderedDict[tuple[Shape, int], Fanout] = OrderedDict()
         residency.account.add(lambda: sum(each.bytes for each in list(self._kept.values())), self.drop_idle)
 
+    @cached_property
+    def _stream(self) -> Any:
+        """Of all captures. torch hands out 32 streams in turn, so one a shape would soon be another library's."""
+        return self._residency.runtime.new_stream()
+
     def __iter__(self) -> Iterator[Fanout]:
         return iter(list(self._kept.values()))
 
@@ -244,7 +251,7 @@ class Fanouts:
             if fanout is None or not fanout.busy:
                 break
         if fanout is None:
-            fanout = Fanout(shape, self._residency, self._verbs)
+            fanout = Fanout(shape, self._residency, self._verbs, self._stream)
         self._kept[shape, turn] = fanout
         self._kept.move_to_end((shape, turn))
         for key in list(self._kept):

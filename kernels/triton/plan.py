@@ -32,7 +32,8 @@ from .segments import (
 )
 
 _UNBOUNDED = tl.constexpr(UNBOUNDED)
-_WIDE_FROM = tl.constexpr(float((1 << 31) - 1))
+# Compared as a float64, but an integer here: Triton 3.6 rounds a constant that is a float to float32.
+_WIDE_FROM = tl.constexpr((1 << 31) - 1)
 
 
 @dataclass(frozen=True)
@@ -318,7 +319,7 @@ def _begin_batch(
     tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
     if MEASURED:
         weight = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
-        is_wide = weight * float64_of(numbers, 0) >= _WIDE_FROM
+        is_wide = weight * float64_of(numbers, 0) >= tl.full((), _WIDE_FROM, tl.int64).to(tl.float64)
     else:
         is_wide = tl.full((BEGUN,), LONG, tl.int1)
     tl.store(query_wide + query, is_wide.to(tl.uint8), mask=asked)

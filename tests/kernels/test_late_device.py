@@ -203,6 +203,8 @@ def test_a_grown_capacity_has_buffers_of_its_own() -> None:
     assert len({(shape.segments, shape.tiles) for shape in shapes}) == len(shapes) >= 3
     assert memory.runtime.counts["captures"] == len(memory.runtime.graphs) >= 3
     assert all(graph.nodes == NODES for graph in memory.runtime.graphs)
+    # The default one, those of calls, of writes and of captures, whatever the shapes.
+    assert len(memory.runtime._streams) == 1 + search.STREAMS + 2
 
 
 def elsewhere(self: LateDevice, stream: Any, work: Callable[[], None]) -> LateGraph:

@@ -172,6 +172,23 @@ def test_events_are_of_the_devices_current_stream(cuda: Cuda) -> None:
     assert event.done()
 
 
+def test_free_bytes_are_asked_for_once_a_second(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = [100.0], [0]
+
+    def info(_: Any) -> tuple[int, int]:
+        asked[0] += 1
+        return 7 * asked[0], 1000
+
+    cuda.memory_reserved, cuda.memory_allocated, cuda.mem_get_info = lambda _: 5, lambda _: 2, info  # type: ignore[attr-defined]
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: clock[0])
+    device = CudaRuntime(torch.device("cuda", 0))
+    assert [device.free_bytes() for _ in range(3)] == [10, 10, 10]
+    assert device.free_bytes(now=True) == 17
+    clock[0] += runtime.FREE_KNOWN
+    assert [device.free_bytes() for _ in range(2)] == [24, 24]
+    assert asked == [3]
+
+
 class AcceleratorError(RuntimeError):
     pass
 

@@ -57,6 +57,14 @@ def memory_holds_anything(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.import_module(f"{family.__name__}.{module}"), "torch", empty)
 
 
+@pytest.mark.parametrize("path", sorted(Path(family.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
+def test_no_compiler_can_round_a_constant(path: Path) -> None:
+    """Triton 3.6 takes a constant that is a float to float32 and back."""
+    module = importlib.import_module(family.__name__ + ("" if path.stem == "__init__" else f".{path.stem}"))
+    constants = [value.value for value in vars(module).values() if isinstance(value, triton.language.constexpr)]
+    assert all(float(np.float32(value)) == value for value in constants if isinstance(value, float))
+
+
 def best_first(case: launches.Case, work: Work, buffers: Buffers) -> None:
     """There are more than half as many classes as the settings say."""
     kernel_cases.check_best_first(case, work, buffers, TUNING["cpu"].order.classes // 2)

@@ -231,7 +231,7 @@ class LateDevice:
         self.graphs.append(graph)
         return graph
 
-    def free_bytes(self) -> int | None:
+    def free_bytes(self, *, now: bool = False) -> int | None:
         return None
 
     def forbid_in_capture(self, what: str) -> None:
