@@ -76,7 +76,7 @@ native: $(VENV)/.dev
 	$(BIN)/python setup.py -q build_ext --inplace
 
 sanitize: $(VENV)/.dev
-	for kind in $(SANITIZERS); do PYTHON=$(BIN)/python tests/support/sanitize.sh $$kind $(CORE) || exit 1; done
+	for kind in $(SANITIZERS); do PYTHON=$(BIN)/python tests/extended/sanitizers/sanitize.sh $$kind $(CORE) || exit 1; done
 
 # All of them take half an hour. ARGS="--part 3/20" plants a part, ARGS=select.cu those whose file or name holds this.
 mutants: $(VENV)/.dev

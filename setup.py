@@ -29,7 +29,7 @@ else:
     compile_args += ["-g0"]
 
 link_args = [] if os.name == "nt" else ["-pthread"]
-# tests/support/sanitize.sh adds its own.
+# tests/extended/sanitizers/sanitize.sh adds its own.
 compile_args += os.environ.get("FANRANK_CXXFLAGS", "").split()
 link_args += os.environ.get("FANRANK_LDFLAGS", "").split()
 

@@ -250,3 +250,7 @@ extern "C" __attribute__((visibility("default"))) int fanrank_launch(
     std::snprintf(message, capacity, "%s", text.c_str());
     return status;
 }
+
+// What g++ calls in a source that is compiled with -fsanitize=bounds-strict,alignment.
+extern "C" void __ubsan_handle_out_of_bounds(void *, void *) { fanrank_host::fault("an index outside its array"); }
+extern "C" void __ubsan_handle_type_mismatch_v1(void *, void *) { fanrank_host::fault("a misaligned address"); }

@@ -160,7 +160,7 @@ class Checkout:
 
     def _test(self, test: str, builds: str | None, sanitized: bool) -> tuple[str, str]:
         if sanitized:
-            script = self.copy / "tests" / "support" / "sanitize.sh"
+            script = self.copy / "tests" / "extended" / "sanitizers" / "sanitize.sh"
             code, output = self._run(["bash", str(script), "thread", *test.split()], PYTHON=sys.executable)
             return (SURVIVED, "") if code == 0 else (CAUGHT, "") if code == 1 else (BROKEN, output)
         if builds == "native" and (message := self._build()) is not None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from fanrank.kernels.cuda_host.build import FLAGS, RUNTIME, SHIM, CompileError, compiler
-from fanrank.kernels.cuda_host.launcher import HostLauncher, Order
 
 from .parse import Module
 from .translate import translate
@@ -21,17 +19,16 @@ CACHE = Path(__file__).resolve().parents[3] / "build" / "ptx"
 """Libraries by the hash of what they were made of."""
 
 
-def build(module: Module, kernel: str, *, counted: bool = False) -> Path:
+def build(module: Module, kernel: str) -> Path:
     """The library of one kernel of a module, compiled unless it is in the cache; its stem is the name to launch.
 
-    A `counted` library counts, in ``fanrank_counts``, how often each of `blocks_of` the kernel was executed.
     Raises `PtxError` for an instruction that is not known, `CompileError` where the translation does not compile.
     """
     text = translate(module, module.kernels[kernel])
     cxx, version = compiler()
     # -O1: a kernel compiles in a second. Its registers must fit a fiber's stack.
     flags = [*(flag for flag in FLAGS if flag != "-O2"), "-O1", "-Werror=frame-larger-than=32768"]
-    flags += [f"-I{SHIM.parent}", f"-I{HERE}", *["-DFANRANK_PTX_COUNTED"] * counted]
+    flags += [f"-I{SHIM.parent}", f"-I{HERE}"]
     key = _digest(text, (HERE / "ptx.h").read_text(), _headers(), " ".join(flags), version)
     library = CACHE / f"{kernel}-{key}.so"
     if not library.exists():
@@ -44,40 +41,6 @@ def build(module: Module, kernel: str, *, counted: bool = False) -> Path:
             _run([cxx, *flags, named, "-shared", str(unit), str(runtime), "-Wl,-rpath,$ORIGIN", "-o", str(output)])
             output.replace(library)
     return library
-
-
-class PtxLauncher:
-    """Launches kernels of PTX texts on CPU tensors, as `HostLauncher` those of sources; each is built on first use.
-
-    `module_of` gives the PTX of an operation, the first word of a kernel's name, as the sources are named.
-    """
-
-    def __init__(
-        self,
-        module_of: Callable[[str], Module],
-        *,
-        order: Order = "ascending",
-        seed: int = 0,
-        residents: int = 1,
-        counted: bool = False,
-    ) -> None:
-        self._module_of = module_of
-        self._order, self._seed, self._residents, self._counted = order, seed, residents, counted
-        self.launchers: dict[str, HostLauncher] = {}
-
-    def launch(
-        self,
-        name: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
-        if name not in self.launchers:
-            library = build(self._module_of(name.partition("_")[0]), name, counted=self._counted)
-            self.launchers[name] = HostLauncher(library, order=self._order, seed=self._seed, residents=self._residents)
-        launcher = self.launchers[name]
-        launcher.launch(launcher.library.stem, grid, block, shared_bytes, args)
 
 
 @cache
@@ -94,18 +57,8 @@ def _runtime(cxx: str, version: str) -> Path:
         with tempfile.TemporaryDirectory(prefix="build-", dir=CACHE) as scratch:
             unit, made = Path(scratch, "runtime.cpp"), Path(scratch, output.name)
             unit.write_text(f'#include "{RUNTIME}"\n')
-            _run(
-                [
-                    cxx,
-                    *FLAGS,
-                    "-fvisibility=default",
-                    f"-Wl,-soname,{output.name}",
-                    "-shared",
-                    str(unit),
-                    "-o",
-                    str(made),
-                ]
-            )
+            named = f"-Wl,-soname,{output.name}"
+            _run([cxx, *FLAGS, "-fvisibility=default", named, "-shared", str(unit), "-o", str(made)])
             made.replace(output)
     return output
 

@@ -25,18 +25,15 @@ class Nvrtc:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-        self.version = f"NVRTC {major.value}.{minor.value}"
-        count = ctypes.c_int()
-        self._library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
-        architectures = (ctypes.c_int * count.value)()
-        self._library.nvrtcGetSupportedArchs(architectures)
-        self.newest = f"sm_{max(architectures)}"
 
-    def compile(self, source: Path, architecture: str) -> str:
-        """The log of machine code for ``sm_90`` ...; raises AssertionError with it if the source does not compile."""
+    def compile(self, source: Path, architecture: str, cubin: Path | None = None) -> str:
+        """The assembler's log for ``sm_90`` ...; the machine code goes to `cubin`.
+
+        Raises AssertionError with the log if the source does not compile.
+        """
         program, log = self._compiled(source, f"--gpu-architecture={architecture}", "--ptxas-options=-v")
+        if cubin is not None:
+            cubin.write_bytes(self._output(program, "CUBIN"))
         self._library.nvrtcDestroyProgram(ctypes.byref(program))
         return log
 
@@ -44,12 +41,17 @@ class Nvrtc:
         """The PTX for ``sm_90`` ..., with CuPy's options."""
         virtual = architecture.replace("sm_", "compute_")
         program, _ = self._compiled(source, f"--gpu-architecture={virtual}", *CUPY_OPTIONS, *options)
-        size = ctypes.c_size_t()
-        self._library.nvrtcGetPTXSize(program, ctypes.byref(size))
-        text = ctypes.create_string_buffer(size.value)
-        self._library.nvrtcGetPTX(program, text)
+        text = self._output(program, "PTX")
         self._library.nvrtcDestroyProgram(ctypes.byref(program))
-        return text.value.decode()
+        return text.rstrip(b"\0").decode()
+
+    def _output(self, program: ctypes.c_void_p, kind: str) -> bytes:
+        """What a program was compiled to: its PTX, or its CUBIN."""
+        size = ctypes.c_size_t()
+        getattr(self._library, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+        output = ctypes.create_string_buffer(size.value)
+        getattr(self._library, f"nvrtcGet{kind}")(program, output)
+        return output.raw
 
     def _compiled(self, source: Path, *more: str) -> tuple[ctypes.c_void_p, str]:
         program = ctypes.c_void_p()
@@ -93,3 +95,14 @@ def module_of(source: Path, architecture: str, edits: Edits = ()) -> Module:
             assert text.count(old) == 1, f"{text.count(old)} times in {name}: {old!r}"
             (folder / name).write_text(text.replace(old, new))
         return parse(libraries()[0].ptx(folder / source.name, architecture))
+
+
+def tool(name: str) -> Path | None:
+    """A program of CUDA's toolkit, which Triton's wheel brings as well."""
+    spec = importlib.util.find_spec("triton")
+    for root in spec.submodule_search_locations or () if spec else ():
+        path = Path(root) / "backends" / "nvidia" / "bin" / name
+        if path.exists():
+            return path
+    found = shutil.which(name)
+    return Path(found) if found else None

@@ -206,9 +206,3 @@ inline int block_barrier(Barrier kind, bool predicate, u32 number, u32 count, in
 }
 
 }  // namespace ptx
-
-#ifdef FANRANK_PTX_COUNTED
-#define FANRANK_PTX_BLOCK(number) ++fanrank_counts[number];
-#else
-#define FANRANK_PTX_BLOCK(number)
-#endif

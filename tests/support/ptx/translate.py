@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from .parse import SIZES, Instruction, Kernel, Module, PtxError, Variable
 
@@ -35,31 +34,9 @@ INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 def translate(module: Module, kernel: Kernel) -> str:
     """C++ that registers the kernel, by the name FANRANK_PTX_NAME, with the runtime of `kernels/cuda_host`.
 
-    With FANRANK_PTX_COUNTED it counts, in `fanrank_counts`, how often a thread executed each basic block.
     Raises `PtxError` for an instruction that is not known.
     """
     return _Translator(module, kernel).text()
-
-
-class Block(NamedTuple):
-    """Instructions that are executed together, but for their guards; `label` is "" after a branch."""
-
-    label: str
-    instructions: list[Instruction]
-
-
-def blocks_of(kernel: Kernel) -> list[Block]:
-    """The basic blocks whose instructions are counted, in the order of `fanrank_counts`."""
-    blocks = [Block("", [])]
-    for instruction in kernel.body:
-        own = blocks[-1].instructions
-        if not instruction.opcode:
-            blocks.append(Block(instruction.label, []))
-        elif own and own[-1].opcode.startswith(("bra", "ret", "exit")):
-            blocks.append(Block("", [instruction]))
-        else:
-            own.append(instruction)
-    return blocks
 
 
 class _Translator:
@@ -75,14 +52,7 @@ class _Translator:
         self._instruction = Instruction(0, "", ())
 
     def text(self) -> str:
-        lines = []
-        blocks = blocks_of(self._kernel)
-        for number, block in enumerate(blocks):
-            if block.label:
-                lines.append(f"{_name('L', block.label)}:;")
-            if block.instructions:
-                lines.append(f"FANRANK_PTX_BLOCK({number})")
-            lines += map(self._statement, block.instructions)
+        lines = [self._statement(each) if each.opcode else f"{_name('L', each.label)}:;" for each in self._kernel.body]
         registers = "".join(
             f"    bool {_name('R', name)} = true;\n"
             if type_ == "pred"
@@ -98,9 +68,7 @@ class _Translator:
         parameters = "".join(f"{_described(parameter)}, " for parameter in self._kernel.parameters)
         body = "\n    ".join(lines)
         return (
-            '#include "ptx.h"\n\nusing namespace ptx;\n\n'
-            'extern "C" __attribute__((visibility("default"))) u64 fanrank_counts[];\n'
-            f"u64 fanrank_counts[{len(blocks)}];\n\nnamespace {{\n\n{globals_}"
+            f'#include "ptx.h"\n\nusing namespace ptx;\n\nnamespace {{\n\n{globals_}'
             "void run([[maybe_unused]] void *const *parameters) {\n"
             f"    [[maybe_unused]] bool carry = false;\n{registers}{own}    {body}\n}}\n\n"
             f"constexpr fanrank_host::Parameter PARAMETERS[] = {{{parameters}{{}}}};\n\n"

@@ -10,7 +10,7 @@ import ctypes
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
@@ -30,13 +30,28 @@ POINTERS = {
     torch.float64: "*fp64",
 }
 THREADS_OF_A_WARP = 32
-CAPABILITY = 90
 # Options of a launch; all other arguments are the kernel's own.
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "maxnreg")
 
 
+class Compiled(NamedTuple):
+    """A kernel with its constants, as Triton compiled it."""
+
+    name: str
+    constants: tuple[tuple[str, Any], ...]
+    ptx: str
+    warps: int
+    shared: int
+    """Bytes of its shared memory."""
+    fused: bool
+    """Whether multiplications and additions may be contracted."""
+
+
 class Device:
-    """How translated Triton kernels run: the order of a block's threads, and how many blocks run at once."""
+    """How compiled Triton kernels run: the order of a block's threads, and how many blocks run at once.
+
+    Where not `runs`, they are compiled for `capability` alone; `compiled` has them.
+    """
 
     def __init__(
         self,
@@ -44,11 +59,11 @@ class Device:
         order: Order = "ascending",
         seed: int = 0,
         residents: int = 1,
-        edits: Sequence[tuple[str, str, str]] = (),
+        runs: bool = True,
+        capability: int = 90,
     ) -> None:
-        """`edits` are (kernel, old, new): a change of the kernel's PTX, whose old text must stand there once."""
-        self.order, self.seed, self.residents, self.edits = order, seed, residents, tuple(edits)
-        self.launched: set[str] = set()
+        self.order, self.seed, self.residents, self.runs, self.capability = order, seed, residents, runs, capability
+        self.compiled: set[Compiled] = set()
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
@@ -76,35 +91,37 @@ class Device:
             types = tuple(_type_of(each) for each in values)
             signature[parameter.name] = types if isinstance(value, tuple) else types[0]
             arguments += map(_passed, values, types)
-        name = function.__name__
-        edits = tuple(edit for edit in self.edits if edit[0] == name)
-        key = (function, tuple(signature.items()), tuple(constants.items()), tuple(options.items()), edits)
-        library, warps, shared = _library(*key)
-        self.launched.add(name)
-        # Two pointers follow that Triton adds: scratch memory, and the profiler's.
-        launcher = HostLauncher(library, order=self.order, seed=self.seed, residents=self.residents)
-        blocks = (*grid, 1, 1)[:3]
-        launcher.launch(library.stem, blocks, (THREADS_OF_A_WARP * warps, 1, 1), shared, [*arguments, None, None])
+        key = (function, tuple(signature.items()), tuple(constants.items()), tuple(options.items()))
+        compiled = _compiled(*key, self.capability)
+        self.compiled.add(compiled)
+        if self.runs:
+            library = _library(compiled)
+            launcher = HostLauncher(library, order=self.order, seed=self.seed, residents=self.residents)
+            blocks, threads = (*grid, 1, 1)[:3], (THREADS_OF_A_WARP * compiled.warps, 1, 1)
+            # Two pointers follow that Triton adds: scratch memory, and the profiler's.
+            launcher.launch(library.stem, blocks, threads, compiled.shared, [*arguments, None, None])
 
 
 @functools.cache
-def _library(
+def _compiled(
     function: Any,
     signature: tuple[tuple[str, Any], ...],
     constants: tuple[tuple[str, Any], ...],
     options: tuple[tuple[str, Any], ...],
-    edits: tuple[tuple[str, str, str], ...],
-) -> tuple[Path, int, int]:
-    """(the library of a kernel, its warps, bytes of its shared memory)."""
+    capability: int,
+) -> Compiled:
     source = triton.compiler.ASTSource(function, dict(signature), dict(constants))
-    target = triton.backends.compiler.GPUTarget("cuda", CAPABILITY, THREADS_OF_A_WARP)
+    target = triton.backends.compiler.GPUTarget("cuda", capability, THREADS_OF_A_WARP)
     kernel = triton.compile(source, target=target, options=dict(options))
     assert kernel.metadata.global_scratch_size == 0, "scratch memory would have to be handed over"
-    text = kernel.asm["ptx"]
-    for _, old, new in edits:
-        assert text.count(old) == 1, f"{text.count(old)} times in the PTX: {old!r}"
-        text = text.replace(old, new)
-    return build(parse(text), function.__name__), kernel.metadata.num_warps, kernel.metadata.shared
+    fused = dict(options).get("enable_fp_fusion", True)
+    made = (kernel.asm["ptx"], kernel.metadata.num_warps, kernel.metadata.shared, fused)
+    return Compiled(function.__name__, constants, *made)
+
+
+@functools.cache
+def _library(compiled: Compiled) -> Path:
+    return build(parse(compiled.ptx), compiled.name)
 
 
 def _type_of(value: Any) -> str:

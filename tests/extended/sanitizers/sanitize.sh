@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs the core of the tests on an extension built with sanitizers: tests/support/sanitize.sh address|thread [test ...]
+# Runs the core of the tests on an extension built with sanitizers: tests/extended/sanitizers/sanitize.sh address|thread [test ...]
 # `address` also looks for undefined behaviour. Any report of a sanitizer ends it with a status other than 0.
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 kind=${1:?address or thread}
 shift
 python=$(realpath -s "${PYTHON:-.venv/bin/python}")

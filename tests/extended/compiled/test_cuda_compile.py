@@ -1,0 +1,217 @@
+"""NVRTC, which CuPy compiles with, compiles every CUDA source for every target, without a device.
+
+What it makes of a kernel must fit a multiprocessor, spill nothing and add with native instructions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from support.ptx.nvrtc import libraries, tool  # noqa: E402
+
+from fanrank.kernels.cuda import verbs as verbs_module  # noqa: E402
+from fanrank.kernels.cuda.arguments import LAYOUTS, Layout  # noqa: E402
+from fanrank.kernels.cuda.launcher import OPERATIONS, SOURCES, DeviceLimits  # noqa: E402
+from fanrank.kernels.cuda.verbs import CudaVerbs, tile_bytes  # noqa: E402
+
+STATIC_SHARED = 48 * 1024
+REGISTERS = 64 * 1024
+"""Of a multiprocessor, whose four parts share them."""
+THREADS = {"sm_80": 2048, "sm_86": 1536, "sm_89": 1536, "sm_90": 2048, "sm_100": 2048, "sm_120": 1536}
+"""Of a multiprocessor, by target."""
+LIMITS = {
+    "sm_80": DeviceLimits(108, 164 << 10, 163 << 10),
+    "sm_86": DeviceLimits(84, 100 << 10, 99 << 10),
+    "sm_89": DeviceLimits(128, 100 << 10, 99 << 10),
+    "sm_90": DeviceLimits(132, 228 << 10, 227 << 10),
+    "sm_100": DeviceLimits(148, 228 << 10, 227 << 10),
+    "sm_120": DeviceLimits(188, 100 << 10, 99 << 10),
+}
+"""As CUDA's programming guide has them."""
+BOUNDS = re.compile(r"__launch_bounds__\((\d+)[^)]*\)\s+(\w+)\(")
+INSTRUCTION = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z0-9_.]+)", re.MULTILINE)
+USAGE = re.compile(
+    r"Compiling entry function '(?P<kernel>\w+)'.*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill "
+    r"loads.*?Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the assembler says of one kernel."""
+
+    registers: int
+    shared: int
+    spills: int
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiler() -> None:
+    if not libraries():
+        pytest.skip("no NVRTC; install the wheel nvidia-cuda-nvrtc")
+
+
+def usages(log: str) -> dict[str, Usage]:
+    """Of each kernel that a log of the assembler names."""
+    found = {}
+    for match in USAGE.finditer(log):
+        shared = re.search(r"(\d+) bytes smem", match["rest"])
+        spills = int(match["stores"]) + int(match["loads"])
+        found[match["kernel"]] = Usage(int(match["registers"]), int(shared[1]) if shared else 0, spills)
+    return found
+
+
+def disassembled(cubin: Path) -> str:
+    disassembler = tool("cuobjdump")
+    if disassembler is None:
+        pytest.skip("no cuobjdump; Triton's wheel has one")
+    return subprocess.run([disassembler, "-sass", cubin], capture_output=True, text=True, check=True).stdout
+
+
+@functools.cache
+def built(target: str) -> tuple[dict[str, Usage], str]:
+    """(what the assembler says of each kernel, the machine code of score.cu)."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
+        cubins = [Path(folder) / f"{source.stem}.cubin" for source in SOURCES]
+        logs = list(
+            pool.map(lambda pair: libraries()[0].compile(pair[0], target, pair[1]), zip(SOURCES, cubins, strict=True))
+        )
+        listing = disassembled(cubins[OPERATIONS.index("score")])
+    return {kernel: usage for log in logs for kernel, usage in usages(log).items()}, listing
+
+
+def kernels() -> dict[str, int]:
+    """The threads of a block of every kernel."""
+    return {name: int(threads) for source in SOURCES for threads, name in BOUNDS.findall(source.read_text())}
+
+
+class Fixed:
+    """A launcher that knows its device alone."""
+
+    def __init__(self, limits: DeviceLimits) -> None:
+        self.limits = limits
+
+    def launch(self, *arguments: object) -> None:
+        raise AssertionError(arguments)
+
+
+def dynamic_bytes(kernel: str, target: str) -> int:
+    """Dynamic shared memory of a block of a kernel of `score`, with the tiles that the family prefers."""
+    if kernel == "score_narrow_global":
+        return 0
+    wide = "narrow" not in kernel
+    bits = CudaVerbs(Fixed(LIMITS[target])).tile_bits(wide)
+    return tile_bytes(bits, wide=wide, signed="signed" in kernel, decays="decayed" in kernel)
+
+
+def blocks_of(kernel: str, usage: Usage, threads: int, target: str) -> int:
+    """Blocks of a kernel of `score` that a multiprocessor holds."""
+    own = usage.shared + dynamic_bytes(kernel, target) + verbs_module.BLOCK_RESERVED
+    # A warp's registers are allotted by 256.
+    warps = REGISTERS // 4 // (-(-usage.registers // 8) * 8 * 32) * 4
+    return min(warps * 32 // threads, LIMITS[target].multiprocessor_bytes // own, THREADS[target] // threads)
+
+
+@pytest.mark.parametrize("target", LIMITS)
+def test_every_kernel_compiles_without_spills(target: str) -> None:
+    usage, _ = built(target)
+    assert set(usage) == set(kernels())
+    assert {kernel: row.spills for kernel, row in usage.items() if row.spills} == {}
+    assert max(row.shared for row in usage.values()) <= STATIC_SHARED
+    for kernel, row in usage.items():
+        if kernel.startswith("score_"):
+            assert row.shared <= verbs_module.SCORE_STATIC
+            assert row.shared + dynamic_bytes(kernel, target) <= LIMITS[target].block_bytes
+
+
+@pytest.mark.parametrize("target", LIMITS)
+def test_a_multiprocessor_holds_several_blocks_of_score(target: str) -> None:
+    """Three narrow tiles of 2**14 documents where there are 228 KiB of shared memory, else two of what fits."""
+    expected = {"sm_80": (14, 13, 2), "sm_90": (14, 13, 3), "sm_100": (14, 13, 3)}
+    narrow, wide, blocks = expected.get(target, (13, 12, 2))
+    own = CudaVerbs(Fixed(LIMITS[target]))
+    assert (own.tile_bits(False), own.tile_bits(True)) == (narrow, wide)
+    usage, _ = built(target)
+    for kernel, threads in kernels().items():
+        if kernel.startswith("score_"):
+            least = blocks if kernel in ("score_narrow", "score_narrow_4") else 2
+            assert blocks_of(kernel, usage[kernel], threads, target) >= least, kernel
+
+
+def opcodes(listing: str) -> dict[str, Counter[str]]:
+    """How often each kernel of a disassembly has each instruction."""
+    return {part.split()[0]: Counter(INSTRUCTION.findall(part)) for part in listing.split("Function : ")[1:]}
+
+
+def matching(counts: Counter[str], pattern: str) -> dict[str, int]:
+    return {opcode: count for opcode, count in sorted(counts.items()) if re.match(pattern, opcode)}
+
+
+SWAPPED, GENERIC, LOCAL = r"ATOM\w*\.(.*\.)?CAS", r"(LD|ST|ATOM)(\.|$)", r"(LDL|STL)(\.|$)"
+"""A loop that compares and swaps, an access to memory of any kind, and one to a thread's own memory."""
+
+
+@pytest.mark.parametrize("target", LIMITS)
+def test_scoring_adds_with_native_instructions(target: str) -> None:
+    """The loops and tests of anything else would lie in the hot loop."""
+    for kernel, counts in opcodes(built(target)[1]).items():
+        for pattern in (SWAPPED, GENERIC, LOCAL):
+            assert matching(counts, pattern) == {}, kernel
+        if kernel != "score_narrow_global":
+            assert matching(counts, r"ATOMS\.ADD"), kernel
+        assert sum(matching(counts, r"(REDG?|ATOMG)\..*MAX\.S64").values()) == 1, kernel
+
+
+PROBE = """
+extern "C" __global__ void __launch_bounds__(32) score_probe(unsigned long long* global, int* anywhere[1]) {
+    __shared__ unsigned long long sums[32];
+    sums[threadIdx.x] = *anywhere[0];
+    __syncthreads();
+    atomicAdd(&sums[global[0] & 31], global[threadIdx.x]);
+    __syncthreads();
+    global[threadIdx.x] = sums[threadIdx.x];
+}
+"""
+
+
+def test_what_is_not_native_is_seen(tmp_path: Path) -> None:
+    """A 64-bit addition in shared memory and a load of unknown memory."""
+    source = tmp_path / "probe.cu"
+    source.write_text(PROBE)
+    libraries()[0].compile(source, "sm_90", tmp_path / "probe.cubin")
+    (counts,) = opcodes(disassembled(tmp_path / "probe.cubin")).values()
+    assert matching(counts, SWAPPED)
+    assert matching(counts, GENERIC)
+
+
+def asserted(layout: Layout) -> str:
+    """C++ that compiles only if the compiler lays the structure out as ctypes does."""
+    lines = [f'static_assert(sizeof({layout.name}) == {ctypes.sizeof(layout.structure)}, "size");']
+    for field in layout.structure._fields_:
+        offset = getattr(layout.structure, field[0]).offset
+        lines.append(f'static_assert(__builtin_offsetof({layout.name}, {field[0]}) == {offset}, "{field[0]}");')
+    return "\n".join(lines)
+
+
+def test_arguments_lie_where_the_compiler_reads_them(tmp_path: Path) -> None:
+    checks = "\n".join(map(asserted, LAYOUTS.values()))
+    source, wrong = tmp_path / "layout.cu", tmp_path / "wrong.cu"
+    source.write_text(f'#include "arguments.cuh"\n{checks}\n')
+    wrong.write_text(source.read_text().replace("ScoreArguments, stride) ==", "ScoreArguments, stride) == 8 +"))
+    libraries()[0].compile(source, "sm_90")
+    with pytest.raises(AssertionError, match="stride"):
+        libraries()[0].compile(wrong, "sm_90")
