@@ -1,11 +1,10 @@
-"""Phases: they nest without being counted twice and cover a search; what `bench.profile` makes of them."""
+"""Phases: they nest without being counted twice, and cover a search."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -15,14 +14,6 @@ import fanrank as fr
 from fanrank.engine import timing
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.timing import Phases
-
-ROOT = Path(__file__).resolve().parents[2]
-# Only while importing: the root holds folders named like other people's packages.
-sys.path.append(str(ROOT))
-try:
-    from bench import profile
-finally:
-    sys.path.remove(str(ROOT))
 
 BACKENDS = [
     pytest.param(status.name, marks=pytest.mark.skipif(not status.usable, reason=status.reason), id=status.name)
@@ -163,54 +154,3 @@ def test_phases_cover_a_search(served: str, ask: str, monkeypatch: pytest.Monkey
         # Compiled phases are timed by a clock of their own.
         covered = sum(hits.timing.values()) / 1e3
         assert 0.95 * calls <= covered <= calls
-
-
-# The bench
-
-
-def test_texts_are_distinct_and_of_the_same_words() -> None:
-    texts = ["a b c", "d e", "f"]
-    found = profile.make_distinct(texts, 9)
-    assert len(set(found)) == 9
-    assert found[:3] == texts
-    assert {" ".join(sorted(text.split())) for text in found} == set(texts)
-    assert found == profile.make_distinct(texts, 9)
-    assert profile.make_distinct(texts, 2) == texts[:2]
-    with pytest.raises(ValueError, match="fewer than 10 orders"):
-        profile.make_distinct(texts, 10)
-
-
-@pytest.mark.parametrize("served", BACKENDS)
-def test_rows_of_a_call_add_up(served: str) -> None:
-    records = [fr.Record(id=str(n), text=f"w{n % 7} w{n % 5}") for n in range(100)]
-    case = profile.Case(fr.Engine.from_records(records, analyzer="minimal"), [f"w{n} w{n + 1}" for n in range(6)])
-    common = {"bench": "profile", "ceiling": {"copy_gb_per_s": 10.0, "scatter_add_m_per_s": 100.0}}
-    rows = profile.measure(case, "tiny", 6, 3, 1, f"fanrank-{served}", common)
-    assert [row.phase for row in rows][-1] == profile.OTHER
-    assert sum(row.share for row in rows) == pytest.approx(1.0, abs=1e-3)
-    lists = [sum(f"w{n}" in record.text.split() for record in records) for n in range(7)]
-    # w5 and w6 are words of seven, the others of both.
-    assert rows[0].postings_per_query == round(sum(lists[n] + lists[n + 1] for n in range(6)) / 6, 1)
-    assert rows[0].bytes_per_query > 4 * rows[0].postings_per_query
-    lower = profile.limits(rows[0])
-    assert lower["scattered additions"] == pytest.approx(rows[0].postings_per_query / 100.0)
-    assert lower["copy"] == pytest.approx(rows[0].bytes_per_query / 1e4)
-    assert "times scattered additions" in profile.render(rows)
-
-
-def test_a_shaped_corpus_has_ids_and_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(profile.gpu_corpora, "CACHE", tmp_path)
-    monkeypatch.setattr(profile.gpu_corpora, "SHAPES", profile.gpu_corpora.SMOKE)
-    # A copy without it: put back into the shared table, it would stand last, and tables follow that order.
-    left = {name: corpus for name, corpus in profile.CORPORA.items() if name != "nq-shaped"}
-    monkeypatch.setattr(profile, "CORPORA", left)
-    case = profile.case_of("nq-shaped")
-    hits = case.engine.search(case.texts, 3)
-    assert hits.counts.min() == 3
-    assert hits.ids.tolist() == hits.documents.astype(str).tolist()
-
-
-def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        profile.main(["--cases", "nothing"])
-    assert "unknown: nothing" in capsys.readouterr().err

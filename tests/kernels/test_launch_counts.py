@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
+from support.benches import load
 
 pytest.importorskip("torch", reason="torch is not installed")
 
-ROOT = Path(__file__).resolve().parents[2]
-# Only while importing: the root holds folders named like other people's packages.
-sys.path.append(str(ROOT))
-try:
-    from bench.gpu import corpora, counted
-finally:
-    sys.path.remove(str(ROOT))
-
-needs_gxx = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels with")
+corpora, counted = load("gpu.corpora", "gpu.counted")
 
 
 @pytest.fixture(autouse=True)
@@ -27,9 +18,8 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "CACHE", tmp_path)
 
 
-@pytest.mark.parametrize("kernels", [False, pytest.param(True, marks=needs_gxx)])
-def test_a_fan_out_is_one_launch_whatever_its_segments(kernels: bool) -> None:
-    rows = list(counted.count_fan_outs(kernels, {"bench": "gpu_counted", "run": ""}))
+def test_a_fan_out_is_one_launch_whatever_its_segments() -> None:
+    rows = list(counted.count_fan_outs(False, {"bench": "gpu_counted", "run": ""}))
     assert {row.segments for row in rows} == {1, 4, 16}
     steps = {(row.segments, row.step): row for row in rows}
     assert len(steps) == len(rows) == 12
@@ -69,9 +59,3 @@ def test_batches_of_texts_and_of_plans(capsys: pytest.CaptureFixture[str], tmp_p
             assert row["counts"]["copies"] == 2
             assert row["counts"]["kernels"] == 4
     assert "| batch | 2 | 12 | plans |" in capsys.readouterr().out
-
-
-def test_unknown_parts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        counted.main(["--parts", "nothing"])
-    assert "no part nothing; there are: fan-out, batch" in capsys.readouterr().err

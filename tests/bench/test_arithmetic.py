@@ -1,0 +1,235 @@
+"""What rows rest on: corpora, the reference, the check of answers, the rows, and the formulas of the commands."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.benches import load
+from support.source import ROOT
+
+from fanrank.engine.timing import Phases
+
+cases, code, corpora, counting = load("harness.cases", "harness.code", "harness.corpora", "harness.counting")
+callgrind, reference, rows, systems = load("harness.callgrind", "harness.reference", "harness.rows", "harness.systems")
+asking, methods, verify = load("harness.asking", "harness.methods", "harness.verify")
+agents, churn, fanout, instructions, scale, serve = load("agents", "churn", "fanout", "instructions", "scale", "serve")
+
+
+@pytest.fixture
+def tiny() -> Any:
+    texts = ["b a", "", "a a", "c d b", "D e"]
+    return corpora.from_texts("tiny", texts, ["a", "e B b zz", "zz"], frozenset({"c"}), 10)
+
+
+def test_every_system_has_a_peer_and_every_peer_an_adapter() -> None:
+    assert {system.peer for system in systems.SYSTEMS.values()} == set(systems.PEERS)
+    assert all((ROOT / "bench" / "peers" / f"{name}.py").is_file() for name in systems.PEERS)
+
+
+def test_a_prepared_corpus(tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tiny.vocabulary == ["b", "a", "d", "e"]
+    assert tiny.tokens.tolist() == [0, 1, 1, 1, 2, 0, 2, 3]
+    assert tiny.offsets.tolist() == [0, 2, 2, 4, 6, 8]
+    assert tiny.query_terms() == [["a"], ["e", "b"]]  # distinct and known; a query of unknown terms alone is left out
+    monkeypatch.setattr(corpora, "CACHE", tmp_path)
+    corpus = cases.Corpus("s", "synthetic", queries=5, documents=50, seed=5)
+    once = corpora.load(corpora.prepare(corpus))
+    assert once.document_terms() == corpora._synthetic(corpus).document_terms()
+    assert once.document_terms() != corpora._synthetic(dataclasses.replace(corpus, seed=6)).document_terms()
+
+
+def test_postings_and_scores_are_the_formula(tiny: Any) -> None:
+    postings = reference.postings_of(tiny)
+    assert postings.offsets.tolist() == [0, 2, 4, 6, 7]
+    assert postings.documents.tolist() == [0, 3, 0, 2, 3, 4, 4]
+    assert postings.frequencies.tolist() == [1, 1, 1, 2, 1, 1, 1]
+    assert postings.touched(tiny) == (2 + 3) / 2
+    for formula in ("lucene", "robertson_floor"):
+        expected = []
+        for document in tiny.document_terms():
+            score = 0.0
+            for term in tiny.query_terms()[1]:
+                df, tf = sum(term in other for other in tiny.document_terms()), document.count(term)
+                odds = (5 - df + 0.5) / (df + 0.5)
+                idf = math.log(1 + odds) if formula == "lucene" else max(1e-6, math.log(odds))
+                score += idf * tf / (tf + 1.2 * (0.25 + 0.75 * len(document) / 1.6))
+            expected.append(score)
+        assert reference.scores(postings, tiny.query_ids(1), formula) == pytest.approx(expected, rel=1e-12)
+    lengths = np.array([0, 1, 23, 24, 39, 40, 41, 42, 55, 56, 59, 60, 87, 88, 95, 96])
+    assert reference.byte4(lengths).tolist() == [0, 1, 23, 24, 39, 40, 40, 42, 54, 56, 56, 60, 84, 88, 88, 96]
+
+
+@pytest.mark.parametrize(
+    ("found", "k", "share"),
+    [
+        ([0, 1], 2, 1.0),
+        ([0, 2], 2, 1.0),  # ties with the last
+        ([0, 3], 2, 0.5),
+        ([0, 0], 2, 0.5),  # the same document twice
+        ([0, 1, 2, 3], 10, 1.0),  # only four match
+        ([0, 1, 2, 4], 10, 0.75),
+    ],
+)
+def test_overlap_counts_ties_and_refuses_the_rest(found: list[int], k: int, share: float) -> None:
+    assert verify.overlap(np.array(found), np.array([3.0, 2.0, 2.0, 1.0, 0.0]), k, 1e-6) == share
+
+
+def test_right_answers_pass_and_wrong_ones_fail(tiny: Any) -> None:
+    postings, peer = reference.postings_of(tiny), systems.Peer("scaled", scale=2.2)
+    documents, found = np.full((2, 4), -1), np.zeros((2, 4))
+    for query in range(2):
+        truth = reference.scores(postings, tiny.query_ids(query))
+        best = np.argsort(-truth, kind="stable")[: int((truth > 0).sum())]
+        documents[query, : len(best)] = best
+        found[query, : len(best)] = truth[best] * 2.2
+
+    def passes() -> bool:
+        return bool(verify.check(peer, tiny, postings, range(2), 4, documents, found).passed(peer.tolerance))
+
+    assert passes()
+    found[0, 0] *= 1.01
+    assert not passes()
+    found[0, 0] /= 1.01
+    documents[1, 0] = -1
+    assert not passes()
+
+
+def test_rows_are_read_back_and_what_is_no_row_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "x.jsonl"
+    first = rows.Row("b", "r1", "one", "a", 10, 1, "kernel", ms_per_query=1.5, machine={"cores": 2})
+    second = dataclasses.replace(first, ms_per_query=None, error="cannot be installed", run="r2")
+    rows.append(path, [first])
+    rows.append(path, [second])
+    assert rows.read(path) == [first, second]
+    assert rows.latest([first, second]) == [second]
+    for line, reason in [('{"bench": "b"}', "missing"), ("[]", "not a JSON object"), ("{", "not JSON")]:
+        path.write_text(path.read_text().splitlines()[0] + "\n" + line + "\n")
+        with pytest.raises(ValueError, match=rf"x\.jsonl:2: .*{reason}"):
+            rows.read(path)
+
+
+PYTHON = (
+    '"""A file."""\n\n\ndef f(a: int, *, b: str = "x") -> str:  # why\n    """Says what."""\n    return f"{a:>3}" + b\n'
+)
+CPP = '// A file.\nint f(int a) { return a + 1\'000; }  // why\nconst char* link = "http://x"; /* two */\n'
+
+
+def test_the_hash_of_code_follows_code_and_not_words() -> None:
+    words = PYTHON.replace("why", "because").replace("Says what", "Says more").replace('"x"', "'x'")
+    assert code.python_code(words) == code.python_code(PYTHON)
+    for old, new in (("3", "4"), ('"x"', '"y"'), (":>", ":<"), ("+ b", "+ b + b"), ("int", "float")):
+        assert code.python_code(PYTHON.replace(old, new, 1)) != code.python_code(PYTHON)
+    assert code.c_code(CPP.replace("why", "because").replace("two", "one")) == code.c_code(CPP)
+    for old, new in (("1'000", "1'001"), ("http://x", "http://y")):
+        assert code.c_code(CPP.replace(old, new)) != code.c_code(CPP)
+    assert code.FILES.keys() == code.COMMANDS.keys()
+    for bench, patterns in code.FILES.items():
+        assert any(path.suffix in code.SUFFIXES for pattern in patterns for path in ROOT.glob(pattern)), bench
+
+
+def test_calls_hold_no_query_twice_and_follow_their_seed() -> None:
+    calls = fanout.draw_calls(30, "5", 4, seed=1)
+    assert calls == fanout.draw_calls(30, "5", 4, seed=1) != fanout.draw_calls(30, "5", 4, seed=2)
+    assert [len(set(call)) for call in calls] == [5] * 4
+    assert fanout.draw_calls(3, "all", 2, seed=1) == [[0, 1, 2]] * 2
+
+
+def test_figures_of_the_commands() -> None:
+    week = 7 * 86_400.0
+    times = [0.0, 1.0, 2 * week, 5 * week + 1, 5 * week + 2]
+    assert [methods.newest_windows(times, count) for count in (1, 2, 3, 9)] == [5 * week, 2 * week, 0.0, 0.0]
+    samples = [[float(n), 0.0, 0.0, 0.0, mib] for n, mib in enumerate([10, 20, 20, 21, 22, 23, 24, 25, 40, 40])]
+    assert churn.flatness(samples) == round(40 / 21, 3)
+    plain = [[1.0] * 100, [4.0] * 10, [2.0] * 50]
+    found = serve.figures([[2.0] * 50, [5.0] * 10, [2.5] * 20], plain, 2.0)
+    assert found["queries_per_s"] == asking.FAN_OUT * 20 / 2.0
+    assert (found["share"], found["overhead_ms"], found["p50_ms"], found["p99_ms"]) == (0.5, 1.0, 2.0, 5.0)
+    rates = {"direct": 100.0, "pool": 300.0, "bm25s": 200.0}
+    measured = [agents.AgentsRow("agents", "r", "tiny", name, 10, queries_per_s=rate) for name, rate in rates.items()]
+    assert agents.compare(measured) == ["tiny, 10 agents: pool answers 1.50 times the queries of bm25s"]
+    phases = Phases()
+    with counting.count_work() as sums:
+        phases.count("postings", 3)
+        phases.count("postings", 4)
+    phases.count("postings", 1)
+    assert sums == {"postings": 7}
+
+
+def test_an_answer_is_found_whole_in_parts_and_as_an_event() -> None:
+    whole = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
+    parts = b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{"a"\r\n3\r\n:1}\r\n0\r\n\r\n'
+    event = b'event: message\r\ndata: {"a":1}\r\n\r\n'
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    sent = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
+    assert [asking.body_of(answer) for answer in (whole, parts, sent)] == [{"a": 1}] * 3
+
+
+PROFILE = """events: Ir
+fn=python
+7 100
+cfn=fanrank::python::(anonymous namespace)::search(_object*)
+calls=1 9
+7 900
+fn=fanrank::python::(anonymous namespace)::search(_object*)
+9 50
+cfn=fanrank::text::Analysis::encode(fanrank::python::Ref const&)
+calls=1 3
+9 300
+cfn=void fanrank::search::score<int>(fanrank::text::Terms)
+calls=2 4
++2 550
+fn=void fanrank::search::score<int>(fanrank::text::Terms)
+4 410
+cfn=fanrank::search::keep_best(fanrank::search::Hits&)
+calls=1 2
+4 140
+
+totals: 1000
+"""
+
+
+def test_instructions_go_to_the_phase_that_called(tmp_path: Path) -> None:
+    found = callgrind.by_phase(callgrind.parse(PROFILE), instructions.PHASES)
+    assert found == {"analysis": 300, "plan": 0, "score": 410, "select": 140, "binding": 50}
+    path, under, before = tmp_path / "rows.jsonl", {"python": "3"}, {(1, "whole"): 100_000}
+    instructions.record(path, "native", under, before)
+    kept = instructions.recorded(path, "native", under)
+    assert kept == before
+    assert instructions.changes(kept, {(1, "whole"): 102_000}) == ([], False)
+    assert instructions.changes(kept, {(1, "whole"): 102_001})[1]
+    assert not instructions.changes(kept, {(1, "whole"): 90_000})[1]
+
+
+def shard_row(phase: str, case: str, shards: int, us: float = 200.0, **fields: Any) -> dict[str, Any]:
+    row = {"run": "r2", "scheduling": "other", "k": 10, "fan_out": 20, "phase": phase, "case": case, "shards": shards}
+    return {**row, "quantiles_us": [us] * 201, **fields}
+
+
+def test_a_platform_is_worked_out_from_the_rows_of_one_shard() -> None:
+    found = [
+        shard_row("service", "split", 1, 100.0, records=1_000),
+        shard_row("service", "split", 1, 1_000.0, records=50_000),
+        shard_row("fan-out", "split", 0),
+        shard_row("fan-out", "split", 1, empty_p50_us=200.0, sent_bytes=1_000, received_bytes=3_000),
+        shard_row("fan-out", "split", 3, empty_p50_us=260.0, sent_bytes=3_000, received_bytes=5_000),
+        shard_row("fan-out", "tenant", 1, empty_p50_us=200.0, sent_bytes=500, received_bytes=1_500),
+        shard_row("agents", "tenant", 1, queries_per_s=10_000.0),
+    ]
+    writes = [{"figures": {"peak_bytes_per_record": 400}, "date": "1"}]
+    measured = scale.Measured.of(found, writes)
+    assert measured.message == 30.0  # (260 - 200) / (3 - 1)
+    assert [measured.batch_bytes(shards) for shards in (1, 3, 101)] == [4_000, 8_000, 204_000]
+    # The next larger one that was measured; beyond the largest, in proportion.
+    assert [measured.service(records).max() for records in (10, 1_001, 200_000)] == [100, 1e3, 4e3]
+    # The slowest of equal shards, Ray's message, and ten further messages: 1,000 + 200 + 10 * 30 us.
+    times = scale.simulate(measured, 11, 50_000, draws=400)
+    assert (times.p50, times.p99, times.straggling_p99) == (1.5, 1.5, 10.5)
+    platform = scale.Platform.of(measured, 1_000_000, 10_000_000_000)
+    assert (platform.traffic_shards, platform.shards, platform.nodes, platform.parts) == (7, 222, 111, 5)
+    with pytest.raises(ValueError, match=r"bench\.writes"):
+        scale.Measured.of(found, [])
