@@ -12,10 +12,13 @@ NATIVE = setup.py $(wildcard native/*.cpp native/*.hpp)
 # What `make sanitize` runs on an extension built with sanitizers, and with which of them.
 CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py
 SANITIZERS ?= address thread
+# The folders of tests/extended that pytest runs, and all that CI takes by turns.
+SHARES = $(patsubst tests/extended/%/requirements.txt,share-%,$(wildcard tests/extended/*/requirements.txt))
+TURNS = $(SHARES) types oldest sanitize planted-1 planted-2 planted-3 planted-4
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test lint bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check long crash shardkills fuzz image native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz image native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -23,13 +26,29 @@ demo: $(VENV)/.core
 test: lint
 	$(BIN)/pytest -q -n auto --dist loadfile
 
-lint: $(VENV)/.dev
+# Types of the rooms that stand on no framework; `make types` checks all.
+lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -n 2 --follow-imports silent --exclude '/(integrations|shards/processes)/|/server/mcp'
+
+# Everything: what CI takes by turns, after `make test`.
+test-all: test $(TURNS)
+
+# One share of the tests that ask for more packages: a folder of tests/extended.
+$(SHARES): share-%: $(VENV)/.test
+	$(BIN)/pip install -q -r tests/extended/$*/requirements.txt
+	$(BIN)/pytest -q -n auto --dist loadfile tests/extended/$* $(ARGS)
+
+# The turn of this commit.
+turn:
+	@set -- $(TURNS); count=$$#; number=$$(($$($(PYTHON) tests/support/commits.py) % count)); \
+	shift $$number; echo "make $$1: turn $$((number + 1)) of $$count"; $(MAKE) $$1
+
+types: $(VENV)/.dev
+	$(BIN)/mypy -n 2
 
 bench: $(VENV)/.dev
-	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench $(ARGS)
 
 fanout growth session writes dense hybrid cascade recency ablation building agents integrations serve shards scale profile work instructions: $(VENV)/.dev
@@ -40,7 +59,6 @@ quality: $(VENV)/.dev
 	$(BIN)/python -m bench.strategies $(ARGS)
 
 report: $(VENV)/.dev
-	$(BIN)/pip install -q -e '.[bench]'
 	$(BIN)/python -m bench.report $(ARGS)
 
 # docs/cli.md, and the reference of all public names in build/docs/, which git ignores.
@@ -54,9 +72,6 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python -m tests.support.cli_docs --check
 	$(BIN)/python -m bench.report --check
 
-long: $(VENV)/.dev
-	FANRANK_LONG=1 $(BIN)/pytest -q -m "long or sweep"
-
 # 10,000 random requests to the server.
 fuzz: $(VENV)/.dev
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
@@ -65,22 +80,25 @@ fuzz: $(VENV)/.dev
 image: $(VENV)/.core
 	$(BIN)/python -m tests.support.images docker/Dockerfile.cpu
 
-crash: $(VENV)/.dev
+crash: $(VENV)/.test
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev
 	$(BIN)/python -m tests.support.shard_kills --results bench/results/shardkills.jsonl
 
-native: $(VENV)/.dev
+native: $(VENV)/.core
 	$(BIN)/python setup.py -q build_ext --inplace
 
-sanitize: $(VENV)/.dev
+sanitize: $(VENV)/.test
 	for kind in $(SANITIZERS); do PYTHON=$(BIN)/python tests/extended/sanitizers/sanitize.sh $$kind $(CORE) || exit 1; done
 
 # All of them take half an hour. ARGS="--part 3/20" plants a part, ARGS=select.cu those whose file or name holds this.
-mutants: $(VENV)/.dev
+mutants: $(VENV)/.test
 	$(BIN)/python -m tests.support.mutants $(ARGS)
+
+planted-%: $(VENV)/.test
+	$(MAKE) mutants ARGS="--trust --part $*/4"
 
 # The adapters' tests on the oldest versions of their frameworks.
 oldest: $(VENV)/.core
@@ -107,12 +125,16 @@ $(VENV)/.core: pyproject.toml $(NATIVE)
 	$(BIN)/pip install -q -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.core
-	$(BIN)/pip install -q -e '.[dev]'
+$(VENV)/.test: $(VENV)/.core
+	$(BIN)/pip install -q 'fanrank[test]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.test
+	$(BIN)/pip install -q 'fanrank[dev]'
 	touch $@
 
 $(VENV)/.gpu: $(VENV)/.dev
-	$(BIN)/pip install -q -e '.[gpu-cuda$(CUDA),bench]'
+	$(BIN)/pip install -q 'fanrank[gpu-cuda$(CUDA)]'
 	touch $@
 
 clean:

@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(texts=st.lists(world.texts, min_size=24, max_size=24), data=st.data())
     def grow(self, texts: list[str], data: st.DataObject) -> None:
-        """Come to each border whatever is drawn: segments, merges, tombstones, dead terms, refusals, kills, moves."""
+        """Come to each border whatever is drawn: segments, merges, tombstones, unused terms, refusals, kills, moves."""
         twins = self.twins
         records = [
             fr.Record(

@@ -1,4 +1,4 @@
-"""The number of the commit, by which each takes its turn of tests that are too many for one."""
+"""``python tests/support/commits.py``: the number of the commit, by which CI takes turns."""
 
 from __future__ import annotations
 
@@ -23,4 +23,8 @@ def commit_number() -> int:
 
     if git("rev-parse", "--is-shallow-repository") == "false":
         return int(git("rev-list", "--count", "HEAD") or 0)
-    return int(git("rev-parse", "HEAD") or "0", 16)
+    return int(git("rev-parse", "HEAD") or "0", 16) % (1 << 31)
+
+
+if __name__ == "__main__":
+    print(commit_number())
