@@ -7,9 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -140,19 +138,6 @@ def test_many_processes_write_one_file(tmp_path: Path) -> None:
         assert len(cached) == 60 + 35 + 40
 
 
-def test_many_open_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        for round_ in range(10):
-            path, barrier = tmp_path / str(round_), threading.Barrier(8)
-
-            def work(path: Path = path, barrier: threading.Barrier = barrier) -> int:
-                barrier.wait()
-                with CachedEncoder(Hashing(), path) as cached:
-                    return len(cached.documents(["a"]))
-
-            assert [future.result() for future in [pool.submit(work) for _ in range(8)]] == [1] * 8
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_forked_child_has_a_connection_of_its_own(tmp_path: Path) -> None:
@@ -194,17 +179,6 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
         assert cached.documents(["text 8"]).shape == (1, 4)
         with pytest.raises(CacheError, match="checksum"):
             cached.documents(["text 7"])
-
-
-def test_vectors_that_changed_places_are_found(tmp_path: Path) -> None:
-    path = filled(tmp_path / "cache")
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "UPDATE vectors SET (checksum, vector) = (SELECT checksum, vector FROM vectors WHERE number = 1)"
-        )
-    connection.close()
-    with CachedEncoder(Hashing(), path) as cached, pytest.raises(CacheError, match="checksum"):
-        cached.documents(["text 7", "text 8"])
 
 
 def test_a_cut_file_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from fanrank.engine.evaluate import (
     Evaluation,
     answers_in_context,
     draw_per_category,
-    evaluate,
     judge_answers,
 )
 from fanrank.engine.evaluate.answering import NO_ANSWER
@@ -71,22 +69,11 @@ def test_strict_counts_yes_and_lenient_partial_too() -> None:
     assert "answers" not in judged.to_dict(answers=False)
 
 
-def test_the_answerer_reads_no_more_than_its_depth() -> None:
-    read = []
-    judge_answers(found(ANSWERS, RANKED), lambda q, r: read.append([x.id for x in r]) or "", lambda *_: "no", depth=1)
-    assert read == [["d0"], ["d1"], ["d2"], ["d2"]]
-
-
 def test_an_abstention_question_has_an_answer_without_a_gold_one() -> None:
     evaluation = found(ANSWERS, RANKED, unanswerable=frozenset({"y:2"}))
     gold = {}
     judge_answers(evaluation, stub_answerer, lambda q, of, a: gold.setdefault(q.id, of) and "no")
     assert gold == {**ANSWERS, "y:2": NO_ANSWER}
-
-
-def test_unreadable_judgements_count_as_wrong_and_are_told() -> None:
-    judged = judge_answers(found(ANSWERS, RANKED), stub_answerer, lambda *_: "unreadable")
-    assert judged.accuracy() == {"n": 4, "strict": 0.0, "lenient": 0.0, "unreadable": 4}
 
 
 def test_workers_do_not_change_the_result() -> None:
@@ -165,46 +152,6 @@ def test_answers_in_context_by_category() -> None:
         "token_recall@1": 0.5,
         "token_recall@2": 0.5,
     }
-
-
-def test_evaluate_answers_and_judges(tmp_path: Path) -> None:
-    pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
-    entries = [
-        {
-            "question_id": name,
-            "question_type": "knowledge-update",
-            "question": "Where was the rainy marathon?",
-            "answer": answer,
-            "answer_session_ids": ["s2"],
-            "haystack_session_ids": ["s1", "s2", "s3"],
-            "haystack_sessions": [
-                [{"role": "user", "content": "I have a puppy."}],
-                [{"role": "user", "content": "The marathon in Berlin was rainy."}],
-                [{"role": "user", "content": "Bo runs."}],
-            ],
-        }
-        for name, answer in (("q1", "Berlin"), ("q2_abs", "Nothing tells."))
-    ]
-    file = tmp_path / "longmemeval.json"
-    file.write_text(json.dumps(entries))
-    found = evaluate(
-        "longmemeval", file, preset="agentir", answering=Answering(stub_answerer, stub_judge, depth=1, workers=2)
-    )
-    assert json.loads(json.dumps(found)) == found
-    assert found["n"] == 2
-    assert found["answers"]["metrics"] == {
-        "answer_substring@5": 0.5,
-        "answer_substring@10": 0.5,
-        "token_recall@5": 0.5,
-        "token_recall@10": 0.5,
-    }
-    assert (found["judged"]["strict"], found["judged"]["answers"][0]["answer"]) == (
-        0.5,
-        "The marathon in Berlin was rainy.",
-    )
-    kept = evaluate("longmemeval", file, preset="agentir", reading={"abstention": False}, latency=0)
-    assert kept["n"] == 1
-    assert not {"latency", "judged"} & set(kept)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.evaluate import Dataset, gold_recency, load_longmemeval
+from fanrank.engine.evaluate import Dataset, gold_recency
 from fanrank.engine.evaluate.recency import DAY
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
@@ -46,12 +45,3 @@ def test_ranks_are_those_of_a_plain_loop() -> None:
         same = sum(time == times[gold] for time in times)
         places = range(newer, newer + same)
         assert gold_recency(dataset)["all"]["median_rank"] == pytest.approx(statistics.mean(places) / (len(times) - 1))
-
-
-def test_the_real_subset(data: Path) -> None:
-    file = data / "longmemeval_subset" / "longmemeval_s_3haystacks.json"
-    if not file.exists():
-        pytest.skip(f"no {file}; set FANRANK_DATA")
-    found = gold_recency(load_longmemeval(file))
-    assert found["all"]["n"] == 26
-    assert all(0.0 <= row["median_rank"] <= 1.0 and row["median_age_days"] >= 0.0 for row in found.values())

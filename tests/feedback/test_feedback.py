@@ -29,9 +29,6 @@ CLOSE = 1e-9
 LONG, MEDIUM, SHORT = "word " * 80, "word " * 30, "word"
 
 
-# A pool, and one query of it as plain Python
-
-
 @dataclass(frozen=True)
 class One:
     """A query, its hits as (cosine, vector) in their order, and the first sentences of the hits."""
@@ -294,7 +291,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Pool, Any]:
 
 
 @pytest.mark.parametrize("feedback", METHODS, ids=label)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(case=cases())
 def test_each_query_is_moved_as_plain_loops_move_it(feedback: Feedback, case: tuple[Any, Pool, Any]):
     queries, pool, firsts = case
@@ -306,9 +303,6 @@ def test_each_query_is_moved_as_plain_loops_move_it(feedback: Feedback, case: tu
         if not one.hits:
             assert found[row].tobytes() == queries[row].tobytes()
         assert abs(dot(found[row], found[row]) - 1.0) < 5e-3
-
-
-# A corpus that can be searched
 
 
 class World:
@@ -373,28 +367,9 @@ def test_rescoring_all_documents_is_searching_again(feedback: Feedback, world: W
     assert not np.array_equal(feedback(world.queries, pool), world.queries)
 
 
-def test_no_queries(world: World):
-    nothing = world.queries[:0]
-    pool = Pool([], np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3, 67), np.float16), np.zeros(0, np.int64),
-                lambda n: np.zeros((0, n, 67)))  # fmt: skip
-    for feedback in METHODS:
-        assert feedback(nothing, pool).shape == (0, 67)
-
-
-# The limits of SoftCentroid (E004), and what methods are of one another
-
-
-def test_alpha_one_puts_the_centroid_in_the_querys_place(world: World):
-    pool = world.pool(world.queries, world.texts)
-    found = SoftCentroid(alpha=1.0)(world.queries, pool)
-    for row, one in enumerate(ones(world.queries, pool, pool.vectors)):
-        weights = [math.exp(cosine / 0.05) for cosine, _ in one.hits[:3]]
-        parts = [(weight, vector) for weight, (_, vector) in zip(weights, one.hits, strict=False)]
-        np.testing.assert_allclose(found[row], unit(combined(parts, 67), []), rtol=0.0, atol=1e-12)
-
-
 @pytest.mark.parametrize("alpha", [0.3, 0.5, 1.0])
 def test_tau_to_zero_is_the_best_hit_and_tau_to_infinity_the_mean(world: World, alpha: float):
+    """The limits of SoftCentroid (E004)."""
     pool = world.pool(world.queries, world.texts)
 
     def moved(feedback: Feedback) -> bytes:
@@ -408,47 +383,6 @@ def test_tau_to_zero_is_the_best_hit_and_tau_to_infinity_the_mean(world: World, 
         same = Rocchio(k=3, beta=alpha / (1.0 - alpha))(world.queries, pool)
         np.testing.assert_allclose(same, mean(world.queries, pool), rtol=0.0, atol=1e-12)
     assert top(world.queries, pool).tobytes() != PRESETS["hard-top1"](world.queries, pool).tobytes() or alpha == 1.0
-
-
-def test_hard_top1_is_the_best_hit_itself(world: World):
-    pool = world.pool(world.queries, world.texts)
-    found = feedback_of("hard-top1")(world.queries, pool)
-    assert normalize(found).tobytes() == normalize(pool.vectors[:, 0].astype(float)).tobytes()
-
-
-def test_equal_best_hits_share_the_weight_as_tau_falls():
-    queries = normalize([[1.0, 0.0, 0.0]]).astype(float)
-    vectors = normalize([[1.0, 1.0, 0.0], [1.0, -1.0, 0.0], [0.0, 0.0, 1.0]])[None]
-    cosines = np.einsum("bd,bpd->bp", queries, vectors.astype(float))
-    pool = Pool(["q"], cosines, cosines, vectors, np.array([3]))
-    np.testing.assert_array_equal(SoftCentroid(alpha=1.0, tau=1e-12)(queries, pool), [[1.0, 0.0, 0.0]])
-
-
-def test_one_round_is_the_method_itself(world: World):
-    pool = world.pool(world.queries, world.texts)
-    assert Iterated(rounds=1)(world.queries, pool).tobytes() == SoftCentroid()(world.queries, pool).tobytes()
-
-
-def test_opposite_vectors_leave_the_query_as_it_is():
-    queries = normalize([[1.0, 2.0, -2.0]]).astype(float)
-    vectors = -queries[:, None, :].repeat(3, axis=1).astype(np.float16)
-    cosines = np.einsum("bd,bpd->bp", queries, vectors.astype(float))
-    pool = Pool(["q"], cosines, cosines, vectors, np.array([3]), lambda n: vectors[:, :n].astype(float))
-    for feedback in (SoftCentroid(), WeightedCentroid(weighting="linear"), Rocchio(beta=1.0), FirstSentence()):
-        assert feedback(queries, pool).tobytes() == queries.tobytes()
-    assert WeightedCentroid(weighting="cosine")(queries, pool).tobytes() == queries.tobytes()
-
-
-def test_what_rounding_leaves_of_a_sum_is_no_direction():
-    queries = normalize(np.random.default_rng(1).normal(size=(1, 67))).astype(float)
-    vectors = -queries[:, None, :].repeat(3, axis=1).astype(np.float16)
-    pool = Pool(["q"], np.zeros((1, 3)), np.array([[0.9, 0.83, 0.81]]), vectors, np.array([3]))
-    weights = np.exp((pool.similarities[0] - 0.9) / 0.05)
-    left = 0.5 * queries + 0.5 * sum(w * v for w, v in zip(weights, vectors[0].astype(float), strict=True)) / sum(
-        weights
-    )
-    assert 0.0 < np.abs(left).max() < 1e-15
-    assert SoftCentroid()(queries, pool).tobytes() == queries.tobytes()
 
 
 def test_rescored_hits_of_one_cosine_keep_their_order():
@@ -475,56 +409,19 @@ def test_a_cosine_at_the_floor_is_a_hit_of_rocchio_and_no_sure_one():
     assert Gated(k=1, floor=0.4999)(queries, pool)[0, 1] > 0.1
 
 
-# Routes
+FACTOID = """when was the Eiffel tower built | When is the next eclipse? |   when did it end | “Who was Ada Lovelace?” |
+who founded Rome | WHO IS the mayor | where was he born | Where is Ankara | which country has no army |
+which year saw it | what year did it open | what city hosts it | what name did she take | what\tdate |
+how many goals did X score | how much is it | how long is the Nile | how old is the sun"""
+OTHER = """when | whenever it was dark | when pigs fly | who | whoever was there | the man who was Thursday |
+where to eat | which is better | which countrymen came | what is entropy | what yearning means | how |
+how to cook rice | how does aspirin work | how manyfold | tell me when was it built | why is it so | show many goals |
+somewhere is fine | """
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *(
-            "when was the Eiffel tower built",
-            "When is the next eclipse?",
-            "  when did it end",
-            "“Who was Ada Lovelace?”",
-        ),
-        *("who founded Rome", "WHO IS the mayor", "where was he born", "Where is Ankara", "which country has no army"),
-        *("which year saw it", "what year did it open", "what city hosts it", "what name did she take", "what\tdate"),
-        *("how many goals did X score", "how much is it", "how long is the Nile", "how old is the sun"),
-    ],
-)
-def test_factoid_questions(text: str):
-    assert is_factoid(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "when", "whenever it was dark", "when pigs fly", "who", "whoever was there", "the man who was Thursday"),
-        *("where to eat", "which is better", "which countrymen came", "what is entropy", "what yearning means"),
-        *(
-            "how",
-            "how to cook rice",
-            "how does aspirin work",
-            "how manyfold",
-            "tell me when was it built",
-            "why is it so",
-        ),
-        *("show many goals", "somewhere is fine"),
-    ],
-)
-def test_not_factoid(text: str):
-    assert not is_factoid(text)
-
-
-def test_factoid_questions_keep_their_vectors(world: World):
-    pool = world.pool(world.queries, world.texts)
-    found = FactoidRoute()(world.queries, pool)
-    plain = np.array([text == "who founded it" for text in world.texts])
-    moved = SoftCentroid(k=3, alpha=0.524, tau=0.05)(world.queries, pool)
-    assert found.tobytes() == np.where(plain[:, None], world.queries, moved).tobytes()
-    assert 0 < plain.sum() < 33
-    all_plain = replace(pool, texts=["who was it"] * 33)
-    assert FactoidRoute()(world.queries, all_plain).tobytes() == world.queries.tobytes()
+def test_factoid_questions():
+    assert [text for text in FACTOID.replace("\n", " ").split(" | ") if not is_factoid(text)] == []
+    assert [text for text in OTHER.replace("\n", " ").split(" | ") if is_factoid(text)] == []
 
 
 def test_adaptive_takes_one_of_three_ways(world: World):
@@ -559,58 +456,32 @@ def test_sentences_are_only_asked_for_where_a_query_is_long(world: World):
     assert asked == [1]
 
 
-def test_the_median_gap_leaves_out_queries_without_hits(world: World):
-    pool = world.pool(world.queries[:3], ["q"] * 3)
-    gaps = (pool.similarities[:, 0] - pool.similarities[:, 1]).tolist()
-    some = replace(pool, counts=np.array([2, 0, 12]))
-    assert median_gap(some, 2) == pytest.approx((gaps[0] + gaps[2]) / 2.0, abs=0.0)
-    with pytest.raises(ParameterError, match="at least one query with hits"):
-        median_gap(replace(pool, counts=np.zeros(3, np.int64)))
-
-
-# Fields and names
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [
         (lambda: Rocchio(k=0), "k must be an integer of 1 or more, not 0"),
         (lambda: Rocchio(k=True), "k must be"),
-        (lambda: Rocchio(k=2.0), "k must be"),
         (lambda: Rocchio(beta=0.0), "beta must be a number above 0, not 0.0"),
         (lambda: Rocchio(beta=math.inf), "beta"),
         (lambda: RocchioFloor(floor=1.5), "floor must be a number from -1 to 1"),
         (lambda: SoftCentroid(alpha=0.0), "alpha must be a number above 0 and at most 1"),
-        (lambda: SoftCentroid(alpha=1.01), "alpha"),
-        (lambda: SoftCentroid(alpha="0.5"), "alpha"),
         (lambda: SoftCentroid(tau=0.0), "tau must be a number above 0"),
         (lambda: SoftCentroid(tau=math.nan), "tau"),
-        (lambda: SoftCentroid(tau=-1), "tau"),
         (lambda: WeightedCentroid(weighting="best"), "unknown weighting 'best'; there are: uniform, linear"),
         (lambda: WeightedCentroid(power=0.0), "power"),
         (lambda: TailGap(k=1), "k must be an integer of 2 or more"),
-        (lambda: FirstSentence(alpha=2), "alpha"),
-        (lambda: SentenceAmp(k=0), "k must be"),
         (lambda: Gated(of="amp"), "of must be feedback, not 'amp'"),
-        (lambda: Gated(of=Amp), "of must be feedback"),
-        (lambda: Gated(floor=-2), "floor"),
         (lambda: Iterated(rounds=0), "rounds"),
         (lambda: Iterated(fresh=1), "fresh must be true or false"),
         (lambda: Iterated(rescored=2), "rescored must be an integer of 3 or more"),
         (lambda: Iterated(FirstSentence()), "use fresh=True"),
-        (lambda: NormConvergence(rounds=0), "rounds"),
         (lambda: AdaptiveSoftCentroid(medium_chars=-1), "medium_chars"),
         (lambda: AdaptiveSoftCentroid(medium_chars=400), "long_chars must be an integer of 400 or more"),
-        (lambda: AdaptiveSoftCentroid(gap=-0.1), "gap"),
         (lambda: AdaptiveSoftCentroid(tau=0), "'adaptive-softcentroid': .*tau"),
-        (lambda: AdaptiveSoftCentroid(rescored=1), "rescored"),
-        (lambda: FactoidRoute(of=None), "of must be feedback"),
         (lambda: feedback_of("rochio"), "no feedback 'rochio'; there are: rocchio, "),
         (lambda: feedback_of({"k": 3}), "must say its 'name'"),
         (lambda: feedback_of({"name": "rocchio", "alpha": 1}), "has no field 'alpha'; there are: beta, k"),
-        (lambda: feedback_of({"name": "amp", "k": 1}), "has no field 'k'; there are: none"),
         (lambda: feedback_of({"name": "gated", "of": {"name": "rocchio", "k": 0}}), "k must be"),
-        (lambda: feedback_of({"name": "gated", "of": 3}), "must be a name or an object"),
         (lambda: feedback_of(SoftCentroid), "must be a name or an object"),
     ],
 )
@@ -655,9 +526,6 @@ def test_costs_and_depths():
     assert AdaptiveSoftCentroid().cost == 1.5
     assert [feedback_of(name).depth for name in ("rocchio", "softcentroid", "amp", "iterated")] == [2, 3, 1, 100]
     assert (Iterated(fresh=True).depth, Gated(TailGap(k=7)).depth, AdaptiveSoftCentroid().depth) == (3, 7, 100)
-
-
-# First sentences
 
 
 @pytest.mark.parametrize(

@@ -66,18 +66,6 @@ def test_the_grid() -> None:
     assert np.allclose(np.diff(ALPHAS), 0.05)
 
 
-def test_a_group_has_no_say_in_its_own_alpha() -> None:
-    # Group b alone likes the last alpha, and loudly; all others the second.
-    values = np.zeros((21, 6))
-    values[1, :4] = 1.0
-    values[20, 4:] = 100.0
-    fit = fit_alpha(values, ["a", "a", "c", "c", "b", "b"])
-    assert fit.chosen == {"a": 1.0, "c": 1.0, "b": 0.05}
-    assert fit.best == 1.0
-    assert fit.values.tolist() == [0.0] * 6
-    assert fit.curve[[1, 20]].tolist() == [4 / 6, 200 / 6]
-
-
 def test_equal_alphas_give_the_smallest() -> None:
     # .1 ten times over and 1 once are equal to the last bit only if rounded once; in any order of the queries.
     row = np.array([0.1] * 6 + [0.7, 0.2, 0.3] * 2)

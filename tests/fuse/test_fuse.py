@@ -32,7 +32,9 @@ from fanrank.engine.fuse.zscore import ZScore
 Oracle = Callable[[FusionQuery], Shares]
 WEIGHTS = {"dense": 0.4, "other": 0.0}
 
-EXACT: list[tuple[Fusion, Oracle]] = [
+TAUS = {"multi-session": 120.0}
+LEANING = ["temporal-reasoning", "knowledge-update", "multi-session"]
+CASES: list[tuple[Fusion, Oracle]] = [
     (RRF(), fuse_oracle.rrf),
     (RRF(k=10, base=0, weights=WEIGHTS), lambda asked: fuse_oracle.rrf(asked, 10.0, 0, WEIGHTS)),
     (RRF(k=0), lambda asked: fuse_oracle.rrf(asked, 0.0)),
@@ -56,11 +58,6 @@ EXACT: list[tuple[Fusion, Oracle]] = [
     ),
     (MinMax(), lambda asked: fuse_oracle.minmax(asked, 0.1, False)),
     (MinMax(weight=0.35, normalize_dense=True), lambda asked: fuse_oracle.minmax(asked, 0.35, True)),
-]
-TAUS = {"multi-session": 120.0}
-LEANING = ["temporal-reasoning", "knowledge-update", "multi-session"]
-# With an exponential, which Python's library may round the other way.
-FADING: list[tuple[Fusion, Oracle]] = [
     (AgentRRF(), lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, TAUS, LEANING)),
     (
         AgentRRF(alpha=0.01, beta=0.02, tau_days_by_type={"unheard of": 7.0}, recency_types=None),
@@ -75,7 +72,7 @@ FADING: list[tuple[Fusion, Oracle]] = [
 ]
 
 
-def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: float) -> None:
+def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery]) -> None:
     candidates = batch_of(batch, NAMES)
     fused = fusion(candidates)
     expected = [shares for asked in batch for shares in oracle(asked)]
@@ -83,11 +80,7 @@ def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: f
     total = np.zeros(len(candidates.documents))
     for part, share in fused.shares.items():
         assert share.dtype == np.float64
-        own = [shares[part] for shares in expected]
-        if part == "recency" or isinstance(fusion, Decay):
-            np.testing.assert_allclose(share, own, rtol=tolerance, atol=1e-320)
-        else:
-            np.testing.assert_array_equal(share, own)
+        np.testing.assert_array_equal(share, [shares[part] for shares in expected])
         total = total + share
     np.testing.assert_array_equal(fused.scores, total)
     for shares in expected:
@@ -97,39 +90,25 @@ def check(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery], tolerance: f
     assert np.isfinite(fused.scores).all()
 
 
-@pytest.mark.parametrize(("fusion", "oracle"), EXACT, ids=[str(fusion) for fusion, _ in EXACT])
-@settings(deadline=None, max_examples=60)
-@given(batch=batches())
-def test_the_oracle_agrees(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery]) -> None:
-    check(fusion, oracle, batch, 0.0)
+cases = pytest.mark.parametrize(("fusion", "oracle"), CASES, ids=[str(fusion) for fusion, _ in CASES])
 
 
-@pytest.mark.parametrize(("fusion", "oracle"), FADING, ids=[str(fusion) for fusion, _ in FADING])
-@settings(deadline=None, max_examples=60)
-@given(batch=batches(signed=False))
-def test_the_oracle_agrees_where_evidence_fades(fusion: Fusion, oracle: Oracle, batch: list[FusionQuery]) -> None:
-    check(fusion, oracle, batch, 1e-15)
+@cases
+@settings(deadline=None, max_examples=15)
+@given(data=st.data())
+def test_the_oracle_agrees(fusion: Fusion, oracle: Oracle, data: st.DataObject) -> None:
+    # A score below 0 would rise with age.
+    check(fusion, oracle, data.draw(batches(signed=not isinstance(fusion, Decay))))
 
 
-@pytest.mark.parametrize(("fusion", "oracle"), EXACT + FADING, ids=[str(fusion) for fusion, _ in EXACT + FADING])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_oracle_agrees_on_long_lists(fusion: Fusion, oracle: Oracle, seed: int) -> None:
-    check(fusion, oracle, large(seed), 1e-15)
+@cases
+def test_the_oracle_agrees_on_long_lists(fusion: Fusion, oracle: Oracle) -> None:
+    check(fusion, oracle, large(0))
 
 
-@pytest.mark.parametrize("fusion", [fusion for fusion, _ in EXACT + FADING], ids=str)
-@settings(deadline=None, max_examples=30)
-@given(batch=batches(signed=False))
-def test_a_query_alone_scores_as_in_a_batch(fusion: Fusion, batch: list[FusionQuery]) -> None:
-    alone_in_batch(fusion, batch)
-
-
-@pytest.mark.parametrize("fusion", [fusion for fusion, _ in EXACT + FADING], ids=str)
-def test_a_query_alone_scores_as_in_a_long_batch(fusion: Fusion) -> None:
-    alone_in_batch(fusion, large(7))
-
-
-def alone_in_batch(fusion: Fusion, batch: list[FusionQuery]) -> None:
+@cases
+def test_a_query_alone_scores_as_in_a_long_batch(fusion: Fusion, oracle: Oracle) -> None:
+    batch = large(7)
     together, place = fusion(batch_of(batch, NAMES)), 0
     for asked in batch:
         alone = fusion(batch_of([asked], NAMES))
@@ -268,16 +247,9 @@ def test_fusions_are_plain_values(data: str | dict[str, Any]) -> None:
         fusion.name = "other"  # type: ignore[misc]
 
 
-def test_a_fusion_does_not_change_with_what_made_it() -> None:
-    weights = {"bm25": 1.0}
-    fusion = RRF(weights=weights)
-    weights["bm25"] = 2.0
-    assert fusion.weights == {"bm25": 1.0}
-
-
 def test_every_method_is_registered_and_tested() -> None:
     assert list(FUSIONS) == ["rrf", "score_rrf", "zscore", "minmax", "agent_rrf", "decay", "boosted", "linear"]
-    assert {fusion.name for fusion, _ in EXACT + FADING} == set(FUSIONS) == {data["name"] for data in FIELDS}
+    assert {fusion.name for fusion, _ in CASES} == set(FUSIONS) == {data["name"] for data in FIELDS}
 
 
 @pytest.mark.parametrize(

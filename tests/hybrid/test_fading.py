@@ -28,20 +28,6 @@ def engine_on(backend: str, **options: Any) -> fr.Engine:
         pytest.skip(str(error))
 
 
-def test_many_old_matches_do_not_hide_a_fresh_one() -> None:
-    old = [fr.Record(f"old{n}", "tea tea tea", time=NOW - 2_500 * HOUR) for n in range(150)]
-    fresh = fr.Record("fresh", "a cup of tea and a long walk by the river", time=NOW - HOUR)
-    engine = fr.Engine.from_records([*old, fresh])
-    query = fr.Query("tea", now=NOW)
-    hits = engine.search([query], k=3, strategy="decay")
-    assert hits.ids[0].tolist() == ["fresh", "old0", "old1"]
-    score = engine.search([fr.Query("tea")], k=151).scores[0, -1]
-    assert hits.scores[0, 0] == pytest.approx(score * math.exp(-0.01), rel=1e-15)
-    # The same order as BM25 with the half-life of this rate.
-    faded = engine.search([fr.Query("tea", now=NOW, half_life=math.log(2) / 0.01 * HOUR)], k=3)
-    assert faded.ids.tolist() == hits.ids.tolist()
-
-
 def made(seed: int, size: int) -> tuple[list[fr.Record], list[str]]:
     """Records whose scores tie often, or nearly: ages differ by less than a tick of the search, or not at all."""
     draw = random.Random(seed)
@@ -122,20 +108,6 @@ def test_a_list_goes_deeper_where_it_must(monkeypatch: pytest.MonkeyPatch) -> No
     assert hits.ids.tolist() == [["r0", "r1", "r2"], ["s0", "s1", "s2"]]
     # Only the row that ties is searched again.
     assert depths == [[4, 4], [16], [64], [109]]
-
-
-def test_what_is_told_of_a_hit() -> None:
-    records, _ = made(3, 60)
-    engine = fr.Engine.from_records(records, analyzer="minimal")
-    query = fr.Query("tea river", now=NOW)
-    hits = engine.search([query], k=5, strategy="decay")
-    scores = dict(engine.search([fr.Query("tea river")], k=60)[0])
-    for name, score in hits[0]:
-        told = hits.explain(0, name)
-        (channel,) = told.channels
-        assert (told.score, channel.score) == (score, scores[name])
-        assert told.lexical is not None
-        assert (told.lexical.score, told.lexical.decay) == (scores[name], 1.0)
 
 
 def test_a_query_without_its_time_is_refused() -> None:

@@ -15,7 +15,6 @@ from click.testing import CliRunner
 
 import fanrank as fr
 from fanrank.engine.cli.main import main
-from fanrank.engine.fuse.candidates import Candidates, Fused, best
 from fanrank.engine.hybrid.strategy import STRATEGIES
 
 OWN = fr.OwnVectors(2)
@@ -46,20 +45,6 @@ def test_a_reranker_of_words_needs_no_vectors(tmp_path: Path) -> None:
         hits = engine.search(["tea"], reranker=CHECKED)
         assert hits.reranked is not None
         assert hits.reranked[0, 0] == -9.0
-
-
-def test_a_run_of_reranked_hits_keeps_their_order(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path / "m") as engine:
-        engine.add([fr.Record("long", "tea tea tea"), fr.Record("short", "tea")])
-        hits = engine.search([fr.Query("tea", id="q")], reranker=CHECKED)
-        assert [name for name, _ in hits[0]] == ["short", "long"]
-        assert hits.to_run() == {"q": {"short": 1.0, "long": 0.5}}
-        assert [line.split()[2:5] for line in hits.to_trec()] == [["short", "1", "1.0"], ["long", "2", "0.5"]]
-        with pytest.raises(fr.errors.ParameterError, match="CheckedReranker"):
-            engine.search(["tea"], reranker=shortest)  # type: ignore[arg-type]
-        for depth in (0, -1, 1.5, "a", None):
-            with pytest.raises(fr.errors.ParameterError, match="rerank_depth"):
-                engine.search(["tea"], reranker=CHECKED, rerank_depth=depth)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("strategy", ["bm25", "rrf"])
@@ -114,25 +99,6 @@ def test_a_model_is_checked_in_any_batch() -> None:
     for batch in ([bad], [good, bad], [good, fr.Query("x", vector=[1, 0], model="other", namespace="none")]):
         with pytest.raises(fr.errors.ModelMismatchError):
             engine.search(batch, strategy="dense")
-
-
-def test_a_half_life_fades_words_alone() -> None:
-    engine = fr.Engine()
-    engine.add([fr.Record("a", "tea", weights={"t": 1.0}, time=0.0)])
-    query = fr.Query("tea", weights={"t": 2.0}, now=7.0, half_life=1.0)
-    assert engine.search([query], strategy="sparse")[0] == [("a", 2.0)]
-    assert engine.search([query])[0][0][1] < engine.search(["tea"])[0][0][1]
-
-
-def test_all_candidates_rank_as_the_first_of_them() -> None:
-    random = np.random.default_rng(5)
-    engine = fr.Engine(encoder=fr.OwnVectors(8), analyzer="minimal")
-    rows = random.standard_normal((300, 8))
-    engine.add([fr.Record(f"r{n}", f"w{n % 7} w{n % 11}", embedding=row) for n, row in enumerate(rows) if n % 9])
-    engine.add([fr.Record(f"p{n}", f"w{n % 5}") for n in range(20)])
-    batch = [fr.Query("w1 w3", vector=random.standard_normal(8), k=k) for k in (3, 400)]
-    for name in ("dense", "dense-top3", "dense-int8"):
-        assert list(engine.search(batch, strategy=name)) == list(engine.search(batch, strategy=STRATEGIES[name].deep()))
 
 
 def test_too_many_candidates_are_refused() -> None:
@@ -217,20 +183,3 @@ def test_a_blank_text_has_no_vector() -> None:
     assert [name for name, _ in found[0]] == ["b"]
     with pytest.raises(fr.errors.RecordError, match="blank"):
         fr.Record("a", "tea", passages=["tea", " "])
-
-
-def test_the_best_of_many_candidates() -> None:
-    random = np.random.default_rng(3)
-    offsets = np.array([0, 60, 118, 180])
-    scores = random.integers(0, 9, 180).astype(np.float64)
-    kept = random.random(180) < 0.7
-    kept[60:118] = False
-    kept[[61, 90]] = True
-    none = np.full(180, np.nan)
-    candidates = Candidates(offsets, np.arange(180), {}, none[:3], none, none, (None,) * 3)
-    for width in (1, 3, 14, 40):
-        found = best(Fused(scores, {}, kept), candidates, np.array([width, width, 2]), width)[2]
-        for row, k in enumerate((width, width, 2)):
-            own = [place for place in range(offsets[row], offsets[row + 1]) if kept[place]]
-            wanted = sorted(own, key=lambda place: (-scores[place], place))[: min(k, width)]
-            assert found[row].tolist() == wanted + [-1] * (width - len(wanted))

@@ -134,17 +134,6 @@ def test_what_is_not_sure_names_no_time() -> None:
     assert ask(engine, "what happened yesterday, since the wedding?") == (NOW - DAY, NOW)
 
 
-def test_two_events_at_one_time_are_one_time() -> None:
-    engine = fr.Engine()
-    engine.add([event("a", "I joined Acme", 9), event("b", "Joined the platform team of Acme", 9)])
-    assert ask(engine, "what happened since I joined?") == (NOW - 9 * DAY, NOW)
-    engine.add([event("c", "I joined a gym", 8)])
-    assert ask(engine, "what happened since I joined?") is None
-    assert ask(engine, "what happened since I joined Acme?") == (NOW - 9 * DAY, NOW)
-    engine.delete(["c"])
-    assert ask(engine, "what happened since I joined?") == (NOW - 9 * DAY, NOW)
-
-
 def test_only_events_that_the_query_may_find_count() -> None:
     engine = fr.Engine()
     engine.add(

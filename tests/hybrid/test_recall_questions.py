@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pytest
 from support.typed_memory import NOW, QUESTIONS, WordVectors, memory_records
 
 import fanrank as fr
-from fanrank.engine.backends.choose import statuses
 
 SIZES = (25, 125, 1_000)
 ASKED = [fr.Query(text, now=NOW) for text, _, _ in QUESTIONS]
@@ -79,40 +76,6 @@ def test_a_hint_raises_what_agrees() -> None:
     assert (shares["hints"].rank, shares["hints"].share) == (1, pytest.approx(0.5 * 0.6))
     for hints, first in ((["Event"], "r1"), ([], "r0")):
         assert engine.search([replace(asked, hints=hints)], strategy="recall")[0][0][0] == first
-
-
-def test_the_callers_own_filter_removes() -> None:
-    for query in ASKED:
-        rows = memory(125).search([replace(query, filter={"type": "Event"})], 125, strategy="recall")
-        kinds = {record.id: record.type for record in memory_records(125)}
-        assert {kinds[name] for name, _ in rows[0]} <= {"Event"}
-
-
-@pytest.mark.parametrize("backend", ["native", "cuda-host"])
-def test_every_backend_answers_alike(backend: str) -> None:
-    if not any(status.name == backend and status.usable for status in statuses()):
-        pytest.skip(f"{backend} is not to be had here")
-    shuffled = ASKED.copy()
-    random.Random(4).shuffle(shuffled)
-    one, other = (memory(125, name).search(shuffled, 125, strategy="recall") for name in ("numpy", backend))
-    assert np.array_equal(one.documents, other.documents)
-    assert np.array_equal(one.scores, other.scores)
-
-
-def test_names_that_are_words_need_evidence() -> None:
-    engine = memory(125)
-    asked = {
-        "what will happen next?": {},
-        "may I ask about the lamp?": {},
-        "what happened in May?": {},
-        "what did Will say?": {"will": 1.0},
-        "tell me about may": {"may": 1.0},
-        "May's piano": {"may": 1.0},
-        "what did ana say?": {"ana": 1.0},
-    }
-    hits = engine.search([fr.Query(text, now=NOW) for text in asked], strategy="recall")
-    assert hits.decisions is not None
-    assert {text: dict(own.entities) for text, own in zip(asked, hits.decisions, strict=True)} == asked
 
 
 def test_a_name_raises_all_who_bear_it_beyond_the_depth_of_the_list() -> None:

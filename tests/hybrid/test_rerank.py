@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import tiny_models
 
-from fanrank.engine.errors import EncoderError, ParameterError
+from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import paired_bootstrap
-from fanrank.engine.rerank.reranker import CheckedReranker, CrossEncoderReranker, name_of, rerank, validate
+from fanrank.engine.rerank.reranker import CheckedReranker, rerank, validate
 
 
 def score(query: str, text: str) -> float:
@@ -157,48 +155,3 @@ def test_switching_on_takes_a_verdict() -> None:
         CheckedReranker(score, good)  # type: ignore[arg-type]
     assert CheckedReranker(scores, unchecked=True).verdict is None
     assert CheckedReranker(scores, validate(scores, without, better), unchecked=True).name == "scores"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("sentence_transformers")
-    place = tmp_path_factory.mktemp("models") / "cross"
-    return tiny_models.transformer(place, "BertForSequenceClassification", num_labels=1)
-
-
-def test_a_cross_encoder_gives_the_logit_of_the_pair(folder: Path) -> None:
-    import torch
-    import transformers
-
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    pairs = [("tea", "ana prefers tea"), ("error", "the billing job failed " * 20), ("", "tea"), ("tea", "")]
-    reranker = CrossEncoderReranker(folder, max_length=12, batch_size=3, device="cpu")
-    found = reranker.scores(pairs)
-    wanted = []
-    for query, text in pairs:
-        tokens = tokenizer([query], [text], truncation=True, max_length=12, return_tensors="pt")
-        with torch.no_grad():
-            wanted.append(float(model(**tokens).logits[0, 0]))
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    assert np.ptp(found) > 0.01
-    assert found.min() < 0.0 or found.max() > 1.0  # no sigmoid
-    assert reranker.scores([]).shape == (0,)
-    assert name_of(reranker) == reranker.name == "cross"
-    answer = rerank(["tea"], [[0, 1]], dict(enumerate(["the billing job", "ana prefers tea"])), reranker)[0]
-    assert answer.scores[0] >= answer.scores[1]
-    from sentence_transformers import CrossEncoder
-
-    held = CrossEncoderReranker(CrossEncoder(str(folder), device="cpu"), max_length=12, name="held")
-    np.testing.assert_allclose(held.scores(pairs), wanted, atol=1e-5)
-
-
-def test_a_classifier_is_no_reranker(tmp_path: Path) -> None:
-    pytest.importorskip("sentence_transformers")
-    place = tiny_models.transformer(tmp_path / "three", "BertForSequenceClassification", num_labels=3)
-    with pytest.raises(EncoderError, match="'three' gives 3 numbers a pair"):
-        CrossEncoderReranker(place, max_length=12)
-    for length in (0, 65):
-        with pytest.raises(ParameterError, match="max_length"):
-            CrossEncoderReranker(place, max_length=length)

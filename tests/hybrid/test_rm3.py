@@ -6,13 +6,12 @@ import random
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
 import fanrank as fr
 from fanrank.engine.feedback.rm3 import RM3
-from fanrank.engine.hybrid.strategy import STRATEGIES, Lexical, Strategy
+from fanrank.engine.hybrid.strategy import Lexical, Strategy
 
 WORDS = [f"w{n}" for n in range(30)]
 FIELDS = {"text": 1.0, "title": 2.0}
@@ -83,52 +82,26 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("backend", ["numpy", "native", "cuda-host", pytest.param("triton", marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("fields", [{"text": 1.0}, FIELDS], ids=["text", "fields"])
 def test_it_is_the_plain_version(backend: str, fields: dict[str, float]) -> None:
-    if backend == "triton" and len(fields) > 1:
-        pytest.skip("one form is enough for the interpreter")
-    try:
-        engine = fr.Engine(backend=backend, analyzer="minimal", fields=fields)
-    except fr.errors.BackendUnavailableError as error:
-        pytest.skip(str(error))
-    size = 30 if backend == "triton" else 150
-    records = made(size, 4, len(fields) > 1)
-    for start in range(0, size, 55):
-        engine.add(records[start : start + 55])
-    engine.delete(["r3", "r60"] if size > 60 else ["r3"])
+    records = made(150, 4, len(fields) > 1)
+    engines = []
+    for name in (backend, "numpy"):
+        try:
+            engine = fr.Engine(backend=name, analyzer="minimal", fields=fields)
+        except fr.errors.BackendUnavailableError as error:
+            pytest.skip(str(error))
+        for start in range(0, 150, 55):
+            engine.add(records[start : start + 55])
+        engine.delete(["r3", "r60"])
+        engines.append(engine)
     live = {record.id: record for record in records if record.id not in ("r3", "r60")}
-    words = fr.Engine(backend="numpy", analyzer="minimal", fields=fields)
-    for start in range(0, size, 55):
-        words.add(records[start : start + 55])
-    words.delete([record.id for record in records if record.id not in live])
     for rm3 in (RM3(), RM3(documents=3, terms=4, alpha=0.25), RM3(alpha=1.0), RM3(alpha=0.0, terms=30)):
-        if backend == "triton" and rm3 != RM3():
-            continue
-        strategy = Strategy("rm3", (Lexical(rm3=rm3),))
-        asked = QUERIES[1:2] if backend == "triton" else QUERIES
-        hits = engine.search(asked, k=20, strategy=strategy)
-        for position, query in enumerate(asked):
+        hits = engines[0].search(QUERIES, k=20, strategy=Strategy("rm3", (Lexical(rm3=rm3),)))
+        for position, query in enumerate(QUERIES):
             # A query whose own words no record holds has no first hits, so it finds nothing.
-            wanted = plain(words, live, query, rm3, 20)
-            assert list(hits[position]) == wanted, (rm3, query)
-            if backend == "numpy":
-                assert list(engine.search([query], k=20, strategy=strategy)[0]) == wanted
-
-
-def test_words_of_the_first_hits_find_other_records() -> None:
-    records = [
-        fr.Record("a", "kestrel falcon"),
-        fr.Record("b", "kestrel falcon nest"),
-        fr.Record("c", "falcon tower"),
-        fr.Record("d", "unrelated words"),
-    ]
-    engine = fr.Engine.from_records(records)
-    assert set(engine.search(["kestrel"], k=4).ids[0]) == {"a", "b", None}
-    hits = engine.search(["kestrel"], k=4, strategy="rm3")
-    assert hits.ids[0].tolist() == ["a", "b", "c", None]
-    told = hits.explain(0, "c")
-    assert (told.score, told.lexical) == (hits.scores[0, 2], None)
+            assert list(hits[position]) == plain(engines[1], live, query, rm3, 20), (rm3, query)
 
 
 def test_the_order_in_which_terms_arrived_does_not_matter() -> None:
@@ -145,17 +118,11 @@ def test_the_order_in_which_terms_arrived_does_not_matter() -> None:
         assert "e" not in engine.search(["tea"], k=9, strategy=strategy).ids[0]
 
 
-def test_pages_and_directories(tmp_path: Path) -> None:
-    records = made(150, 9)
-    engine = fr.Engine.from_records(records, analyzer="minimal")
+def test_a_page_is_a_part_of_the_whole() -> None:
+    engine = fr.Engine.from_records(made(150, 9), analyzer="minimal")
     whole = engine.search(["w7 w12"], k=40, strategy="rm3")
     page = engine.search([fr.Query("w7 w12", offset=15)], k=10, strategy="rm3")
     assert page.ids[0].tolist() == whole.ids[0, 15:25].tolist()
-    with fr.Engine.open(tmp_path / "memory", analyzer="minimal") as stored:
-        stored.add(records)
-        again = stored.search(["w7 w12"], k=40, strategy="rm3")
-        assert again.ids.tolist() == whole.ids.tolist()
-        assert (again.scores == whole.scores).all()
 
 
 def test_what_is_refused() -> None:
@@ -168,10 +135,3 @@ def test_what_is_refused() -> None:
     engine.add([fr.Record("a", "tea")])
     with pytest.raises(fr.errors.QueryError, match="rm3 reads the words of the first hits"):
         engine.search(["tea"], strategy="rm3")
-
-
-def test_it_survives_json() -> None:
-    strategy = Strategy("mine", (Lexical(rm3=RM3(5, 7, 0.25)),))
-    assert Strategy.of(strategy.to_dict()) == strategy
-    assert str(strategy) == "mine: bm25 (rm3 of 5 hits, 7 terms, alpha 0.25)"
-    assert not STRATEGIES["rm3"].plain

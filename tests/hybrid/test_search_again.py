@@ -77,23 +77,6 @@ def test_the_answer_is_that_of_the_moved_vector_without_feedback(monkeypatch: py
     assert (hits.scores[same] == again.scores).all()
 
 
-# Words take the interpreter of Triton half a minute.
-@pytest.mark.parametrize(
-    ("backend", "name"),
-    [*((backend, name) for backend in ("native", "cuda-host") for name in AGAIN), ("triton", "softcentroid")],
-)
-def test_every_backend_alone_and_in_a_batch(backend: str, name: str) -> None:
-    size, asked = (60, queries(3)) if backend == "triton" else (400, queries())
-    strategy = replace(AGAIN[name], depth=10)
-    wanted = engine_on("numpy", size).search(asked, k=8, strategy=strategy)
-    found = engine_on(backend, size).search(asked, k=8, strategy=strategy)
-    assert found.ids.tolist() == wanted.ids.tolist()
-    assert (found.scores == wanted.scores).all()
-    engine = engine_on(backend, size)
-    for position, query in enumerate(asked):
-        assert list(engine.search([query], k=8, strategy=strategy)[0]) == list(wanted[position])
-
-
 def test_it_asks_each_channel_no_more_than_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words are searched once and vectors twice, each time all queries together."""
     engine = engine_on("numpy")
@@ -108,24 +91,8 @@ def test_it_asks_each_channel_no_more_than_it_must(monkeypatch: pytest.MonkeyPat
     assert (sizes, served) == ([12, 12], [12])
 
 
-def test_a_query_that_is_not_moved_keeps_its_answer() -> None:
-    engine = fr.Engine(backend="numpy", encoder=fr.OwnVectors(2))
-    engine.add([fr.Record("a", "tea"), fr.Record("b", "tea", embedding=[1.0, 0.0])])
-    wordy = fr.Query(terms=("tea",))
-    hits = engine.search([wordy, fr.Query("tea", vector=[1.0, 0.0])], k=2, strategy=AGAIN["softcentroid-fused"])
-    plain = engine.search([wordy, fr.Query("tea", vector=[1.0, 0.0])], k=2, strategy="minmax")
-    assert hits.ids.tolist() == plain.ids.tolist()
-    assert (hits.scores == plain.scores).all()
-
-
 def test_what_is_refused() -> None:
     with pytest.raises(ParameterError, match="search_again needs feedback"):
         Strategy("again", search_again=True)
     with pytest.raises(ParameterError, match="search_again must be true or false"):
         replace(STRATEGIES["softcentroid"], search_again=1)  # type: ignore[arg-type]
-
-
-def test_it_survives_json_and_is_shown() -> None:
-    strategy = AGAIN["softcentroid"]
-    assert Strategy.of(strategy.to_dict()) == strategy
-    assert str(strategy).endswith(", searched again")

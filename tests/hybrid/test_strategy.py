@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import fanrank as fr
+from fanrank.engine.feedback.rm3 import RM3
+from fanrank.strategies import ContextVectors, ContextWords, Cue, Dense, Lexical, Linear
 
 
 @pytest.mark.parametrize("name", fr.strategies.STRATEGIES)
@@ -18,6 +21,27 @@ def test_a_strategy_survives_json(name: str) -> None:
     assert again.name == name
     assert str(again) == str(strategy)
     assert str(strategy).startswith(f"{name}: ")
+
+
+OWN = (
+    (fr.Strategy("mine", (Lexical(rm3=RM3(5, 7, 0.25)),)), "mine: bm25 (rm3 of 5 hits, 7 terms, alpha 0.25)"),
+    (replace(fr.Strategy.of("softcentroid"), search_again=True), ", searched again"),
+    (
+        fr.Strategy(
+            "mine",
+            (Lexical(), Dense(), ContextWords(fr.Neighbours(1, 0.5), "w"), ContextVectors(), Cue("asks", "q")),
+            Linear({"w": 2.0, "q": -1.0}, ("w",)),
+        ),
+        "w (1 neighbours by 0.5)",
+    ),
+)
+
+
+@pytest.mark.parametrize(("own", "shown"), OWN)
+def test_a_strategy_of_ones_own_survives_json_and_is_shown(own: fr.Strategy, shown: str) -> None:
+    again = fr.Strategy.of(json.loads(json.dumps(own.to_dict())))
+    assert (again, str(again)) == (own, str(own))
+    assert shown in str(own)
 
 
 def test_the_names_of_the_sources_are_there() -> None:

@@ -144,14 +144,6 @@ def test_a_window_holds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyP
     log.check()
 
 
-def test_few_live_events_behind_many_deleted_ones_are_found() -> None:
-    engine = fr.Engine(analyzer="minimal")
-    engine.add(fr.Record(f"r{i}", "tea", type="Event", time=NOW - DAY + i) for i in range(1000))
-    engine.delete([f"r{i}" for i in range(800, 1000)])
-    hits = engine.search([fr.Query("yesterday", now=NOW)], k=3, strategy="temporal")
-    assert [name for name, _ in hits[0]] == ["r799", "r798", "r797"]
-
-
 def test_of_events_that_tie_the_latest_come_first_and_keep_their_scores() -> None:
     engine = fr.Engine(analyzer="minimal")
     engine.add(fr.Record(f"r{i}", "tea", type="Event", time=NOW - (300 - i) * DAY) for i in range(300))
@@ -165,13 +157,6 @@ def test_of_events_that_tie_the_latest_come_first_and_keep_their_scores() -> Non
     # The next page goes on where the first ended.
     query = fr.Query("what happened this year?", now=NOW, offset=10)
     assert [name for name, _ in engine.search([query], strategy="recall")[0]] == inside[::-1][10:20]
-
-
-def test_records_that_name_no_event_are_ordered_as_before() -> None:
-    engine = fr.Engine(analyzer="minimal")
-    engine.add([fr.Record("f", "tea", time=NOW - 1.0), fr.Record("g", "tea", time=NOW)])
-    hits = engine.search([fr.Query("tea yesterday", now=NOW)], strategy="recall")
-    assert [name for name, _ in hits[0]] == ["f", "g"]
 
 
 def test_a_lookup_reads_an_order_that_was_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

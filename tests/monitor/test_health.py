@@ -21,7 +21,6 @@ from fanrank.engine.monitor.health import (
     HIGHEST,
     MAX_NAMES,
     OTHER,
-    TOP_TERMS,
     Health,
     HealthDrift,
     jaccard,
@@ -56,13 +55,6 @@ def test_counts() -> None:
     assert json.loads(json.dumps(report.to_dict()))["fallback_rate"] == 0.4
 
 
-def test_a_report_is_of_one_moment() -> None:
-    health = Health()
-    before = health.snapshot()
-    health.record(1, 0.001, [1], backend="numpy", fallback="why")
-    assert before == Health().snapshot()
-
-
 def test_the_line() -> None:
     health = Health()
     assert str(health.snapshot()) == "0 queries, P95 none, fallback rate 0.0 %"
@@ -71,17 +63,6 @@ def test_the_line() -> None:
     health.record(20, 0.0085, [5] * 20, backend="numpy", fallback="device lost")
     # The middle of 8.5 ms's bucket: 2**-20 * 2**((104 + .5) / 8) s.
     assert str(health.snapshot()) == "200 queries, P95 8.16 ms, fallback rate 10.0 %"
-
-
-def test_percentiles_by_hand() -> None:
-    # 1, 2, ... 100 ms: the nearest ranks are the 50th, 95th and 99th.
-    health = Health()
-    for milliseconds in np.random.default_rng(0).permutation(100).tolist():
-        health.record(1, (milliseconds + 1) / 1e3, [1], backend="numpy")
-    batch = health.snapshot().batch
-    assert batch.p50 == pytest.approx(0.050, rel=BUCKET_ERROR)
-    assert batch.p95 == pytest.approx(0.095, rel=BUCKET_ERROR)
-    assert batch.p99 == pytest.approx(0.099, rel=BUCKET_ERROR)
 
 
 @settings(deadline=None)
@@ -172,39 +153,6 @@ def test_texts_are_logged_only_where_asked(caplog: pytest.LogCaptureFixture) -> 
             assert (f"texts=[{SECRET!r}] scores=[0.82]" in caplog.text) is log_texts
             assert (f"texts=[{SECRET!r}, 'none'] scores=[0.82, None] fallback" in caplog.text) is log_texts
             assert "other" not in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("level", "expected"), [(logging.WARNING, ["WARNING", "ERROR"]), (logging.ERROR, ["ERROR"]), (logging.CRITICAL, [])]
-)
-def test_nothing_is_made_ready_for_a_level_that_is_off(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, level: int, expected: list[str]
-) -> None:
-    health = Health()
-    asked: list[int] = []
-    logger = logging.getLogger("fanrank")
-    with caplog.at_level(level, logger="fanrank"):
-        health.record(1, 0.1, [1], backend="numpy", fallback="lost")
-        health.fail(1, ValueError(), backend="numpy")
-        assert [record.levelname for record in caplog.records] == expected
-        real = logger.isEnabledFor
-        monkeypatch.setattr(logger, "isEnabledFor", lambda level: asked.append(level) or real(level))
-        health.record(1, 0.1, [1], backend="numpy", answer=Untouchable(), rows=Untouchable())  # type: ignore[arg-type]
-    assert asked == [logging.INFO]
-
-
-class Untouchable:
-    def __getattribute__(self, name: str) -> Any:
-        raise AssertionError(f"{name} was read")
-
-
-def test_top_terms_by_hand() -> None:
-    terms = np.array([9, 4, 7, 1, 3, 8])
-    frequencies = np.array([5, 2, 2, 9, 2, 0])
-    assert top_terms(terms, frequencies, 4).tolist() == [1, 3, 4, 9]
-    assert top_terms(terms, frequencies).tolist() == [1, 3, 4, 7, 9]
-    assert top_terms(terms, frequencies, 0).tolist() == []
-    assert len(top_terms(np.arange(9000), np.ones(9000, dtype=np.uint32))) == TOP_TERMS == 5000
 
 
 @settings(deadline=None)

@@ -67,21 +67,6 @@ def learned_of(path: Path) -> list[str]:
     return keys
 
 
-def test_it_goes_with_a_namespace_without_records(tmp_path: Path) -> None:
-    with opened(tmp_path) as engine:
-        learn(engine)
-        engine.delete([f"m{n}" for n in range(6)], namespace="ana")
-    shutil.rmtree(tmp_path / "index")
-    with opened(tmp_path) as engine:
-        assert sorted(learned_of(tmp_path)) == ["learned/", "learned/ana"]
-        engine.drop("ana")
-        assert learned_of(tmp_path) == ["learned/"]
-        before = engine.stats()["sequence"]
-        engine.drop("nobody")
-        assert engine.stats()["sequence"] == before
-    assert learned_of(tmp_path) == ["learned/"]
-
-
 def test_a_checkpoint_during_a_drop_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop = RecordStore.drop
     checkpoints: list[threading.Thread] = []

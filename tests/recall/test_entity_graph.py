@@ -170,20 +170,6 @@ def test_all_walks(chunk: int, share: int, data: st.DataObject) -> None:
             }
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(RECORDS, min_size=1, max_size=6), st.data())
-def test_deletes_equal_never_written(records: list[Said], data: st.DataObject) -> None:
-    deleted = data.draw(st.frozensets(st.integers(0, len(records) - 1)))
-    memory = Memory([records], deleted)
-    kept = [number for number in range(len(records)) if number not in deleted]
-    rows = [{name: 1.0} for name in "abcdef"]
-    now, hops = [1.0] * 6, [3] * 6
-    rest = expanded(Memory([[records[number] for number in kept]]).graph, rows, now, hops)
-    assert expanded(memory.graph, rows, now, hops) == {
-        (row, kept[document]): value for (row, document), value in rest.items()
-    }
-
-
 def test_worked_numbers() -> None:
     """B023: .6 * .95 = .57; .35 * .95 * .3 * .3 = .030 takes two expired edges (X19)."""
     assert HOP_SCORES == (1.0, 0.6, 0.35, 0.15)
@@ -221,11 +207,6 @@ def test_prior_out_of_range(prior: float) -> None:
         )
 
 
-def test_semantic_edges_count_for_less() -> None:
-    memory = Memory([[({}, [edge("a", "b", kind="mentioned-with"), edge("a", "c")]), mentions("b"), mentions("c")]])
-    assert expanded(memory.graph, [{"a": 1.0}], [NAN], [2]) == {(0, 0): (1.0, 0), (0, 1): (0.54, 1), (0, 2): (0.6, 1)}
-
-
 def test_best_walk_not_the_shortest() -> None:
     """B024: two good edges, .35, beat one of confidence .5, .3; of equals the shorter is told."""
     memory = Memory([[({}, [edge("a", "b", 0.5), edge("a", "m"), edge("m", "b")]), mentions("b")]])
@@ -237,13 +218,6 @@ def test_best_walk_not_the_shortest() -> None:
     even = Memory([[({}, [edge("a", "b", 0.7), edge("c", "d")]), mentions("b", "c"), mentions("c", "b")]])
     found = expanded(even.graph, [{"a": 1.0, "c": 0.6 * 0.7}], [NAN], [1])
     assert found[0, 1] == found[0, 2] == (0.6 * 0.7, 0)
-
-
-def test_edges_not_there_yet_and_loops() -> None:
-    memory = Memory([[({}, [edge("a", "b", valid_from=10.0), edge("a", "a"), edge("b", "a", 0.2)]), mentions("b")]])
-    found = expanded(memory.graph, [{"a": 1.0}] * 3, [9.0, 10.0, NAN], [3] * 3)
-    assert [found[row, 1] for row in range(3)] == [(0.6 * 0.2, 1), (0.6, 1), (0.6, 1)]
-    assert [found[row, 0] for row in range(3)] == [(1.0, 0)] * 3
 
 
 def test_no_anchor_is_empty() -> None:
@@ -369,19 +343,6 @@ def test_priors_are_live_counts() -> None:
     assert resolve(memory.graph, ["sarah chen"])[0] == (Mention("sarah chen", ("sarah-chen",), (1.0,)),)
 
 
-@pytest.mark.parametrize(
-    ("deleted", "chen", "lee"), [((), 1 / 3, 2 / 3), ((0,), 1 / 3, 2 / 3), ((0, 1), 0.0, 1.0), ((0, 1, 2), 0.0, 0.0)]
-)
-def test_confidence_by_hand(deleted: tuple[int, ...], chen: float, lee: float) -> None:
-    """Twice as many records mean Chen; Berlin is next to her, Bob and the garden to Lee, while records say so."""
-    memory = two_sarahs(chens=2, lees=1)
-    memory.snapshot = memory.snapshot.without([Place(0, number) for number in deleted])
-    sarah = resolve(memory.graph, ["Sarah and bob's garden in Berlin"])[0][0]
-    beliefs = 2 * (1 + STRUCTURE * chen), 1 * (1 + STRUCTURE * lee)
-    expected = {"sarah-chen": beliefs[0] / sum(beliefs), "sarah-lee": beliefs[1] / sum(beliefs)}
-    assert dict(zip(sarah.candidates, sarah.confidences, strict=True)) == pytest.approx(expected, abs=1e-15)
-
-
 def test_longest_name_and_given_ids() -> None:
     memory = Memory(
         [
@@ -466,35 +427,14 @@ def test_resolution_by_loops(records: list[Said], words: list[str], data: st.Dat
         assert list(mention.confidences) == sorted(mention.confidences, reverse=True)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Who does Ana work with who also knows Bob?",
-        "who does Ana work\nwith who knows Bob",
-        "Who reports to Ana that also works on Atlas",
-        "people who work with Ana and also know Bob",
-        "What do Ana and Bob have in common?",
-        "our mutual contacts",
-        "a friend of a friend of Ana",
-        "Where does Ana's manager's team sit?",
-        "Ana’s old manager’s team",
-    ],
-)
-def test_asks_many_hops(text: str) -> None:
-    assert asks_many_hops(text)
+MANY_HOPS = """Who does Ana work with who also knows Bob? | who does Ana work\nwith who knows Bob
+| Who reports to Ana that also works on Atlas | people who work with Ana and also know Bob
+| What do Ana and Bob have in common? | our mutual contacts | a friend of a friend of Ana
+| Where does Ana's manager's team sit? | Ana’s old manager’s team"""
+ONE_HOP = """Who does Ana work with? | Who is Ana and who is Bob? | Ana's manager | Did Ana also come? | a commonplace
+| Was that Ana's or Bob's? | """
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Who does Ana work with?",
-        "Who is Ana and who is Bob?",
-        "Ana's manager",
-        "Did Ana also come?",
-        "a commonplace",
-        "Was that Ana's or Bob's?",
-        "",
-    ],
-)
-def test_asks_one_hop(text: str) -> None:
-    assert not asks_many_hops(text)
+def test_which_questions_ask_many_hops() -> None:
+    assert [text for text in MANY_HOPS.split("| ") if not asks_many_hops(text)] == []
+    assert [text for text in ONE_HOP.split("| ") if asks_many_hops(text)] == []

@@ -28,52 +28,63 @@ def test_the_triggers_are_those_of_the_source() -> None:
     assert MENTION_TRIGGERS == ("what is", "what's", "tell me about")
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "expected"),
-    [
-        ("What should I configure?", (), ("Preference",)),
-        ("which tea do I PREFER", (), ("Preference",)),
-        ("what's my setting for the Kestrel project timeout?", ("Kestrel",), ("Preference",)),
-        ("is dark mode my default?", (), ("Preference",)),
-        ("is dark mode my  default?", (), ("Preference",)),
-        ("is it the default?", (), ()),
-        ("my own default", (), ()),
-        ("When did we meet", (), ("Event",)),
-        ("when we did meet", (), ()),
-        ("at what time does it start", (), ("Event",)),
-        ("what happened", (), ("Event",)),
-        ("an error occurred", (), ("Event",)),
-        ("which day was it", (), ("Event",)),
-        ("what did I do last Tuesday?", (), ("Event",)),
-        ("what did Ina do", (), ()),
-        ("who is Ana", (), ("Entity",)),
-        ("Who's on call?", (), ("Entity",)),
-        ("who’s on call?", (), ("Entity",)),
-        ("who isn't here", (), ()),
-        ("what is Kestrel?", ("Kestrel",), ("Entity",)),
-        ("what is kestrel?", ("Kestrel",), ("Entity",)),
-        ("what's the Berlin office?", ("Berlin office",), ("Entity",)),
-        ("what's The Hague?", ("The Hague",), ("Entity",)),
-        ("what is Kestrel?", (), ()),
-        ("what is Kestrel?", ("Sarah",), ()),
-        ("what is Kestrel's timeout?", ("Kestrel",), ()),
-        ("what is new at Kestrel?", ("Kestrel",), ()),
-        ("what is the", ("Kestrel",), ()),
-        ("tell me about Sarah Chen", ("Sarah Chen",), ("Entity",)),
-        ("tell me about Sarah", ("Sarah Chen",), ()),
-        ("tell me about climate", (), ()),
-        ("tell me about Sarah", ("", "!", "Sarah"), ("Entity",)),
-        ("what is likely", (), ()),
-        ("unlike the wanted settings preferred", (), ()),
-        ("reconfigure", (), ()),
-        ("what did I want", (), ("Preference", "Event")),
-        ("who is it that happened to like tea", (), ("Preference", "Event", "Entity")),
-        ("what's my badge ID 47821?", (), ()),
-        ("", (), ()),
-    ],
-)
+# The types that are hinted at, the names that are known, and texts.
+BY_WORDS = """
+none: is it the default? | my own default | when we did meet | what did Ina do | who isn't here | what is Kestrel? |
+   tell me about climate | what is likely | unlike the wanted settings preferred | reconfigure |
+   what's my badge ID 47821?
+none of Kestrel: what is Kestrel's timeout? | what is new at Kestrel? | what is the
+none of Sarah: what is Kestrel?
+none of Sarah Chen: tell me about Sarah
+Entity: who is Ana | Who's on call? | who’s on call?
+Entity of Berlin office: what's the Berlin office?
+Entity of Kestrel: what is Kestrel? | what is kestrel?
+Entity of Sarah Chen: tell me about Sarah Chen
+Entity of The Hague: what's The Hague?
+Event: When did we meet | at what time does it start | what happened | an error occurred | which day was it |
+   what did I do last Tuesday?
+Preference: What should I configure? | which tea do I PREFER | is dark mode my default? | is dark mode my  default?
+Preference of Kestrel: what's my setting for the Kestrel project timeout?
+Preference Event: what did I want
+Preference Event Entity: who is it that happened to like tea
+"""
+BY_GRAMMAR = """
+none: what's that like? | it looks like rain | what does it look like | do you feel like pizza |
+   what's that thing I mentioned that's like an API but for people? | did I say something like that |
+   what do people like me do | does he have a car like mine | I’d like to know when it ends |
+   I want to know the price | I want you to check the budget | setting the table | a badly configured router |
+   what did I say about climate? | did I ever revoke the access token | how was it decided |
+   what was it about carbon prices? | do you happen to know | it occurred to me | Who’s on call? | who is it
+none of Ana: what is it like to be Ana | what did I tell Ana about JIRA-9921?
+none of Kestrel: what is Kestrel's timeout?
+Entity: who is my dentist?
+Entity of Ana: who is Ana
+Entity of Berlin office: what's the Berlin office?
+Event: what did I do last Tuesday? | did we ever visit Porto | When did we meet | at what time does it start |
+   which day was it | an error occurred
+Event of Ana: what happened to Ana
+Preference: does Sarah Chen like tea? | does my sister really like tea | what would Caroline like |
+   what do we still want | which tea do I PREFER | the settings of the router | is dark mode my  default? |
+   what is Gina's favorite dance? | how do I configure it
+Preference of Kestrel: what's my setting for the Kestrel project timeout?
+Preference Event: when did we meet, and what do I want
+"""
+
+
+def cases(table: str) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    found: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [("", (), ())]
+    for row in table.replace("|\n", "|").strip().splitlines():
+        head, texts = row.split(":", 1)
+        kinds, _, names = head.partition(" of ")
+        known, expected = tuple(filter(None, names.split(", "))), tuple(kinds.replace("none", "").split())
+        found += [(text.strip(), known, expected) for text in texts.split("|")]
+    return found
+
+
+@pytest.mark.parametrize(("text", "names", "expected"), cases(BY_WORDS))
 def test_hints(text: str, names: tuple[str, ...], expected: tuple[str, ...]) -> None:
     assert hints_by_words(text, names) == expected
+    assert hints_by_words(text, ("", "!", *names)) == expected
 
 
 WORDS = """
@@ -95,62 +106,7 @@ def test_any_order_of_words(text: str) -> None:
     assert list(hints_by_words(text, ("Sarah Chen", "Kestrel"))) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "names", "expected"),
-    [
-        # "like" compares.
-        ("what's that like?", (), ()),
-        ("it looks like rain", (), ()),
-        ("what does it look like", (), ()),
-        ("do you feel like pizza", (), ()),
-        ("what's that thing I mentioned that's like an API but for people?", (), ()),
-        ("did I say something like that", (), ()),
-        ("what is it like to be Ana", ("Ana",), ()),
-        ("what do people like me do", (), ()),
-        ("does he have a car like mine", (), ()),
-        # "like" and "want" are what someone does.
-        ("does Sarah Chen like tea?", (), ("Preference",)),
-        ("does my sister really like tea", (), ("Preference",)),
-        ("what would Caroline like", (), ("Preference",)),
-        ("what do we still want", (), ("Preference",)),
-        ("which tea do I PREFER", (), ("Preference",)),
-        ("I’d like to know when it ends", (), ()),
-        ("I want to know the price", (), ()),
-        ("I want you to check the budget", (), ()),
-        # Settings are someone's, or of something.
-        ("what's my setting for the Kestrel project timeout?", ("Kestrel",), ("Preference",)),
-        ("the settings of the router", (), ("Preference",)),
-        ("is dark mode my  default?", (), ("Preference",)),
-        ("what is Gina's favorite dance?", (), ("Preference",)),
-        ("setting the table", (), ()),
-        ("how do I configure it", (), ("Preference",)),
-        ("a badly configured router", (), ()),
-        # Events: deeds and times, not speech.
-        ("what did I say about climate?", (), ()),
-        ("what did I tell Ana about JIRA-9921?", ("Ana",), ()),
-        ("did I ever revoke the access token", (), ()),
-        ("what did I do last Tuesday?", (), ("Event",)),
-        ("did we ever visit Porto", (), ("Event",)),
-        ("When did we meet", (), ("Event",)),
-        ("at what time does it start", (), ("Event",)),
-        ("which day was it", (), ("Event",)),
-        ("how was it decided", (), ()),
-        ("what was it about carbon prices?", (), ()),
-        ("what happened to Ana", ("Ana",), ("Event",)),
-        ("do you happen to know", (), ()),
-        ("it occurred to me", (), ()),
-        ("an error occurred", (), ("Event",)),
-        # Entities: someone or something that is named or owned.
-        ("who is Ana", ("Ana",), ("Entity",)),
-        ("who is my dentist?", (), ("Entity",)),
-        ("Who’s on call?", (), ()),
-        ("who is it", (), ()),
-        ("what's the Berlin office?", ("Berlin office",), ("Entity",)),
-        ("what is Kestrel's timeout?", ("Kestrel",), ()),
-        ("when did we meet, and what do I want", (), ("Preference", "Event")),
-        ("", (), ()),
-    ],
-)
+@pytest.mark.parametrize(("text", "names", "expected"), cases(BY_GRAMMAR))
 def test_hints_by_grammar(text: str, names: tuple[str, ...], expected: tuple[str, ...]) -> None:
     assert hints_by_grammar(text, names) == expected
     assert hints_by_grammar(text.replace("’", "'").upper(), names) == expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fanrank import Cascade, Engine, OwnVectors, Query, Record
 from fanrank.engine.errors import ParameterError, QueryError
-from fanrank.engine.route.callbacks import CascadeRouter, reciprocal_ranks
+from fanrank.engine.route.callbacks import CascadeRouter
 from fanrank.engine.route.classifier import Classifier
 from fanrank.strategies import RRF, AgentRRF
 
@@ -22,68 +22,12 @@ DAY = 86400.0
 
 Hits = list[tuple[Any, float]]
 
-SCORES = st.lists(st.integers(0, 2000).map(lambda n: n / 64.0), max_size=8)
 TYPES = st.sampled_from([None, "a", "b", "c"])
 
 
 def ranked(scores: list[float], prefix: int = 0) -> Hits:
     """Records named by number, best first."""
     return [(prefix + number, score) for number, score in enumerate(sorted(scores, reverse=True))]
-
-
-def algorithm_4(
-    lexical: Hits, dense: Hits, k: int, type: str | None, tau: float, taus: dict[str, float]
-) -> tuple[Hits, bool, float | None]:
-    """SPEC A075 to A078 in plain Python; X04: two matches at least, and fewer escalate."""
-    matched = [score for _, score in lexical if score > 0.0]
-    confidence = (matched[0] - matched[1]) / matched[0] if len(matched) >= 2 else None
-    own = tau if type is None else taus.get(type, tau)
-    if confidence is not None and confidence >= own:
-        return lexical[:k], False, confidence
-    order: list[Any] = []
-    for record, _ in lexical + dense:
-        if record not in order:
-            order.append(record)
-    fused: Hits = []
-    for record in order:
-        score = 0.0
-        for hits in (lexical, dense):
-            names = [name for name, _ in hits]
-            if record in names:
-                score += 1.0 / (60.0 + names.index(record) + 1)
-        fused.append((record, score))
-    return sorted(fused, key=lambda hit: -hit[1])[:k], True, confidence
-
-
-@given(SCORES, SCORES, st.integers(0, 3), st.integers(0, 9), TYPES, st.sampled_from([0.0, 0.1, 0.5, 1.0, math.inf]))
-def test_algorithm_4(
-    lexical: list[float], dense: list[float], shift: int, k: int, type: str | None, tau: float
-) -> None:
-    first, second = ranked(lexical), ranked(dense, shift)
-    taus = {"a": 0.0, "b": 0.3}
-    asked: list[str] = []
-
-    def dense_fn(query: str, wanted: int) -> Hits:
-        asked.append(query)
-        assert wanted >= k
-        return second
-
-    found = CascadeRouter(Cascade(tau, taus)).retrieve(
-        "q", k, lambda query, wanted: first, dense_fn, qtype_fn=lambda query: type
-    )
-    expected, escalated, confidence = algorithm_4(first, second, k, type, tau, taus)
-    assert found.results == expected
-    assert (found.escalated, found.confidence) == (escalated, confidence)
-    assert asked == (["q"] if escalated else [])
-
-
-def test_a_list_filled_up_with_zeros_is_no_surer() -> None:
-    """SPEC A077, X04: nothing matched, or one record alone, escalates, even at the threshold 0."""
-    router = CascadeRouter(Cascade(0.0))
-    for lexical in ([], [("a", 0.0), ("b", 0.0)], [("a", 3.0)], [("a", 3.0), ("b", 0.0)]):
-        found = router.retrieve("q", 2, lambda *_, own=lexical: own, lambda *_: [("c", 0.9)])
-        assert (found.escalated, found.confidence) == (True, None)
-    assert not router.retrieve("q", 2, lambda *_: [("a", 3.0), ("b", 3.0)], lambda *_: []).escalated
 
 
 def test_the_worked_examples() -> None:
@@ -98,17 +42,6 @@ def test_the_worked_examples() -> None:
     assert (found.escalated, round(found.confidence or 0.0, 3)) == (True, 0.057)
     assert [record for record, _ in found.results] == ["D4", "D9", "D4'"]
     assert found.latency_ms > 0.0
-
-
-def test_what_fuses_is_given_both_lists() -> None:
-    first, second = [("a", 2.0), ("b", 2.0)], [("c", 0.5)]
-
-    def fuse(query: str, lexical: Any, dense: Any) -> Hits:
-        assert (query, lexical, dense) == ("q", first, second)
-        return [("z", 1.0), ("y", 0.5)]
-
-    found = CascadeRouter().retrieve("q", 1, lambda *_: first, lambda *_: second, fuse)
-    assert found.results == [("z", 1.0)]
 
 
 @pytest.mark.parametrize(("confidence", "wanted"), [("margin", 20), ("fraction", 30), ("entropy", 30)])
@@ -188,15 +121,6 @@ def test_over_the_engines_searches_it_is_the_engines_cascade(
     assert sorted(own.results, key=lambda hit: (-hit[1], int(hit[0][1:]))) == list(whole_list)
 
 
-def test_equals_stay_in_the_order_in_which_they_are_met() -> None:
-    assert reciprocal_ranks([("b", 9.0), ("a", 8.0)], [("c", 0.5), ("a", 0.4)]) == [
-        ("a", 2 / 62),
-        ("b", 1 / 61),
-        ("c", 1 / 61),
-    ]
-    assert reciprocal_ranks() == []
-
-
 @pytest.mark.parametrize(
     ("hits", "said"),
     [
@@ -255,24 +179,6 @@ def test_agent_rrf_of_plain_lists(
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
 
 
-def test_recency_and_importance_reach_an_outside_backend() -> None:
-    hits = [("old", 2.5), ("new", 2.4)]
-    records = {"old": Record("old", "x", time=0.0), "new": {"time": 100 * DAY, "importance": 1.0}}
-
-    def ask(**how: Any) -> list[Any]:
-        router = CascadeRouter(fusion=AgentRRF(beta=how.pop("beta", 0.0)))
-        found = router.retrieve("q", 2, lambda *_: hits, lambda *_: hits, **how)
-        return [key for key, _ in found.results]
-
-    assert ask() == ["old", "new"]
-    assert ask(records=records, now=100 * DAY) == ["new", "old"]
-    # A type that recency does not help.
-    assert ask(records=records, now=100 * DAY, qtype_fn=lambda _: "preference") == ["old", "new"]
-    assert ask(records=records, qtype_fn=lambda _: "preference", beta=0.01) == ["new", "old"]
-    # What is not known of a record changes nothing.
-    assert ask(records={}, now=100 * DAY) == ["old", "new"]
-
-
 def test_only_what_is_fused_is_looked_up() -> None:
     asked: list[str] = []
 
@@ -316,10 +222,3 @@ def test_records_and_times_that_do_not_fit() -> None:
             AgentRRF().fuse({"bm25": ids}, now=1.0)  # type: ignore[dict-item]
     with pytest.raises(ParameterError, match="lists must map names"):
         AgentRRF().fuse([["a"]], now=1.0)  # type: ignore[arg-type]
-
-
-def test_ids_and_times_may_be_numbers_of_numpy() -> None:
-    ids, times = np.array([3, 1]), {3: np.int64(0), 1: np.float32(DAY)}
-    assert AgentRRF().fuse({"bm25": ids}, times=times, now=DAY) == AgentRRF().fuse(  # type: ignore[dict-item]
-        {"bm25": [3, 1]}, times={3: 0.0, 1: DAY}, now=DAY
-    )

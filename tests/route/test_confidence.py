@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fanrank.engine.route.confidence import CONFIDENCES, entropy, fraction, logarithm, margin
+from fanrank.engine.route.confidence import CONFIDENCES, logarithm
 
 NAMES = list(CONFIDENCES)
 # Scores as BM25 has them: multiples of 2**-18, with ties, zeros, and the negative ones of `robertson`.
@@ -69,12 +69,6 @@ def test_neither_batch_nor_padding_moves_a_bit(name: str, rows: list[list[float]
     np.testing.assert_array_equal(together, alone)
 
 
-def test_the_worked_examples() -> None:
-    """SPEC A090: the margins of two worked queries."""
-    rows = [[8.74, 2.13, 1.40, 0.91, 0.83], [4.21, 3.97, 3.48, 3.12, 2.90]]
-    assert [round(value, 3) for value in margin(*padded(rows, 5))] == [0.756, 0.057]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_to_compare_is_no_confidence(name: str) -> None:
     rows = [[], [3.0], [0.0, 0.0], [-1.0, -2.0]]
@@ -82,20 +76,6 @@ def test_nothing_to_compare_is_no_confidence(name: str) -> None:
     assert np.isnan(CONFIDENCES[name](np.array([[3.0]]), np.array([7]))).all()  # only one of them was handed over
     assert CONFIDENCES[name](np.empty((0, 4)), np.empty(0, np.int64)).shape == (0,)
     assert np.isnan(CONFIDENCES[name](np.empty((1, 0)), np.array([2]))).all()
-
-
-def test_extremes() -> None:
-    scores, counts = padded([[5.0] * 4, [5.0, 0.0, 0.0, 0.0], [5.0, -1.0]], 7)
-    np.testing.assert_array_equal(margin(scores, counts), [0.0, 1.0, 1.0])
-    np.testing.assert_array_equal(fraction(scores, counts), [0.25, 1.0, 1.0])
-    np.testing.assert_array_equal(entropy(scores, counts), [0.0, 1.0, 1.0])
-
-
-@given(st.integers(2, 200), st.floats(1e-3, 1e3))
-def test_equal_scores_pass_a_threshold_of_zero(hits: int, score: float) -> None:
-    for own in CONFIDENCES.values():
-        found = own(np.full((1, hits), score), np.array([hits]))[0]
-        assert 0.0 <= found <= 1.0 / hits + 1e-9
 
 
 def test_more_matched_than_handed_over() -> None:

@@ -52,6 +52,8 @@ EVERY: list[Answerer] = [
     Cascade(escalate=SOFT, confidence="entropy"),
     Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"]),
     SOFT,
+    Router({"a": STRATEGIES["rrf"], "b": Strategy("mine")}, STRATEGIES["dense"], soft=True, k=7.0, name="own"),
+    Router({}, Strategy("bm25")),
     STRATEGIES["bm25"],
     STRATEGIES["agent_rrf"],
 ]
@@ -66,6 +68,9 @@ def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Answerer) -> None:
     assert type(found) is type(policy)
     assert said == about
     assert found.to_dict() == policy.to_dict()
+    if '"labels"' not in path.read_text():  # classifiers are compared below
+        assert (found, hash(found)) == (policy, hash(policy))
+    assert policy.name in str(policy)
     save(again, found, said)
     assert again.read_bytes() == path.read_bytes()
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.json", "policy.json"]
@@ -76,14 +81,6 @@ def test_a_file_holds_the_same_bits(tmp_path: Path, policy: Answerer) -> None:
         before, after = policy.classifier, found.classifier
         assert before.weights.tobytes() == after.weights.tobytes()
         assert before.probabilities(texts, vectors).tobytes() == after.probabilities(texts, vectors).tobytes()
-
-
-@given(
-    st.floats(0.0), st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0.0), max_size=3), st.floats(0.0, 1e300)
-)
-def test_every_float_comes_back(tau: float, taus: dict[str, float], k: float) -> None:
-    for policy in (Cascade(tau=tau, taus=taus), Router({}, STRATEGIES["bm25"], k=k)):
-        assert policy_of(json.loads(json.dumps(policy.to_dict(), allow_nan=False))) == policy
 
 
 def test_a_policy_by_name() -> None:
@@ -129,10 +126,9 @@ class Touch:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("protocol", [0, pickle.HIGHEST_PROTOCOL])
-def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) -> None:
+def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
-    path.write_bytes(pickle.dumps(Touch(tmp_path / "touched"), protocol))
+    path.write_bytes(pickle.dumps(Touch(tmp_path / "touched")))
     with pytest.raises(PolicyFileError, match="not a policy file"):
         load(path)
     assert not (tmp_path / "touched").exists()
@@ -145,6 +141,8 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path, protocol: int) -> None:
         (b"\xff\xfe", "not JSON"),
         (b"[" * 100_000, "not JSON"),
         (b"[]", "is not a policy file"),
+        (b'{"format": "fanrank-policy", "version": 1, "about": {"x": NaN}}', "NaN is no number of JSON"),
+        (b'{"format": "fanrank-policy", "version": 1, "pol', "not JSON"),
         (b'{"format": "other", "version": 1}', "is not a policy file"),
         ({"version": VERSION + 1}, "newer fanrank"),
         ({"version": VERSION + 1, "policy": 3, "more": 1}, "newer fanrank"),
@@ -174,28 +172,11 @@ def test_other_files_are_refused_by_name(tmp_path: Path, content: bytes | dict[s
     assert str(path) in str(caught.value)
 
 
-def test_a_constant_that_is_not_json_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "policy.json"
-    save(path, Cascade(tau=0.625))
-    path.write_text(path.read_text().replace("0.625", "NaN"))
-    with pytest.raises(PolicyFileError, match="NaN is no number of JSON"):
-        load(path)
-
-
 @pytest.fixture(scope="module", params=[EVERY[2], STRATEGIES["agent_rrf"]], ids=["policy", "strategy"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("policy") / "policy.json"
     save(path, request.param, {"metric": "hit@5"})
     return path
-
-
-def test_every_cut_of_a_file_is_refused(saved: Path) -> None:
-    content = saved.read_bytes().rstrip()
-    cut = saved.with_name("cut.json")
-    for length in range(0, len(content), 41):
-        cut.write_bytes(content[:length])
-        with pytest.raises(PolicyFileError):
-            load(cut)
 
 
 JSON_VALUES = st.recursive(
@@ -207,7 +188,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_a_value_changed_anywhere_gives_a_policy_or_a_named_error(saved: Path, data: st.DataObject) -> None:
     content = json.loads(saved.read_text())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,15 +73,6 @@ def test_weights_are_sums_of_the_posterior(queries: list[tuple[list[float], str 
         assert list(weights) == list(expected)
 
 
-def test_without_probabilities_the_default_is_certain() -> None:
-    assert SOFT.weights(None, [None, "multi-session", "unheard of"]) == [
-        {"fused": 1.0},
-        {"agent_rrf": 1.0},
-        {"fused": 1.0},
-    ]
-    assert SOFT.weights(None, []) == []
-
-
 def test_probabilities_of_what_is_declined() -> None:
     with pytest.raises(ParameterError, match="shape"):
         SOFT.weights(np.ones((1, 4)), [None])
@@ -127,30 +116,6 @@ def candidates_of(queries: list[dict[str, list[int]]]) -> Candidates:
     return Candidates(
         offsets, documents, channels, np.full(len(queries), np.nan), nothing, nothing, (None,) * len(queries)
     )
-
-
-def test_a_certain_type_ranks_as_its_strategy() -> None:
-    lists = {name: [3, 1, 5, 0] if name == "dense" else [0, 1, 2, 3] for name in SOFT.strategies}
-    fused = SOFT.blend(SOFT.weights(None, ["single-session-user"]), candidates_of([lists]))
-    assert list(np.argsort(-fused.scores, kind="stable")[:4]) == [3, 1, 5, 0]
-    assert list(fused.kept) == [True, True, False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    "router",
-    [
-        Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["agent_rrf"]),
-        Router({"a": "rrf", "b": {"name": "mine"}}, "dense", soft=True, k=7, name="own"),  # type: ignore[dict-item, arg-type]
-        Router({}, Strategy("bm25")),
-    ],
-)
-def test_to_json_and_back(router: Router) -> None:
-    text = json.dumps(router.to_dict(), allow_nan=False)
-    assert Router.of(json.loads(text)) == router
-    assert Router.of(router) is router
-    assert list(Router.of(json.loads(text)).table) == list(router.table)
-    assert hash(Router.of(json.loads(text))) == hash(router)
-    assert router.default.name in str(router)
 
 
 def test_what_is_inside() -> None:

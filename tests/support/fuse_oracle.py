@@ -1,11 +1,17 @@
-"""What each fusion says, a second time: one query, one document at a time, in Python's own floats."""
+"""What each fusion says, a second time: one query, one document at a time, in Python's own floats.
+
+The exponential alone is the product's, as Python's may round the other way; tests/fuse compares it with decimals.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
+import numpy as np
 from support.fuse_cases import DAY, FusionQuery
+
+from fanrank.engine.fuse.age import exponential
 
 NAMES = ["bm25", "dense", "other"]
 Shares = list[dict[str, float]]  # of each candidate: part -> share, in order
@@ -149,6 +155,10 @@ def minmax(asked: FusionQuery, weight: float, normalize_dense: bool) -> Shares:
     return [{"bm25": weight * first, "dense": (1.0 - weight) * second} for first, second in both]
 
 
+def faded(age: float) -> float:
+    return float(exponential(np.array([-age]))[0])
+
+
 def agent_rrf(asked: FusionQuery, alpha: float, beta: float, taus: dict[str, float], types: list[str] | None) -> Shares:
     found = rrf(asked)
     on = alpha > 0.0 and (asked.type is None or types is None or asked.type in types)
@@ -156,7 +166,7 @@ def agent_rrf(asked: FusionQuery, alpha: float, beta: float, taus: dict[str, flo
     for shares, document in zip(found, asked.documents, strict=True):
         shares["recency"] = 0.0
         if on and not math.isnan(document.time):
-            shares["recency"] = alpha * math.exp(-(max(asked.now - document.time, 0.0) / DAY) / tau)
+            shares["recency"] = alpha * faded(max(asked.now - document.time, 0.0) / DAY / tau)
         shares["importance"] = 0.0 if math.isnan(document.importance) else beta * document.importance
     return found
 
@@ -167,5 +177,5 @@ def decay(asked: FusionQuery, name: str, rate: float, whole_hours: bool) -> Shar
         own = document.evidence[name]
         hours = 0.0 if math.isnan(document.time) else max(asked.now - document.time, 0.0) / 3600.0
         hours = math.floor(hours) if whole_hours else hours
-        found.append({name: own.score * math.exp(-(rate * hours)) if own.listed else 0.0})
+        found.append({name: own.score * faded(rate * hours) if own.listed else 0.0})
     return found

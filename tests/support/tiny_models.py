@@ -1,13 +1,12 @@
-"""Models small enough to make in a test: random weights, a vocabulary of a few words, no network."""
+"""Models small enough to make in a test: random weights, a vocabulary of a few words."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
-# Read once, when huggingface_hub is first imported.
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+import torch
+import transformers
 
 _TEXT = "the billing job failed again error 4711 key expired ana prefers tea meetings after ten query : passage"
 WORDS = _TEXT.split()
@@ -16,9 +15,6 @@ VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ed
 
 def transformer(folder: Path, head: str, words: list[str] = VOCABULARY, seed: int = 0, **config: Any) -> Path:
     """A BERT of two layers with this head of transformers (BertModel, BertForMaskedLM, ...), saved in `folder`."""
-    import torch
-    import transformers
-
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     transformers.BertTokenizerFast.from_pretrained(folder).save_pretrained(folder)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +20,7 @@ from support import borders
 
 from fanrank import native
 from fanrank.engine.text import analyzers
-from fanrank.engine.text.analyzers import MAX_LENGTH, Analyzer, get_analyzer, word_recipe
+from fanrank.engine.text.analyzers import Analyzer, get_analyzer, word_recipe
 from fanrank.engine.text.dispatch import choose_token_path, make_native
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
@@ -180,12 +178,6 @@ def test_what_a_reader_found_out_is_forgotten_with_the_terms() -> None:
     assert (one.encode_query("runs"), one.encode_query("apes")) == ([], [0])
 
 
-def test_only_spellings_of_bounded_length_are_kept() -> None:
-    one = compiled("minimal")
-    one.encode_documents(["a" * MAX_LENGTH, "b" * (MAX_LENGTH + 1), "é" * 200, "short"])
-    assert one.native.spellings() == 2
-
-
 @pytest.mark.parametrize("sizes", [{}, SMALL], ids=str)
 def test_forget_undoes_additions_in_the_tables_too(sizes: dict[str, int]) -> None:
     one, other = compiled("nltk", **sizes), plain("nltk")
@@ -230,19 +222,6 @@ def test_a_failed_call_leaves_nothing_behind(error: BaseException, threads: int)
         one.encode_queries(["ant", "ö"])
     queries_hold_equal(one, other, ["bee ant dog", "ü é"])
     hold_equal(one, other, ["cat bee ü ant"], threads)
-
-
-def test_a_call_that_is_interrupted_after_the_loops_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, other = compiled("nltk"), plain("nltk")
-    hold_equal(one, other, ["ant"])
-    with monkeypatch.context() as patch:
-        patch.setattr(one.vocabulary, "extend", lambda strings: [][len(strings)])
-        with pytest.raises(IndexError):
-            one.encode_documents(["bee cat", "ants"])
-    assert (one.vocabulary.strings, one.vocabulary.ids) == (["ant"], {"ant": 0})
-    knows_its_vocabulary(one)
-    queries_hold_equal(one, other, ["bee ant"])
-    hold_equal(one, other, ["cat bee ant"])
 
 
 def test_dashes_and_quotation_marks_need_no_analyzer() -> None:
@@ -418,16 +397,3 @@ def test_paths_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "reason", "the extension was not built")
     assert str(choose_token_path(get_analyzer("nltk"))) == "plain (the extension was not built)"
     assert TermIndexer(get_analyzer("nltk"), Vocabulary()).native is None
-
-
-def test_no_other_compiler_is_loaded() -> None:
-    code = (
-        "import sys; from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary; "
-        "from fanrank.engine.text.analyzers import get_analyzer; e = TermIndexer(get_analyzer('nltk'), Vocabulary()); "
-        "e.encode_documents(['Running past the end'] * 1000, threads=2); e.encode_queries(['an end'] * 20); "
-        "print(e.token_path.name, sorted({'numba', 'nltk', 'regex'} & set(sys.modules)))"
-    )
-    environment = {key: value for key, value in os.environ.items() if key != "FANRANK_BACKEND"}
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2] / "src")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert run.stdout.strip() == "compiled []"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import json
-import os
 import random
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -17,8 +13,6 @@ from nltk.stem.porter import PorterStemmer
 
 from fanrank import native
 from fanrank.engine.text import analyzers, porter
-
-DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 THEIRS: dict[str, Callable[[str], str]] = {
     "nltk": PorterStemmer("NLTK_EXTENSIONS").stem,
@@ -90,24 +84,6 @@ def test_random_words() -> None:
 @example("\x00exceed")
 def test_any_word(word: str) -> None:
     hold_equal([word, word + "ing", word + "ies"])
-
-
-def corpus(name: str) -> Iterable[str]:
-    if name == "sgd":
-        with gzip.open(DATA / "sgd" / "dev.turns.jsonl.gz", "rt", encoding="utf-8") as lines:
-            yield from (json.loads(line)["utterance"] for line in lines)
-    else:
-        with (DATA / name / "corpus.jsonl").open(encoding="utf-8") as lines:
-            yield from (json.loads(line)["text"] for line in lines)
-
-
-@pytest.mark.parametrize("name", ["scifact", "sgd"])
-def test_the_words_of_a_corpus(name: str) -> None:
-    if not (DATA / name).is_dir():
-        pytest.skip(f"no folder {DATA / name}; set FANRANK_DATA")
-    words = {word for text in corpus(name) for word in analyzers.get_analyzer("minimal").tokenize(text)}
-    assert len(words) > 5_000
-    hold_equal(sorted(words))
 
 
 def test_which_stemmer_serves(monkeypatch: pytest.MonkeyPatch) -> None:

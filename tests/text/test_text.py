@@ -8,14 +8,12 @@ import pickle
 import re
 import subprocess
 import sys
-import unicodedata
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 import regex
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import borders
 
@@ -26,27 +24,10 @@ from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, MAX_LENGTH, Analyz
 DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 NAMES = (*ANALYZERS, "nltk-numbers", "nltk+compounds", "full+compounds-numbers", "lucene-numbers", "opsem-numbers")
-WORDS = ("minimal", "stopword", "full", "nltk")
 
 # Texts that matter to at least one analyzer, mixed with anything at all, lone surrogates included.
-PIECES = st.sampled_from(
-    [
-        "the",
-        "running",
-        "Ponies",
-        "Tesla's",
-        "ΟΔΟΣ",
-        "İstanbul",
-        "cafe\u0301",
-        "東京",
-        "ไทย",
-        "👍🏽",
-        "e-mail",
-        "3.14",
-        "_",
-        "٣٤",
-    ]
-)
+WORDS_OF_NOTE = """the running Ponies Tesla's ΟΔΟΣ İstanbul cafe\u0301 東京 ไทย 👍🏽 e-mail 3.14 _ ٣٤"""
+PIECES = st.sampled_from(WORDS_OF_NOTE.split())
 TEXTS = st.lists(PIECES | st.text(max_size=8), max_size=12).map(" ".join) | st.text(
     st.characters(codec=None, exclude_categories=()), max_size=60
 )
@@ -203,6 +184,7 @@ def test_words_are_the_runs_of_letters_marks_and_digits(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25)
 @given(TEXTS)
 def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
     analyzer = get_analyzer(name)
@@ -214,21 +196,13 @@ def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["minimal", "stopword", "full", "nltk", "lucene", "opsem", "nltk-numbers"])
+@settings(max_examples=25)
 @given(TEXTS, TEXTS)
 def test_a_space_separates(name: str, left: str, right: str) -> None:
     analyzer = get_analyzer(name)
     assert analyzer(f"{left} {right}") == analyzer(left) + analyzer(right)
     compounds = get_analyzer("nltk+compounds")
     assert sorted(compounds(f"{left} {right}")) == sorted(compounds(left) + compounds(right))
-
-
-@pytest.mark.parametrize("name", WORDS)
-@given(TEXTS)
-def test_case_and_composition_do_not_matter(name: str, text: str) -> None:
-    analyzer = get_analyzer(name)
-    assert analyzer(text.lower().replace("i\u0307", "i")) == analyzer(text.replace("İ", "i"))
-    words = [unicodedata.normalize("NFC", word) for word in analyzer.tokenize(text)]
-    assert analyzer(" ".join(unicodedata.normalize("NFD", word) for word in words)) == analyzer(" ".join(words))
 
 
 @given(TEXTS)
@@ -239,6 +213,7 @@ def test_compounds_only_add(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
 @given(st.lists(TEXTS, max_size=6))
 def test_encode_is_a_call_text_by_text(name: str, texts: list[str]) -> None:
     analyzer = get_analyzer(name)
@@ -273,16 +248,6 @@ def test_the_cache_is_bounded_and_changes_no_answer(monkeypatch: pytest.MonkeyPa
     assert len(sizes) > 1
     assert analyzer("x" * 10_000) == ["x" * MAX_LENGTH]
     assert all(len(token) <= MAX_LENGTH for token in analyzer._terms)
-
-
-def test_threads_share_an_analyzer(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, CACHE_LIMIT=16)
-    reference = get_analyzer("full")
-    analyzer = Analyzer("full", reference.tokenize, reference.normalize)
-    texts = [" ".join(f"word{i * j % 97}s" for j in range(50)) for i in range(400)]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(analyzer, texts))
-    assert found == [[term.rstrip("s") for term in text.split()] for text in texts]
 
 
 # Examples of Porter's paper (1980); then where the paper, NLTK's extensions and Porter's own code part.
@@ -334,39 +299,39 @@ def test_minimal_is_r40_on_locomo_but_for_one_accent() -> None:
     assert differences == [("café", "caf")] * 3
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "a",
-        "_",
-        "a.",
-        "a'",
-        "1,",
-        "-a",
-        "a-",
-        "é",
-        "_\u0301",
-        "a(b)",
-        "א'",
-        "東",
-        "ก",
-        "y ",
-        "\u0315\u0300",
-        "\uff9e\u0315",
-    ],
+UNITS = (
+    "a",
+    "_",
+    "a.",
+    "a'",
+    "1,",
+    "-a",
+    "a-",
+    "é",
+    "_\u0301",
+    "a(b)",
+    "א'",
+    "東",
+    "ก",
+    "y ",
+    "\u0315\u0300",
+    "\uff9e\u0315",
 )
-def test_time_is_linear_in_the_text(name: str, unit: str) -> None:
+
+
+# One for each way to cut a text.
+@pytest.mark.parametrize("name", ["full-numbers", "nltk+compounds", "lucene", "opsem", "agent"])
+def test_time_is_linear_in_the_text(name: str) -> None:
     analyzer = get_analyzer(name)
-    text = unit * (400_000 // len(unit))
-    for term in analyzer(text):  # minutes, were any pattern quadratic
-        assert 1 <= len(term) <= MAX_LENGTH
+    for unit in UNITS:
+        for term in analyzer(unit * (100_000 // len(unit))):  # minutes, were any pattern quadratic
+            assert 1 <= len(term) <= MAX_LENGTH
 
 
-def test_ten_megabytes() -> None:
-    text = "Error 4711 in the payment gateway – retried. " * 230_000
-    assert len(text) > 10_000_000
-    assert get_analyzer("nltk")(text) == ["error", "4711", "payment", "gateway", "retri"] * 230_000
+def test_a_megabyte() -> None:
+    text = "Error 4711 in the payment gateway – retried. " * 23_000
+    assert len(text) > 1_000_000
+    assert get_analyzer("nltk")(text) == ["error", "4711", "payment", "gateway", "retri"] * 23_000
 
 
 def test_lucene_cuts_long_tokens() -> None:
@@ -374,10 +339,10 @@ def test_lucene_cuts_long_tokens() -> None:
     assert get_analyzer("lucene").tokenize("c" * 254 + ".d") == ["c" * 254, "d"]
 
 
-@pytest.mark.parametrize("name", ["full", "nltk", "lucene"])
-def test_importing_costs_neither_nltk_nor_regex(name: str) -> None:
+def test_importing_costs_neither_nltk_nor_regex() -> None:
     code = (
-        f"import sys, fanrank, fanrank.engine.text.analyzers as t; t.get_analyzer('{name}')('Running past the end'); "
+        "import sys, fanrank, fanrank.engine.text.analyzers as t; "
+        "[t.get_analyzer(name)('Running past the end') for name in ('full', 'nltk', 'lucene')]; "
         "print(sorted({'nltk', 'regex'} & set(sys.modules)))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

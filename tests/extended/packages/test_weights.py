@@ -16,8 +16,6 @@ from fanrank.engine.route import policy as policies
 from fanrank.evaluation import Labelled, fit_weights
 from fanrank.strategies import Cue, Lexical, Linear
 
-pytest.importorskip("pytrec_eval", reason="the extra eval is not installed")
-
 WORDS = ["lake", "boat", "rain", "sale", "tool", "blue", "euro", "plan", "trip", "tea"]
 OWN = fr.Strategy(
     "own", (Lexical(), Cue("asks"), Cue("answers"), Cue("length")), Linear({"bm25": 1.0, "asks": 0.0, "answers": 0.0})

@@ -15,8 +15,6 @@ from fanrank.engine.tune import parameters
 from fanrank.engine.tune.parameters import scored_by
 from fanrank.evaluation import Labelled, tune_bm25
 
-pytest.importorskip("pytrec_eval", reason="the extra eval is not installed")
-
 
 def memory(**options: object) -> tuple[fr.Engine, list[Labelled]]:
     """Long records that answer and short ones that do not: every question gains by a small b."""

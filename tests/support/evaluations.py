@@ -1,0 +1,60 @@
+"""Searchers with given answers and an encoder without a model, for the tests of evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fanrank.engine.hybrid.strategy import Strategy
+from fanrank.engine.records.decision import Decision
+from fanrank.engine.records.query import Query
+
+
+class Answers(list[list[tuple[str, float]]]):
+    """Of `Hits`, what an evaluation looks at."""
+
+    backend = "scripted"
+    timing = {"bm25": 3.0, "dense": 1.0}  # noqa: RUF012
+    decisions: tuple[Decision, ...] | None = None
+
+
+class Scripted:
+    """A searcher with given answers and decisions by query id, which keeps the strategies that it was asked for."""
+
+    def __init__(
+        self, answers: dict[str, list[tuple[str, float]]], decisions: dict[str, Decision] | None = None
+    ) -> None:
+        self.answers, self.decisions = answers, decisions
+        self.asked: list[Strategy | None] = []
+
+    def search(
+        self, queries: Sequence[Query], k: int = 10, *, strategy: Any = None, threads: int = 1, timing: bool = False
+    ) -> Any:
+        self.asked.append(strategy)
+        found = Answers(self.answers[str(query.id)][:k] for query in queries)
+        if self.decisions is not None:
+            found.decisions = tuple(self.decisions[str(query.id)] for query in queries)
+        return found
+
+
+class Letters:
+    """An encoder of letter counts that remembers what it was asked for."""
+
+    name, version, dimension = "letters", "1", 26
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.embedded: list[str] = []
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Any:
+        self.embedded += texts
+        return self._rows(texts)
+
+    def queries(self, texts: Sequence[str]) -> Any:
+        self.asked += texts
+        return self._rows(texts)
+
+    def _rows(self, texts: Sequence[str]) -> Any:
+        return np.array([[t.lower().count(chr(97 + n)) + 0.1 for n in range(26)] for t in texts], dtype=np.float32)
