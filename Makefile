@@ -18,7 +18,7 @@ TURNS = $(SHARES) types oldest sanitize planted-1 planted-2 planted-3 planted-4
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test test-all turn lint types $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz image native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -76,10 +76,6 @@ docs-check: $(VENV)/.dev
 fuzz: $(VENV)/.dev
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
 
-# The steps of the CPU's image, without docker, and what they made in use. Linux's superuser alone can.
-image: $(VENV)/.core
-	$(BIN)/python -m tests.support.images docker/Dockerfile.cpu
-
 crash: $(VENV)/.test
 	$(BIN)/python -m tests.support.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
@@ -95,10 +91,11 @@ sanitize: $(VENV)/.test
 
 # All of them take half an hour. ARGS="--part 3/20" plants a part, ARGS=select.cu those whose file or name holds this.
 mutants: $(VENV)/.test
-	$(BIN)/python -m tests.support.mutants $(ARGS)
+	$(BIN)/pip install -q -r tests/extended/planted/requirements.txt
+	$(BIN)/python -m tests.extended.planted $(ARGS)
 
 planted-%: $(VENV)/.test
-	$(MAKE) mutants ARGS="--trust --part $*/4"
+	$(MAKE) mutants ARGS="--part $*/4"
 
 # The adapters' tests on the oldest versions of their frameworks.
 oldest: $(VENV)/.core

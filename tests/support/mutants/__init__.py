@@ -1,1 +1,0 @@
-"""Faults planted in the product, each with the test that must fail: ``python -m tests.support.mutants``."""
