@@ -48,7 +48,12 @@ from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.policy import Answerer, strategy_of
 from fanrank.engine.tune.command import LABELS, draw_questions, render_tuned
 from fanrank.engine.tune.measure import labelled_questions
-from fanrank.engine.tune.study import (
+from fanrank.engine.tune.tuner import SYSTEMS, tune
+
+from .harness.code import code_of
+from .harness.machine import commit, machine, now
+from .harness.paths import RESULTS, data_folder
+from .harness.routing import (
     NOISE,
     Measured,
     cascade_folds,
@@ -61,11 +66,6 @@ from fanrank.engine.tune.study import (
     routers,
     splits,
 )
-from fanrank.engine.tune.tuner import SYSTEMS, tune
-
-from .harness.code import code_of
-from .harness.machine import commit, machine, now
-from .harness.paths import RESULTS, data_folder
 from .hybrid import versions
 
 PRESETS = ("agentir", "default")

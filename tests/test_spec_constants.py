@@ -40,7 +40,6 @@ from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
 from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 from fanrank.engine.text.time_expressions.parse import parse_when
-from fanrank.engine.tune import study as routing
 
 NOW = 1_742_394_600.0
 
@@ -80,7 +79,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A084 confidences", (tuple(CONFIDENCES), Cascade().confidence), (("margin", "fraction", "entropy"), "margin")),
     ("A085 ms", (BM25_MS, ESCALATED_MS, CLASSIFIER_MS), (0.4, 53.2, 0.5)),
     ("A086 taus", TAUS, (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)),
-    ("A089 folds, seed", (routing.FOLDS, routing.SEED, default(fr.evaluation.tune, "folds")), (5, 42, 5)),
+    ("A089 folds", default(fr.evaluation.tune, "folds"), 5),
     ("A091 ms", ENCODER_MS, 52.0),
     (
         "A095 table",
@@ -95,8 +94,6 @@ CONSTANTS: list[tuple[str, object, object]] = [
         },
     ),
     ("A097 k", Router({}, STRATEGIES["rrf"]).k, 60.0),
-    ("A100 noise", routing.NOISE, (0.0, 0.05, 0.10, 0.20)),
-    ("A101 labels", routing.SIZES, (25, 50, 100, 200, 300, 400)),
     (
         "A121 resamples, interval",
         (default(paired_bootstrap, "resamples"), default(paired_bootstrap, "level")),

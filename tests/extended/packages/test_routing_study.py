@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.benches import load
 from support.evaluations import Letters
 
 from fanrank.engine.errors import ParameterError
@@ -18,16 +19,9 @@ from fanrank.engine.evaluate.presets import find_preset
 from fanrank.engine.evaluate.protocol import TAUS_A087, engine_of, prepare_dataset
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.tune.study import (
-    Measured,
-    captured_share,
-    cascade_folds,
-    cascade_sweep,
-    corrupt_texts,
-    differences,
-    learning_curve,
-    splits,
-)
+
+(routing,) = load("harness.routing")
+Measured = routing.Measured
 
 SYSTEMS = ("bm25", "dense", "rrf")
 TYPES = ("alpha", "beta", "gamma")
@@ -90,11 +84,18 @@ def winners(measured: Measured, places: Sequence[int], least: int = 5) -> tuple[
     return found, best(places)
 
 
+def test_the_numbers_of_the_source() -> None:
+    """Folds and seed (SPEC A089), shares of noise (A100) and numbers of labels (A101)."""
+    assert (routing.FOLDS, routing.SEED) == (5, 42)
+    assert routing.NOISE == (0.0, 0.05, 0.10, 0.20)
+    assert routing.SIZES == (25, 50, 100, 200, 300, 400)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(1, 60), st.integers(0, 1000))
 def test_the_sweep_answers_each_question_by_its_margin(n: int, seed: int) -> None:
     measured = questions(n, seed)
-    found = cascade_sweep(measured, "dense")
+    found = routing.cascade_sweep(measured, "dense")
     assert [row["tau"] for row in found] == list(TAUS_A087)
     for row in found:
         value, skip = answered(measured, "dense", [row["tau"]] * n, range(n))
@@ -104,9 +105,9 @@ def test_the_sweep_answers_each_question_by_its_margin(n: int, seed: int) -> Non
 
 def test_cross_validation_against_loops() -> None:
     measured = questions(200, 3)
-    found = cascade_folds(measured, "rrf")
-    assert [fold.places.tolist() for fold in found] == [test.tolist() for _, test in splits(200)]
-    for fold, (train, test) in zip(found, splits(200), strict=True):
+    found = routing.cascade_folds(measured, "rrf")
+    assert [fold.places.tolist() for fold in found] == [test.tolist() for _, test in routing.splits(200)]
+    for fold, (train, test) in zip(found, routing.splits(200), strict=True):
         by_type = {name: [p for p in train.tolist() if measured.types[p] == name] for name in TYPES}
         assert fold.taus == {name: smallest(measured, "rrf", places) for name, places in by_type.items()}
         assert fold.tau == smallest(measured, "rrf", train.tolist())
@@ -135,22 +136,22 @@ def test_cross_validation_against_loops() -> None:
 )
 def test_captured_shares_of_the_source(value: float, static: float, oracle: float, printed: int) -> None:
     """SPEC A098; the paper cut 166.7 to 166."""
-    found = captured_share(value, static, oracle)
+    found = routing.captured_share(value, static, oracle)
     assert found is not None
     assert round(found) == printed
-    soft = captured_share(0.274, 0.254, 0.266)
+    soft = routing.captured_share(0.274, 0.254, 0.266)
     assert soft is not None
     assert int(soft) == 166
-    assert captured_share(0.5, 0.4, 0.4) is None
+    assert routing.captured_share(0.5, 0.4, 0.4) is None
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.text(max_size=30), max_size=5), st.floats(0, 1), st.integers(0, 9))
 def test_slips_are_a_texts_own(texts: list[str], share: float, seed: int) -> None:
-    found = corrupt_texts(texts, share, seed)
-    assert found == corrupt_texts(texts, share, seed)
-    assert corrupt_texts(texts, 0.0, seed) == texts
-    assert [*found[:1]] == corrupt_texts(texts[:1], share, seed)
+    found = routing.corrupt_texts(texts, share, seed)
+    assert found == routing.corrupt_texts(texts, share, seed)
+    assert routing.corrupt_texts(texts, 0.0, seed) == texts
+    assert [*found[:1]] == routing.corrupt_texts(texts[:1], share, seed)
     for text, noisy in zip(texts, found, strict=True):
         assert len(noisy) <= 2 * len(text)
     assert all(not noisy for text, noisy in zip(texts, found, strict=True) if not text)
@@ -158,7 +159,7 @@ def test_slips_are_a_texts_own(texts: list[str], share: float, seed: int) -> Non
 
 def test_the_learning_curve_against_loops() -> None:
     measured = questions(150, 13, telling=1.0)
-    rows = learning_curve(measured, sizes=(20, 60, 110, 111), held_out=40, draws=3, seed=5)
+    rows = routing.learning_curve(measured, sizes=(20, 60, 110, 111), held_out=40, draws=3, seed=5)
     assert [row["labels"] for row in rows] == [20, 60, 110]  # 111 would leave 39
     for row in rows:
         values, statics, oracles, rights = [], [], [], []
@@ -180,13 +181,13 @@ def test_the_learning_curve_against_loops() -> None:
     assert rows[-1]["accuracy"] == 1.0
     for how in ({"sizes": (0,)}, {"held_out": 0}, {"draws": 1.5}):
         with pytest.raises(ParameterError, match="must be 1 or more"):
-            learning_curve(measured, **how)  # type: ignore[arg-type]
+            routing.learning_curve(measured, **how)  # type: ignore[arg-type]
 
 
 def test_differences_are_paired_and_never_above_1() -> None:
     values = {"a": np.array([1.0, 0.0, 1.0, 1.0]), "b": np.array([0.0, 0.0, 1.0, 1.0])}
     values["same"] = values["a"].copy()
-    found = differences(values, [("a", "b"), ("a", "same"), ("a", "none")], ["x", "x", "y", "y"])
+    found = routing.differences(values, [("a", "b"), ("a", "same"), ("a", "none")], ["x", "x", "y", "y"])
     assert [(row["first"], row["second"]) for row in found] == [("a", "b"), ("a", "same")]
     alone = paired_bootstrap(values["a"], values["b"], seed=42)
     assert {name: found[0][name] for name in ("difference", "low", "high", "p")} == {
@@ -198,7 +199,7 @@ def test_differences_are_paired_and_never_above_1() -> None:
     # Ties on both sides would make it 2 (SPEC X12).
     assert found[1]["p"] == 1.0
     assert found[0]["cluster"]["units"] == 2
-    assert "cluster" not in differences(values, [("a", "b")])[0]
+    assert "cluster" not in routing.differences(values, [("a", "b")])[0]
 
 
 @pytest.mark.parametrize("passages", [False, True])

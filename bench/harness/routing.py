@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Flags, Floats, Integers
-from ..errors import ParameterError
-from ..evaluate.protocol import TAUS_A087, TYPE_OF, Evaluation
-from ..hybrid.strategy import BM25, Strategy
-from ..metrics.bootstrap import TIE, cluster_bootstrap, paired_bootstrap
-from ..route.cascade import Cascade
-from ..route.classifier import Classifier
-from ..route.router import Router
-from .thresholds import (
+from fanrank.engine.arrays import Flags, Floats, Integers
+from fanrank.engine.errors import ParameterError
+from fanrank.engine.evaluate.protocol import TAUS_A087, TYPE_OF, Evaluation
+from fanrank.engine.hybrid.strategy import BM25, Strategy
+from fanrank.engine.metrics.bootstrap import TIE, cluster_bootstrap, paired_bootstrap
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.router import Router
+from fanrank.engine.tune.thresholds import (
     LEAST,
     MARGIN,
     best,
