@@ -72,17 +72,7 @@ BAD_RECORDS: list[Any] = [
         for name in ("namespace", "role", "session", "user", "agent", "tool", "type")
     ),
     ({"id": "9", "text": "x", "namespace": None}, "'namespace' must be a string, not NoneType"),
-    ({"id": "9", "text": "x", "time": math.nan}, "id '9': 'time' must be finite seconds .*, not nan"),
-    ({"id": "9", "text": "x", "time": -math.inf}, "'time' must be finite seconds .*, not -inf"),
-    ({"id": "9", "text": "x", "time": True}, "'time' must be finite seconds since 1970-01-01 UTC, .*, not True"),
-    ({"id": "9", "text": "x", "time": [1]}, "'time' must be finite seconds since 1970-01-01 UTC"),
     ({"id": "9", "text": "x", "time": "yesterday"}, "id '9': 'time' must be .* an ISO 8601 date .*, not 'yesterday'"),
-    ({"id": "9", "text": "x", "time": "2026-02-30"}, "'time' must be .* an ISO 8601 date"),
-    ({"id": "9", "text": "x", "time": ""}, "'time' must be .* an ISO 8601 date"),
-    (
-        {"id": "9", "text": "x", "time": 10**400},
-        "'time' must be finite",
-    ),
     ({"id": "9", "text": "x", "importance": 1.01}, r"'importance' must lie in \[0, 1\], not 1.01"),
     ({"id": "9", "text": "x", "importance": math.nan}, "'importance' must be finite"),
     ({"id": "9", "text": "x", "importance": "high"}, r"'importance' must be a number in \[0, 1\], not 'high'"),
@@ -117,57 +107,13 @@ def test_where_and_id_can_be_read_off_the_error(engine: fr.Engine) -> None:
     assert str(caught.value) == "record 1, id '9': 'text' must be a string, not int"
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 50_000])
-@pytest.mark.parametrize("position", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize("taken", ["2", "n0"])
-def test_duplicate_ids(engine: fr.Engine, chunk: int, position: int, taken: str) -> None:
-    """An id of an earlier add, or of the same add: in the same chunk, and across the chunks' borders."""
-    before = state(engine)
-    records = [fr.Record(f"n{n}", f"fresh{n}") for n in range(5)]
-    records.insert(position + (taken == "n0"), fr.Record(taken, "again"))
-    with pytest.MonkeyPatch.context() as patch:
-        borders.shrink(patch, BUILD_CHUNK=chunk)
-        message = "already taken" if taken == "2" else "the batch has this id twice"
-        with pytest.raises(fr.errors.DuplicateIdError, match=message) as caught:
-            engine.add(records)
-    assert caught.value.record_id == taken
-    assert isinstance(caught.value, fr.errors.RecordError)
-    assert_unharmed(engine, before)
-
-
 def test_the_same_id_elsewhere_is_no_duplicate(engine: fr.Engine) -> None:
+    with pytest.raises(fr.errors.DuplicateIdError, match="already taken") as caught:
+        engine.add([fr.Record("x", "tea"), fr.Record("2", "again")])
+    assert caught.value.record_id == "2"
     engine.add([fr.Record("2", "tea", namespace="bob"), fr.Record("2", "tea", namespace="carol")])
     with pytest.raises(fr.errors.DuplicateIdError, match="namespace 'bob', id '2'"):
         engine.add([fr.Record("2", "tea", namespace="bob")])
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 50_000])
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        (lambda made: made.delete(["1", "nobody", "2"]), fr.errors.UnknownIdError, "'nobody'; nothing was changed"),
-        (lambda made: made.delete(["3"], namespace="bob"), fr.errors.UnknownIdError, "'3' in namespace 'bob'"),
-        (lambda made: made.delete(["1", 5]), fr.errors.RecordError, "an id must be a string, not 5"),
-        (lambda made: made.delete("1"), fr.errors.RecordError, "delete takes a batch"),
-        (lambda made: made.update(fresh("1", "2", "nobody")), fr.errors.UnknownIdError, "'nobody'"),
-        (lambda made: made.update(fresh("1", "2", "1")), fr.errors.DuplicateIdError, "id '1'.*twice"),
-        (lambda made: made.update(fresh("1", "x", "y", "x"), insert=True), fr.errors.DuplicateIdError, "id 'x'"),
-        (lambda made: made.update([*fresh("1", "2"), {"id": "3"}]), fr.errors.RecordError, "record 3, id '3': 'text'"),
-    ],
-)
-def test_changes_that_fail(
-    engine: fr.Engine, change: Callable[[fr.Engine], int], error: type[Exception], message: str, chunk: int
-) -> None:
-    before = state(engine)
-    with pytest.MonkeyPatch.context() as patch:
-        borders.shrink(patch, BUILD_CHUNK=chunk)
-        with pytest.raises(error, match=message):
-            change(engine)
-    assert_unharmed(engine, before)
-
-
-def fresh(*ids: str) -> list[Any]:
-    return [fr.Record(record_id, f"fresh{record_id} tea", role=f"role{record_id}") for record_id in ids]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the source broke"), KeyboardInterrupt()])
@@ -179,10 +125,8 @@ def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: in
         yield from (fr.Record(f"n{n}", f"fresh{n} tea", role=f"role{n}") for n in range(5))
         raise error
 
-    with pytest.MonkeyPatch.context() as patch:
-        borders.shrink(patch, BUILD_CHUNK=chunk)
-        with pytest.raises(type(error)):
-            engine.add(source())
+    with borders.shrunken(BUILD_CHUNK=chunk), pytest.raises(type(error)):
+        engine.add(source())
     assert_unharmed(engine, before)
 
 
@@ -210,14 +154,13 @@ def test_a_broken_line_in_a_file(engine: fr.Engine, tmp_path: Path, line: bytes,
     assert_unharmed(engine, before)
 
 
-def test_a_broken_line_in_the_middle_of_100_000(engine: fr.Engine, tmp_path: Path) -> None:
+def test_a_broken_line_in_the_middle_of_many(engine: fr.Engine, tmp_path: Path) -> None:
     before = state(engine)
-    lines = [json.dumps({"id": f"n{n}", "text": f"fresh{n % 977} tea", "role": "fresh"}) for n in range(100_000)]
-    lines[61_233] = lines[61_233][:-2]
-    path = tmp_path / "big.jsonl"
-    path.write_text("\n".join(lines))
-    with pytest.raises(fr.errors.RecordError, match=r"^big\.jsonl:61234: not JSON"):
-        engine.add(fr.read_records(path))
+    lines = [json.dumps({"id": f"n{n}", "text": f"fresh{n % 97} tea", "role": "fresh"}) for n in range(3_000)]
+    lines[1_233] = lines[1_233][:-2]
+    (tmp_path / "big.jsonl").write_text("\n".join(lines))
+    with borders.shrunken(BUILD_CHUNK=100), pytest.raises(fr.errors.RecordError, match=r"^big\.jsonl:1234: not JSON"):
+        engine.add(fr.read_records(tmp_path / "big.jsonl"))
     assert_unharmed(engine, before)
 
 
@@ -245,22 +188,22 @@ def test_lone_surrogates_in_texts_separate_words(analyzer: str, tmp_path: Path) 
     assert {name for name, _ in rows[0][0]} == {"1", "3"}
 
 
-def test_a_document_of_10_megabytes() -> None:
-    long = "needle " + "hay stack " * 1_050_000
-    assert len(long) > 10_000_000
-    texts = ["hay needle", long, "x" * 10_000_000, "", "needle"]
+def test_a_document_of_a_megabyte() -> None:
+    long = "needle " + "hay stack " * 105_000
+    assert len(long) > 1_000_000
+    texts = ["hay needle", long, "x" * 1_000_000, "", "needle"]
     made = fr.Engine.from_records([fr.Record(str(n), text) for n, text in enumerate(texts)], analyzer="minimal")
     plain = Oracle([[text.split()] for text in texts])
     for query in ("needle", "hay needle", "stack stack"):
         expected = [(str(document), quanta / 2**18) for document, quanta in plain.search(query.split(), 5)]
         assert expected
         assert made.search([query], 5)[0] == expected
-    assert made.explain("hay", "1").terms[0].frequencies == {"text": 1_050_000}
+    assert made.explain("hay", "1").terms[0].frequencies == {"text": 105_000}
     assert made.search([long], 5)[0][0][0] in {"0", "1", "4"}
 
 
-def test_a_million_identical_documents() -> None:
-    count = 1_000_000
+def test_many_identical_documents() -> None:
+    count = 70_000
     made = fr.Engine.from_records((fr.Record(f"m{n}", "same words") for n in range(count)), analyzer="minimal")
     assert len(made) == count
     idf = math.log(1 + 0.5 / (count + 0.5))
@@ -302,82 +245,55 @@ def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) ->
     assert_unharmed(engine, before)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"text": 5}, "text must be a string, not int"),
-        ({"text": None}, "text must be a string, not NoneType"),
-        ({"terms": "tea"}, "terms must be a sequence of strings"),
-        ({"terms": ["tea", None]}, "terms must be a sequence of strings"),
-        ({"terms": 5}, "terms must be a sequence"),
-        ({"k": -1}, "k must be 0 or more, not -1"),
-        ({"k": 1.0}, "k must be an integer, not 1.0"),
-        ({"k": True}, "k must be an integer, not True"),
-        ({"k": "3"}, "k must be an integer, not '3'"),
-        ({"now": math.nan}, "'now' must be finite"),
-        ({"now": "today"}, "'now' must be finite seconds"),
-        ({"now": 10**400}, "'now' must be finite"),
-        ({"now": True}, "'now' must be finite"),
-        ({"since": math.nan}, "'since' must be finite seconds"),
-        ({"until": "today"}, "'until' must be finite seconds"),
-        ({"half_life": 0.0, "now": 1.0}, "'half_life' must be above 0 seconds, not 0.0"),
-        ({"half_life": math.inf, "now": 1.0}, "'half_life' must be finite seconds"),
-        ({"half_life": 5.0}, "half_life needs its own 'now'"),
-        ({"windows": 0}, "'windows' must be 1 or more, or 'auto', not 0"),
-        ({"windows": True}, "'windows' must be 1 or more"),
-        ({"scope": "session"}, "scope must be a SearchScope, not str"),
-        ({"statistics": "all"}, "statistics must be 'namespace' or 'filtered', not 'all'"),
-        ({"filter": 5}, "a filter must map columns to values"),
-    ],
-)
+BAD_QUERIES: list[tuple[dict[str, Any], str]] = [
+    ({"text": 5}, "text must be a string, not int"),
+    ({"text": None}, "text must be a string, not NoneType"),
+    ({"namespace": 5}, "namespace"),
+    ({"id": 5}, "id"),
+    ({"terms": "tea"}, "terms must be a sequence of strings"),
+    ({"terms": ["tea", None]}, "terms must be a sequence of strings"),
+    ({"terms": 5}, "terms must be a sequence"),
+    ({"k": -1}, "k must be 0 or more, not -1"),
+    ({"k": 1.0}, "k must be an integer, not 1.0"),
+    ({"k": True}, "k must be an integer, not True"),
+    ({"half_life": 0.0, "now": 1.0}, "'half_life' must be above 0 seconds, not 0.0"),
+    ({"half_life": math.inf, "now": 1.0}, "'half_life' must be finite seconds"),
+    ({"half_life": 5.0}, "half_life needs its own 'now'"),
+    *(({"windows": value}, "'windows' must be 1 or more, or 'auto'") for value in (0, -1, 1.5, "all", True)),
+    ({"scope": "session"}, "scope must be a SearchScope, not str"),
+    ({"statistics": "all"}, "statistics must be 'namespace' or 'filtered', not 'all'"),
+    ({"filter": 5}, "a filter must map columns to values"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD_QUERIES)
 def test_bad_queries(options: dict[str, Any], message: str) -> None:
     with pytest.raises(fr.errors.QueryError, match=message) as caught:
         fr.Query(**{"text": "tea", **options})
     assert isinstance(caught.value, ValueError)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"role": [5]}, "filter on 'role': a value must be a string or None, not 5"),
-        ({"role": [["user"]]}, r"filter on 'role': a value must be .*, true, false or None, not \['user'\]"),
-        ({"role": 5}, "filter on 'role': a value must be a string or None, not 5"),
-        ({"role": True}, "filter on 'role': a value must be a string or None, not True"),
-        ({"time": "x"}, "filter on 'time': a value must be a number or None, not 'x'"),
-        (
-            {"mood": "glad"},
-            "no column 'mood' to filter on; there are: role, session, user, agent, tool, type, time, importance",
-        ),
-    ],
-)
-def test_bad_filter_values(engine: fr.Engine, wanted: Any, message: str) -> None:
+BAD_OPTIONS: list[tuple[str, list[Any], str, str]] = [
+    ("k", [-1, 2.0, True, None, "3", np.float64(3)], "QueryError", "k must be"),
+    ("threads", [0, -1, 1.5, True, None, "2"], "ParameterError", "threads must be 1 or more"),
+    (
+        "execution",
+        ["fast", "", None, ["auto"]],
+        "ParameterError",
+        "unknown execution .*; there are: auto, exhaustive, pr",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "error", "message"), BAD_OPTIONS)
+def test_bad_options_of_a_search(engine: fr.Engine, name: str, values: list[Any], error: str, message: str) -> None:
     before = state(engine)
-    with pytest.raises(fr.errors.QueryError, match=message):
-        engine.search(["tea", fr.Query("tea", filter=wanted)])
-    assert_unharmed(engine, before)
-
-
-@pytest.mark.parametrize("name", ["namespace", "id"])
-def test_a_query_whose_names_are_no_strings(name: str) -> None:
-    with pytest.raises(fr.errors.QueryError, match=name):
-        fr.Query("tea", **{name: 5})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "k",
-    [
-        -1,
-        2.0,
-        True,
-        None,
-        "3",
-        np.float64(3),
-    ],
-)
-def test_bad_k(engine: fr.Engine, k: Any) -> None:
-    before = state(engine)
-    with pytest.raises(fr.errors.QueryError, match="k must be"):
-        engine.search(["tea"], k)
+    for value in values:
+        with pytest.raises(getattr(fr.errors, error), match=message):
+            engine.search(["tea"], **{name: value})
+    for filter in ({"role": 5}, {"mood": "glad"}):
+        with pytest.raises(fr.errors.QueryError, match="filter"):
+            engine.search(["tea", fr.Query("tea", filter=filter)])
     assert_unharmed(engine, before)
 
 
@@ -397,18 +313,6 @@ def test_k_above_the_number_of_records_is_fine(engine: fr.Engine, k: int) -> Non
     assert hits.counts.tolist() == [3, 0]
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5, True, None, "2"])
-def test_bad_threads(engine: fr.Engine, threads: Any) -> None:
-    with pytest.raises(fr.errors.ParameterError, match="threads must be 1 or more"):
-        engine.search(["tea"], threads=threads)
-
-
-@pytest.mark.parametrize("execution", ["fast", "", None, ["auto"]])
-def test_bad_executions(engine: fr.Engine, execution: Any) -> None:
-    with pytest.raises(fr.errors.ParameterError, match=r"unknown execution .*; there are: auto, exhaustive, pruned"):
-        engine.search(["tea"], execution=execution)
-
-
 @pytest.mark.parametrize("analyzer", ["klingon", "", None, 5])
 def test_bad_analyzers(analyzer: Any) -> None:
     with pytest.raises(fr.errors.ParameterError, match="no analyzer"):
@@ -416,23 +320,17 @@ def test_bad_analyzers(analyzer: Any) -> None:
 
 
 def test_every_named_error_is_also_the_builtin_one() -> None:
-    pairs = [
-        (fr.errors.ParameterError, ValueError),
-        (fr.errors.RecordError, ValueError),
-        (fr.errors.DuplicateIdError, ValueError),
-        (fr.errors.QueryError, ValueError),
-        (fr.errors.DatasetError, ValueError),
-        (fr.errors.UnknownIdError, LookupError),
-        (fr.errors.BackendUnavailableError, RuntimeError),
-        (fr.errors.MissingExtraError, ImportError),
-        (fr.errors.StorageError, OSError),
-        (fr.errors.ForeignIndexError, OSError),
-        (fr.errors.NewerFormatError, OSError),
-        (fr.errors.DamagedIndexError, OSError),
-    ]
-    for own, builtin in pairs:
-        assert issubclass(own, fr.FanrankError)
-        assert issubclass(own, builtin)
+    pairs = {
+        ValueError: "ParameterError RecordError DuplicateIdError QueryError DatasetError",
+        LookupError: "UnknownIdError",
+        RuntimeError: "BackendUnavailableError",
+        ImportError: "MissingExtraError",
+        OSError: "StorageError ForeignIndexError NewerFormatError DamagedIndexError",
+    }
+    for builtin, names in pairs.items():
+        for name in names.split():
+            assert issubclass(getattr(fr.errors, name), (fr.FanrankError, builtin))
+            assert issubclass(getattr(fr.errors, name), builtin)
 
 
 def test_a_filter_from_a_generator_can_be_asked_twice(engine: fr.Engine) -> None:

@@ -136,11 +136,6 @@ def test_no_change_of_many_threads_is_lost(engine: fr.Engine) -> None:
         assert record.payload == {"n": 70}
 
 
-def test_an_engine_without_texts_is_refused() -> None:
-    with pytest.raises(fr.errors.StorageError):
-        fr.Engine(keep_texts=False).rewrite({"": ["a"]}, lambda live: ())
-
-
 def test_what_is_no_rewrite_is_named_and_changes_nothing(engine: fr.Engine) -> None:
     before = list(engine.records(namespace=None))
     for ids, change in ((["a"], list), ({"x": ["a"]}, None), ({"x": "a"}, list), ({"x": ["a"]}, lambda live: None)):

@@ -13,7 +13,6 @@ from support.history import WORDS
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.search.keyword_scan import scan
 from fanrank.engine.storage.memory import Memory
 
 NOW = 1_700_000_000.0
@@ -228,26 +227,6 @@ def test_a_tenant_observes_nothing_of_others(pair: list[fr.Engine]) -> None:
     assert same(health)[0] > 90
 
 
-def test_a_tenant_fetches_its_own_alone(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
-        engine.add([fr.Record("1", "a1", A), fr.Record("1", SECRET, B), fr.Record("2", SECRET, B)])
-        assert engine.namespace(A).fetch(["1", "2", "1"]) == [fr.Record("1", "a1", A), None, fr.Record("1", "a1", A)]
-        assert engine.namespace("nobody").fetch(["1"]) == [None]
-        engine.namespace(B).drop()
-        assert engine.namespace(B).fetch(["1", "2"]) == [None, None]
-        assert engine.namespace(A).fetch(["1"]) == [fr.Record("1", "a1", A)]
-        assert engine.namespaces == (A,)
-    with pytest.raises(fr.errors.StorageError, match="there are no texts"):
-        fr.Engine(keep_texts=False).namespace(A).fetch(["1"])
-
-
-def test_the_scan_before_there_is_an_index_sees_one_tenant(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
-        engine.add([fr.Record("1", "billing job", A), fr.Record("1", "billing job", B), fr.Record("2", "billing", B)])
-        hits = scan(engine.index.memory, [fr.Query("billing", namespace=name) for name in (A, B, "nobody")], 9)
-        assert list(hits) == [[("1", 1.0)], [("2", 1.0), ("1", 1.0)], []]
-
-
 def test_a_handle_is_a_namespace() -> None:
     engine = fr.Engine(analyzer="minimal")
     tenant = engine.namespace(A)
@@ -277,14 +256,14 @@ def test_a_handle_is_a_namespace() -> None:
 
 
 def test_a_batch_over_many_tenants_is_each_alone() -> None:
-    """Every sixth of a thousand tenants empty, the others of one to five records; and each tenant's counts its own."""
+    """Every sixth of 240 tenants empty, the others of one to five records; and each tenant's counts its own."""
     rng = random.Random(6)
-    names = [f"tenant{number}" for number in range(1000)]
+    names = [f"tenant{number}" for number in range(240)]
     records = [said(rng, f"r{row}", name) for number, name in enumerate(names) for row in range(number % 6)]
     rng.shuffle(records)
     engine = fr.Engine(analyzer="minimal")
-    for start in range(0, len(records), 500):
-        engine.add(records[start : start + 500])
+    for start in range(0, len(records), 100):
+        engine.add(records[start : start + 100])
     batch = [fr.Query(terms=rng.sample(WORDS, 2), namespace=name, id=name) for name in names]
     rng.shuffle(batch)
     held: dict[str, list[fr.Record]] = {name: [] for name in names}
@@ -293,19 +272,13 @@ def test_a_batch_over_many_tenants_is_each_alone() -> None:
     expected = [history.expected(held[query.namespace], query, 3) for query in batch]
     for path, hits in history.paths(engine, batch, 3):
         assert list(hits) == expected, path
-    assert [engine.search([query], 3)[0] for query in batch[:100]] == expected[:100]
+    assert [engine.search([query], 3)[0] for query in batch[:40]] == expected[:40]
     reports = [engine.health(name) for name in names]
     assert [report.query_count for report in reports] == [report.batch_count for report in reports]
     assert engine.health("").query_count == 0
     assert len(engine.namespaces) == sum(1 for own in held.values() if own)
-    for name in names[:500]:
+    for name in names[:120]:
         engine.drop(name)
     assert list(engine.search(batch, 3)) == [
-        [] if query.namespace in names[:500] else row for query, row in zip(batch, expected, strict=True)
+        [] if query.namespace in names[:120] else row for query, row in zip(batch, expected, strict=True)
     ]
-
-
-def test_a_tenant_adds_by_threads() -> None:
-    own = fr.Engine(analyzer="minimal").namespace(A)
-    assert own.add([fr.Record("1", "tea")], threads=2) == 1
-    assert len(own) == 1

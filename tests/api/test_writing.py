@@ -100,19 +100,6 @@ def test_a_patch_changes_these_fields_alone(
             assert list(again.search([words])[0]) == list(fresh.search([words])[0])
 
 
-def test_a_column_is_set_alone(engine: fr.Engine) -> None:
-    engine.add([FULL])
-    assert engine.patch(["m1"], {"project": None, "priority": 2}) == 1
-    record = engine.get("m1")
-    assert record is not None
-    assert record.extra == {"other": [1, {"deep": None}], "priority": 2}
-    assert (engine.count({"priority": 2}), engine.count({"project": "x"})) == (1, 0)
-    engine.patch("m1", {"project": "y", "extra": {"new": 1}})
-    record = engine.get("m1")
-    assert record is not None
-    assert record.extra == {"new": 1, "project": "y"}
-
-
 def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> None:
     engine, encoder = open_with_models(tmp_path / "memory")
     engine.add(
@@ -153,28 +140,6 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
         engine.patch("passages", passages=None)
     engine.close()
     fresh.close()
-
-
-def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path / "memory", encoder=fr.OwnVectors(2)) as engine:
-        for number, fields in enumerate(({"text": "milk"}, {"passages": ["one"]}, {"passages": None, "text": "tea"})):
-            name = str(number)
-            engine.add([fr.Record(name, "tea", passages=["a", "b"] if number else None, embedding=[[1, 0], [0, 1]])])
-            engine.patch(name, role="user")
-            record = engine.get(name)
-            assert record is not None
-            assert record.embedding is not None
-            engine.patch(name, fields)
-            record = engine.get(name)
-            assert record is not None
-            assert record.embedding is None
-        engine.patch("1", passages=["x", "y"], embedding=[[0, 1], [1, 0]])
-        record = engine.get("1")
-        assert record is not None
-        assert record.embedding.tolist() == [[0.0, 1.0], [1.0, 0.0]]
-        with pytest.raises(fr.errors.RecordError, match="row for each of 2 passages"):
-            engine.patch("1", embedding=[1, 0])
-        assert list(engine.ids()) == ["0", "2", "1"]
 
 
 @pytest.mark.parametrize(
@@ -240,29 +205,6 @@ def test_no_change_is_lost_between_reading_and_writing(engine: fr.Engine) -> Non
         assert record.text == "tea 19"
 
 
-def test_a_function_changes_records_by_their_old_values(engine: fr.Engine) -> None:
-    """Each thread counts in the payload, where a lost update would be seen. Texts and vectors stay."""
-    engine.add([fr.Record(str(number), "tea", role="user", payload={"count": 0}) for number in range(4)])
-    engine.add([fr.Record("other", "tea", payload={"count": 0})])
-    barrier = threading.Barrier(4)
-
-    def count(record: fr.Record) -> fr.Record:
-        assert record.payload is not None
-        return replace(record, payload={"count": record.payload["count"] + 1})
-
-    def run() -> None:
-        barrier.wait()
-        for _ in range(10):
-            assert engine.update_where({"role": "user"}, count) == 4
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [record.payload for record in engine.records()] == [{"count": 0}, *[{"count": 40}] * 4]
-
-
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -283,18 +225,6 @@ def test_a_function_that_changes_what_must_stay_changes_nothing(
     with pytest.raises(fr.errors.ParameterError, match="give 'role' by the function"):
         engine.update_where({"role": "user"}, lambda record: record, role="x")
     assert list(engine.records()) == before
-
-
-def test_a_function_leaves_the_vectors_as_they_are() -> None:
-    engine = fr.Engine(encoder="own:2")
-    engine.add([fr.Record("m1", "tea", role="user", embedding=[3.0, 4.0], weights={"tea": 0.5})])
-    before = engine.get("m1")
-    engine.update_where({"role": "user"}, lambda record: replace(record, role="tool", embedding=None))
-    after = engine.get("m1")
-    assert before is not None
-    assert after is not None
-    assert (after.role, after.weights) == ("tool", before.weights)
-    assert after.embedding.tobytes() == before.embedding.tobytes()
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -345,21 +275,6 @@ def test_batches_of_one_commit_see_each_other(engine: fr.Engine, durable: bool) 
         assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
 
 
-def test_a_large_change_by_filter(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, BUILD_CHUNK=5, PENDING_CHUNK=3)
-    engine.add([fr.Record(str(n), f"tea {n}", "ab"[n % 2], role="user" if n % 3 else "tool") for n in range(40)])
-    assert engine.update_where({"role": "user"}, {"project": "x"}, namespace=None, time=3.0) == 26
-    assert [record.id for record in engine.records(namespace="a", order="time", filter={"project": "x"})] == sorted(
-        str(n) for n in range(40) if n % 3 and n % 2 == 0
-    )
-    assert [record.id for record in engine.records(namespace="a")] == [
-        *(str(n) for n in range(0, 40, 2) if not n % 3),
-        *(str(n) for n in range(0, 40, 2) if n % 3),
-    ]
-    assert engine.delete_where(fr.col("role") == "tool", namespace=None) == 14
-    assert engine.count(namespace=None) == len(engine) == 26
-
-
 def test_a_failing_disk_leaves_no_trace_of_a_patch(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     engine.add([FULL])
 
@@ -391,45 +306,6 @@ def test_an_engine_without_texts_deletes_by_filter_and_patches_nothing() -> None
     assert engine.count({"role": None}) == 3
 
 
-def test_a_patch_in_memory_leaves_what_was_handed_out_alone() -> None:
-    engine = fr.Engine.from_records([FULL], columns={"project": "category"})
-    before = engine.get("m1")
-    engine.patch("m1", {"project": "y"}, payload={"n": [1]})
-    after = engine.get("m1")
-    assert before == FULL
-    assert after is not None
-    assert after == replace(FULL, extra={**FULL.extra, "project": "y"}, payload={"n": [1]})
-    after.payload["n"].append(2)  # type: ignore[index]
-    assert engine.get("m1") == replace(after, payload={"n": [1]})
-
-
-def test_a_field_that_no_search_reads_is_refused(engine: fr.Engine) -> None:
-    engine.add([FULL])
-    with pytest.raises(fr.errors.RecordError, match="title"):
-        engine.patch("m1", fields={"title": "tea"})
-
-
-def test_writes_are_awaited(tmp_path: Path) -> None:
-    async def main() -> None:
-        with fr.Engine.open(tmp_path / "memory") as engine:
-            batches = [[fr.Record(f"{row}-{number}", "tea") for number in range(3)] for row in range(20)]
-            assert await asyncio.gather(*(engine.aadd(batch) for batch in batches)) == [3] * 20
-            assert await engine.aupdate([fr.Record("0-0", "milk")]) == 1
-            assert await engine.aupsert([fr.Record("0-0", "rain"), fr.Record("new", "rain")]) == 2
-            assert await engine.adelete(["0-1", "nobody"], missing_ok=True) == 1
-            with pytest.raises(fr.errors.DuplicateIdError):
-                await engine.aadd([fr.Record("new", "tea")])
-            tenant = engine.namespace("a")
-            assert await tenant.aadd([fr.Record("1", "tea")]) == await tenant.aupsert([fr.Record("1", "tea")]) == 1
-            assert await tenant.aupdate([fr.Record("1", "milk")]) == await tenant.adelete(["1"]) == 1
-            assert (engine.count(), tenant.count()) == (60, 0)
-        for call in (engine.aadd([fr.Record("x", "tea")]), engine.adelete(["new"])):
-            with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
-                await call
-
-    asyncio.run(main())
-
-
 def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, WRITERS=1)
     begun, go_on = threading.Event(), threading.Event()
@@ -458,3 +334,37 @@ def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: 
             assert list(engine.ids()) == ["1", "2", "4"]
 
     asyncio.run(main())
+
+
+def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory", encoder=fr.OwnVectors(2)) as engine:
+        for number, fields in enumerate(({"text": "milk"}, {"passages": ["one"]}, {"passages": None, "text": "tea"})):
+            name = str(number)
+            engine.add([fr.Record(name, "tea", passages=["a", "b"] if number else None, embedding=[[1, 0], [0, 1]])])
+            engine.patch(name, role="user")
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is not None
+            engine.patch(name, fields)
+            record = engine.get(name)
+            assert record is not None
+            assert record.embedding is None
+        engine.patch("1", passages=["x", "y"], embedding=[[0, 1], [1, 0]])
+        record = engine.get("1")
+        assert record is not None
+        assert record.embedding.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+        with pytest.raises(fr.errors.RecordError, match="row for each of 2 passages"):
+            engine.patch("1", embedding=[1, 0])
+        assert list(engine.ids()) == ["0", "2", "1"]
+
+
+def test_a_function_leaves_the_vectors_as_they_are() -> None:
+    engine = fr.Engine(encoder="own:2")
+    engine.add([fr.Record("m1", "tea", role="user", embedding=[3.0, 4.0], weights={"tea": 0.5})])
+    before = engine.get("m1")
+    engine.update_where({"role": "user"}, lambda record: replace(record, role="tool", embedding=None))
+    after = engine.get("m1")
+    assert before is not None
+    assert after is not None
+    assert (after.role, after.weights) == ("tool", before.weights)
+    assert after.embedding.tobytes() == before.embedding.tobytes()

@@ -92,11 +92,6 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_answers_say_who_served() -> None:
-    engine = fr.Engine.from_records([fr.Record("1", "tea")], backend="numpy")
-    assert engine.search(["tea"]).backend == engine.stats()["backend"] == "numpy"
-
-
 def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", True, "interpreted", by_name=True))
@@ -105,18 +100,6 @@ def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> 
         fr.errors.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"
     ):
         fr.Engine().to("cuda")
-
-
-def test_bounds_on_device_memory_are_checked() -> None:
-    for wrong in (0, -5, True, 1.5, "5"):
-        with pytest.raises(fr.errors.ParameterError, match="max_device_bytes must be 1 or more"):
-            fr.Engine().to("cpu", max_device_bytes=wrong)  # type: ignore[arg-type]
-
-
-def test_what_is_asked_for_by_device_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = fr.Engine(backend="numpy")
-    monkeypatch.setenv("FANRANK_BACKEND", "cuda-host")
-    assert engine.to("cpu").backend.name in backend.CPU
 
 
 def test_a_device_chosen_unasked_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,14 +47,6 @@ def test_each_batch_goes_where_it_is_sooner() -> None:
     assert "gpu not measured yet" in str(Crossover(("gpu", "cpu")))
 
 
-def test_times_that_say_nothing_of_work() -> None:
-    crossover = Crossover(("gpu", "cpu"))
-    for _ in range(CALIBRATION + 1):
-        crossover.add("gpu", 50, 3e-3)
-        crossover.add("cpu", 50, 2e-3)
-    assert crossover.choose(50) == crossover.choose(10**6) == "cpu"
-
-
 def test_noise_makes_no_slope_negative() -> None:
     crossover = Crossover(("gpu", "cpu"))
     for work, seconds in ((1, 9.0), (10, 3e-3), (1000, 1e-3), (2000, 0.5e-3)):
@@ -72,19 +64,6 @@ def test_work_is_the_postings_touched() -> None:
     queries = [[tea], [tea, milk], [tea, tea]]
     plan = make_plan(snapshot, [Request(row, terms, k=5) for row, terms in enumerate(queries)])
     assert work_of([plan]) == 10 + 15 + 10
-
-
-def test_an_unasked_device_shares_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """numpy stands for the device: which backend answered is told, and both are used."""
-    engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(50)], backend="numpy")
-    cpu = backend.choose(among=backend.CPU)
-    device = backend.Backend("device", "a test", backend.choose("numpy").search, cpu=cpu)
-    engine.backend = backend.Backend(
-        device.name, device.reason, device.search, cpu=cpu, crossover=Crossover((device.name, cpu.name))
-    )
-    served = {engine.search(["tea"]).backend for _ in range(10)}
-    assert served == {"device", cpu.name}
-    assert "crossover by measured time: device" in str(engine.backend)
 
 
 def test_a_device_without_room_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:

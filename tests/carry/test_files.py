@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from support import borders
-from support.carry_cases import COLUMNS, answers, batches, encoded, engine_at, filtered_questions, held, plain
+from support.carry_cases import COLUMNS, batches, encoded, engine_at, held, plain
 
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
@@ -27,7 +27,7 @@ from fanrank.engine.carry.importing import Imported
 NAMES = ("records.jsonl", "records.jsonl.gz")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(batches())
 def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
     with tempfile.TemporaryDirectory() as folder, borders.shrunken(STREAM_ROWS=3, GROUP_RECORDS=4, READ_RECORDS=3):
@@ -38,6 +38,10 @@ def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> No
             assert held(engine) == encoded(given_records)
             for name in NAMES:
                 assert engine.export(root / name) == len(given_records)
+            lines = (root / NAMES[0]).read_bytes()
+            # Equal records make equal files.
+            engine.export(root / NAMES[0])
+            assert (root / NAMES[0]).read_bytes() == gzip.decompress((root / NAMES[1]).read_bytes()) == lines
         for name in NAMES:
             with engine_at(root / f"{name}.memory", fields=fields) as engine, borders.shrunken(BATCH_RECORDS=5):
                 assert engine.import_records(root / name) == Imported(added=len(given_records))
@@ -45,58 +49,21 @@ def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> No
                 assert engine.import_records(root / name) == Imported(held=len(given_records))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_import_answers_as_the_engine_that_was_exported(tmp_path: Path, name: str) -> None:
-    with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two", columns=COLUMNS) as two:
-        history = plain(400)
-        for start in range(0, 400, 37):
-            one.add(history[start : start + 37])
-        one.update(history[50:90:3])
-        one.delete([record.id for record in history[100:140:7]], missing_ok=True)
-        one.export(tmp_path / name)
-        with borders.shrunken(BATCH_RECORDS=64):
-            two.import_records(tmp_path / name)
-        assert held(one) == held(two)
-        assert answers(one) == answers(two)
-        assert answers(one, filtered_questions()) == answers(two, filtered_questions())
-
-
-def test_vectors_left_out_are_left_out(tmp_path: Path) -> None:
-    history = plain(60)
-    with engine_at(tmp_path / "one") as one, fr.Engine.open(tmp_path / "two") as two:
-        one.add(history)
-        for name in NAMES:
-            one.export(tmp_path / name, vectors=False)
-            two.import_records(tmp_path / name)
-        assert held(two) == encoded([fr.Record(**{**vars(record), "embedding": None}) for record in history])
-
-
-def test_a_namespace_and_a_filter_choose(tmp_path: Path) -> None:
+def test_a_namespace_a_filter_and_vectors_choose(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one", columns=COLUMNS) as one, engine_at(tmp_path / "two") as two:
         history = plain(200)
         one.add(history)
         with borders.shrunken(FILTER_RECORDS=7):
-            count = one.export(
-                tmp_path / "some.jsonl", namespace="n", filter=(fr.col("priority") >= 2) & (fr.col("project") != "a")
-            )
+            chosen = (fr.col("priority") >= 2) & (fr.col("project") != "a")
+            count = one.namespace("n").export(tmp_path / "some.jsonl", filter=chosen, vectors=False)
         two.import_records(tmp_path / "some.jsonl")
         wanted = [
-            record
+            fr.Record(**{**vars(record), "embedding": None})
             for record in history
             if record.namespace == "n" and record.extra.get("priority", -1) >= 2 and record.extra.get("project") != "a"
         ]
         assert 0 < len(wanted) == count
         assert held(two) == encoded(wanted)
-
-
-def test_a_tenant_exports_its_own_records(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one") as one, engine_at(tmp_path / "two") as two:
-        one.add(plain(100))
-        tenant = one.namespace("users/ana")
-        assert tenant.export(tmp_path / "own.jsonl") == len(tenant) > 10
-        two.import_records(tmp_path / "own.jsonl")
-        assert held(two) == {"users/ana": held(one)["users/ana"]}
-        assert one.namespace("nobody").export(tmp_path / "none.jsonl") == 0
 
 
 def test_an_export_shows_one_moment_while_writes_go_on(tmp_path: Path) -> None:
@@ -123,20 +90,20 @@ def test_an_export_shows_one_moment_while_writes_go_on(tmp_path: Path) -> None:
 
 
 def test_an_export_needs_no_more_memory_for_more_records(tmp_path: Path) -> None:
-    """Of 16 MB of records, no more than a quarter is alive at a time."""
+    """Of 4 MB of records, no more than a quarter is alive at a time."""
 
     class Nowhere(io.RawIOBase):
         def write(self, data: Any) -> int:
             return len(data)
 
     with engine_at(tmp_path / "one") as one:
-        one.add(fr.Record(f"r{number}", "x" * 4_000) for number in range(4_000))
-        with borders.shrunken(STREAM_ROWS=50):
+        one.add(fr.Record(f"r{number}", "x" * 4_000) for number in range(1_000))
+        with borders.shrunken(STREAM_ROWS=20):
             tracemalloc.start()
             one.export(Nowhere(), format="jsonl")
             _, most = tracemalloc.get_traced_memory()
             tracemalloc.stop()
-    assert most < 4_000_000
+    assert most < 1_000_000
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -183,12 +150,13 @@ def test_standard_output_is_written_to(tmp_path: Path) -> None:
         "import fanrank as fr; fr.Engine.from_records([fr.Record('a', 'tea')]).export('/dev/stdout', format='jsonl')"
     )
     command = [sys.executable, "-c", program]
-    piped = subprocess.run(command, capture_output=True, check=False)
+    environment = {**os.environ, "FANRANK_BACKEND": "numpy"}
+    piped = subprocess.run(command, capture_output=True, check=False, env=environment)
     assert (piped.returncode, json.loads(piped.stdout)["id"]) == (0, "a"), piped.stderr
     with (tmp_path / "all").open("ab") as file:
         file.write(b"before\n")
         file.flush()
-        subprocess.run(command, stdout=file, check=True)
+        subprocess.run(command, stdout=file, check=True, env=environment)
     assert (tmp_path / "all").read_bytes() == b"before\n" + piped.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["all"]
 
@@ -270,16 +238,6 @@ def test_the_lines_are_what_the_documentation_says(tmp_path: Path) -> None:
     }
 
 
-def test_equal_records_make_equal_files(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one") as one:
-        one.add(plain(20))
-        for name in NAMES:
-            one.export(tmp_path / name)
-            first = (tmp_path / name).read_bytes()
-            one.export(tmp_path / name)
-            assert (tmp_path / name).read_bytes() == first
-
-
 def test_other_programs_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "beir.jsonl").write_text('\n{"_id": "d1", "text": "tea", "title": "on tea", "embedding": [3, 4, 0]}\n')
     with engine_at(tmp_path / "one") as one:
@@ -293,16 +251,11 @@ def test_other_programs_lines_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [10, -30])
-def test_cut_files_are_refused(tmp_path: Path, cut: int) -> None:
-    with engine_at(tmp_path / "one") as one:
-        one.add(plain(200))
-        for name in NAMES[1:]:
-            one.export(tmp_path / name)
-            (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:cut])
-    for name in NAMES[1:]:
-        refused = pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"records\.jsonl\.gz")
-        with engine_at(tmp_path / f"{name}.memory") as two, refused:
-            two.import_records(tmp_path / name)
+def test_a_cut_file_is_refused(tmp_path: Path, cut: int) -> None:
+    fr.Engine.from_records(plain(100), encoder="own:3").export(tmp_path / "r.jsonl.gz")
+    (tmp_path / "r.jsonl.gz").write_bytes((tmp_path / "r.jsonl.gz").read_bytes()[:cut])
+    with pytest.raises((fr.errors.StorageError, fr.errors.RecordError), match=r"r\.jsonl\.gz"):
+        fr.Engine(encoder="own:3").import_records(tmp_path / "r.jsonl.gz")
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
@@ -314,14 +267,7 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
         f"try: engine.export({str(tmp_path / 'x.parquet')!r})\n"
         "except fr.errors.MissingExtraError as error: print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "FANRANK_BACKEND": "numpy"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "pyarrow is not installed; run: pip install 'fanrank[tables]'\n"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m", "x.jsonl"]
-
-
-def test_gz_is_gz(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one") as one:
-        one.add(plain(5))
-        one.export(tmp_path / "a.jsonl.gz")
-        one.export(tmp_path / "a.jsonl")
-    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == (tmp_path / "a.jsonl").read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,7 @@ class Stopped(BaseException):
     """An interrupt."""
 
 
-@pytest.mark.parametrize("batches", [1, 2, 5, 12])
-@pytest.mark.parametrize("upsert", [False, True])
+@pytest.mark.parametrize(("batches", "upsert"), [(1, True), (5, False), (12, True)])
 def test_a_stopped_import_goes_on_and_ends_with_the_same_records(tmp_path: Path, batches: int, upsert: bool) -> None:
     history = plain(100)
     with engine_at(tmp_path / "source") as source:
@@ -65,9 +63,46 @@ def test_a_stopped_import_goes_on_and_ends_with_the_same_records(tmp_path: Path,
             assert held(one) == held(two) == encoded(history)
 
 
-def test_a_bad_line_is_named_and_what_came_before_it_is_there(tmp_path: Path) -> None:
-    file = tmp_path / "bad.jsonl"
-    good = rows(20)
+ONE = {"id": "x", "text": "tea"}
+REFUSED: list[tuple[list[dict[str, Any] | str], dict[str, Any], str, str, int]] = [
+    # Lines, keywords, error, message, and how many records are imported all the same.
+    (
+        [*rows(11), '{"id": "r11", "text": 5}', *rows(2)],
+        {},
+        "RecordError",
+        "^file:12, id 'r11': 'text' must be a s",
+        11,
+    ),
+    ([*rows(2), "{", *rows(3)], {}, "RecordError", "^file:3: not JSON: ", 2),
+    ([*rows(3), {**ONE, "n": "many"}, {**ONE, "id": "y"}], {}, "RecordError", "^file:4, id 'x': column 'n' must be", 3),
+    ([*rows(4), {**ONE, "embedding": [1, 0]}], {}, "RecordError", "^file:5, id 'x': 'embedding' has 2 dimensions", 4),
+    ([*rows(3), {**ONE, "fields": {"title": "pot"}}], {}, "RecordError", "^file:4, id 'x': no search would find", 3),
+    ([ONE, *rows(3), {**ONE, "text": "two"}], {}, "DuplicateIdError", "^file:5, id 'x': .*says something else", 4),
+    ([*rows(2), *rows(1)], {"resume": False}, "DuplicateIdError", "^file:3, id 'r0'", 2),
+    # An id of two namespaces blames its own line, in the same batch and in another.
+    (
+        [{**ONE, "namespace": "a", "n": 1}, {**ONE, "namespace": "b", "n": "many"}],
+        *({}, "RecordError", "^file:2, id 'x': column 'n' must", 1),
+    ),
+    (
+        [*({**ONE, "namespace": name} for name in "abcd"), *rows(4), {**ONE, "n": "many"}],
+        *({}, "RecordError", "^file:9, id 'x': column 'n' must", 8),
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "how", "error", "message", "imported"), REFUSED)
+def test_a_bad_line_is_named_and_what_came_before_it_is_there(
+    tmp_path: Path, given: list[Any], how: dict[str, Any], error: str, message: str, imported: int
+) -> None:
+    with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
+        with pytest.raises(getattr(fr.errors, error), match=rf"{message}.*\({imported} records before it are imported"):
+            one.import_records(lines(*given), **how)
+        assert len(one) == imported
+
+
+def test_an_import_goes_on_once_its_file_is_repaired(tmp_path: Path) -> None:
+    file, good = tmp_path / "bad.jsonl", rows(20)
     file.write_bytes(lines(*good[:11], '{"id": "r11", "text": 5}', *good[12:]).getvalue())
     with engine_at(tmp_path / "one") as one:
         with pytest.raises(fr.errors.RecordError) as refused:
@@ -76,25 +111,10 @@ def test_a_bad_line_is_named_and_what_came_before_it_is_there(tmp_path: Path) ->
             "bad.jsonl:12, id 'r11': 'text' must be a string, not int (11 records before it are imported; repair it "
             "and run the import again, and it goes on there)"
         )
-        assert len(one) == 11
         file.write_bytes(lines(*good).getvalue())
         assert one.import_records(file) == Imported(added=9, held=11)
         assert texts(one, ["r11", "r19"]) == ["tea 11", "tea 19"]
-        with pytest.raises(fr.errors.RecordError, match=r"^file:3: not JSON: .*\(2 records before it are imported"):
-            one.import_records(lines(*rows(2), "{", *rows(3)))
-
-
-def test_what_the_index_refuses_is_named_too(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
-        bad = [*rows(3), {"id": "x", "text": "tea", "n": "many"}, {"id": "y", "text": "tea"}]
-        with pytest.raises(
-            fr.errors.RecordError, match=r"^file:4, id 'x': column 'n' must be .* \(3 records before it"
-        ):
-            one.import_records(lines(*bad))
-        assert len(one) == 3
-        wide = [*rows(4), {"id": "z", "text": "tea", "embedding": [1, 0]}]
-        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'z': 'embedding' has 2 dimensions.* \(4 records"):
-            one.import_records(lines(*wide))
+        assert one.import_records(file, resume=False, upsert=True) == Imported(replaced=20)
 
 
 def test_an_id_that_says_something_else_is_refused_or_replaced(tmp_path: Path) -> None:
@@ -137,39 +157,6 @@ def test_an_expired_record_is_passed_over(tmp_path: Path, upsert: bool) -> None:
                 one.import_records(lines(*over))
 
 
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("resume", [False, True])
-def test_imports_go_on_beside_writers_of_the_same_ids(tmp_path: Path, stored: bool, resume: bool) -> None:
-    count = 400
-    engine = fr.Engine.open(tmp_path / "one", backend="numpy") if stored else fr.Engine(backend="numpy")
-    others = rows(count, user="other")
-    failures: list[BaseException] = []
-    begun = threading.Event()
-
-    def write() -> None:
-        try:
-            for number, row in enumerate(reversed(others)):
-                engine.upsert([row])
-                if number == 5:
-                    begun.set()
-        except BaseException as error:
-            failures.append(error)
-        finally:
-            begun.set()
-
-    writer = threading.Thread(target=write)
-    with engine:
-        writer.start()
-        begun.wait(60)
-        done = engine.import_records(lines(*rows(count)), upsert=True, resume=resume)
-        writer.join()
-        assert not failures
-        assert done.read == count
-        assert done.replaced >= 6
-        assert done.held == 0
-        assert len(engine) == count
-
-
 def test_what_a_batch_does_is_decided_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     between: list[Any] = []
     busy: list[bool] = []
@@ -194,49 +181,6 @@ def test_what_a_batch_does_is_decided_when_it_is_written(tmp_path: Path, monkeyp
         with pytest.raises(fr.errors.DuplicateIdError, match=r"^file:6, id 'r5'.*\(5 records before it are imported"):
             one.import_records(lines(*rows(8)))
         assert texts(one, ["r3", "r4", "r5", "r6"]) == ["tea 3", "tea 4", "other", None]
-
-
-def test_an_id_in_two_namespaces_does_not_blame_the_wrong_line(tmp_path: Path) -> None:
-    good, bad = ({"id": "x", "text": "tea", "namespace": name, "n": n} for name, n in (("a", 1), ("b", "many")))
-    more = [{"id": "x", "text": "tea", "namespace": f"c{number}"} for number in range(3)]
-    with engine_at(tmp_path / "one", columns={"n": "number"}) as one:
-        with pytest.raises(fr.errors.RecordError, match=r"^file:2, id 'x': column 'n' must .* \(1 records before it"):
-            one.import_records(lines(good, bad))
-        assert one.namespaces == ("a",)
-    with engine_at(tmp_path / "two", columns={"n": "number"}) as two:
-        with pytest.raises(fr.errors.RecordError, match=r"^file:5, id 'x': column 'n' must .* \(4 records before it"):
-            two.import_records(lines(good, *more, bad, *rows(2)))
-        assert [two.namespace(name).count() for name in ("a", "c0", "c2", "b")] == [1, 1, 1, 0]
-
-
-def test_a_field_that_nobody_searches_is_refused(tmp_path: Path) -> None:
-    odd = {"id": "a", "text": "tea", "fields": {"title": "pot"}}
-    with engine_at(tmp_path / "one") as one:
-        with pytest.raises(fr.errors.RecordError, match=r"^file:4, id 'a': no search would find .*'title'.* \(3 rec"):
-            one.import_records(lines(*rows(3), odd))
-        assert len(one) == 3
-    with engine_at(tmp_path / "two", fields={"text": 1.0, "title": 2.0}) as two:
-        assert two.import_records(lines(odd)) == Imported(added=1)
-
-
-def test_without_resume_nothing_is_compared(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one") as one:
-        one.add(rows(2))
-        with pytest.raises(
-            fr.errors.DuplicateIdError, match=r"^file:1, id 'r0': .*\(0 records before it are imported\)"
-        ):
-            one.import_records(lines(*rows(2)), resume=False)
-        assert one.import_records(lines(*rows(2)), resume=False, upsert=True) == Imported(replaced=2)
-
-
-def test_an_id_twice_in_a_file(tmp_path: Path) -> None:
-    twice = [{"id": "a", "text": "one"}, *rows(3), {"id": "a", "text": "two"}]
-    with engine_at(tmp_path / "one") as one:
-        with pytest.raises(fr.errors.DuplicateIdError, match=r"^file:5, id 'a'"):
-            one.import_records(lines(*twice))
-        assert texts(one, ["a", "r2"]) == ["one", "tea 2"]
-        one.import_records(lines(*twice), upsert=True)
-        assert texts(one, ["a", "r2"]) == ["two", "tea 2"]
 
 
 def test_equal_content_counts_whatever_the_order_of_keys(tmp_path: Path) -> None:

@@ -6,20 +6,18 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.cpu_fallback import neighbours, prune
+from fanrank.cpu_fallback import neighbours
 from fanrank.cpu_fallback import search as numpy_search
 from fanrank.cpu_fallback.dense import NumpyDense
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.check.check import STRATEGIES, WordEvidence, check, engine_answers, oracle_answers
 from fanrank.engine.check.oracle import VectorOracle, WeightOracle, reciprocal_ranks
-from fanrank.engine.evaluate import load_beir
 from fanrank.engine.fuse import RRF
 from fanrank.engine.index import learned
 from fanrank.engine.plan.device_options import FAMILY, DeviceOptions
@@ -99,38 +97,12 @@ def test_it_names_the_road_that_differs(
     assert {row["name"]: row["differences"] for row in found["roads"] if row["differences"]} == {f"numpy: {path}": 1}
 
 
-@pytest.mark.parametrize(
-    # The two hits that change places tie, and a strategy orders what its channels list by itself.
-    ("spoil", "paths"),
-    [(one_quantum, {"one by one", "sparse, one by one"}), (swap, {"one by one"})],
-)
-def test_what_differs_one_by_one_differs_in_strategies_over_postings(
-    monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., None], paths: set[str]
-) -> None:
-    break_search(monkeypatch, spoil, lambda batch, **_: batch == 1)
-    assert differing(check(corpus(), [QUERIES[0], QUERIES[2]], corpus="made", k=20, backend="numpy")) == paths
-
-
 def differing(found: dict[str, Any]) -> set[str]:
     return {row["name"].removeprefix("numpy: ") for row in found["roads"] if row["differences"]}
 
 
 def ways(*strategies: str) -> set[str]:
     return {f"{strategy}, {way}" for strategy in strategies for way in WAYS}
-
-
-def test_it_sees_a_document_that_dense_search_loses(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = NumpyDense.best
-
-    def loses(self: NumpyDense, queries: Any, *arguments: Any, **options: Any) -> Any:
-        scores, documents, counts = plain(self, queries, *arguments, **options)
-        if len(queries) == 1:
-            documents[0, 0] = -1
-        return scores, documents, counts
-
-    monkeypatch.setattr(NumpyDense, "best", loses)
-    found = check(corpus(), QUERIES[:3], corpus="made", k=20, backend="numpy")
-    assert differing(found) == {f"{strategy}, one by one" for strategy in ("dense", "dense-int8", "rrf")}
 
 
 def test_it_sees_the_last_bit_of_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,22 +140,6 @@ def test_it_sees_what_a_neighbour_does_not_lend(monkeypatch: pytest.MonkeyPatch)
     assert differing(check(talked, QUERIES, corpus="made", k=20, backend="numpy")) == wanted
 
 
-def test_it_sees_vectors_that_change_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = fr.Engine.load
-
-    def changed(*arguments: Any, **options: Any) -> fr.Engine:
-        loaded = plain(*arguments, **options)
-        for snapshot in loaded.index.memory.snapshots.values():
-            for segment in snapshot.segments:
-                assert segment.vectors is not None
-                object.__setattr__(segment.vectors, "matrix", -np.array(segment.vectors.matrix))
-        return loaded
-
-    monkeypatch.setattr(fr.Engine, "load", changed)
-    found = check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")
-    assert differing(found) == {f"{strategy}, saved and loaded" for strategy in ("dense", "dense-int8", "rrf")}
-
-
 def test_the_evidence_of_words() -> None:
     texts = ["a b c d", "b", " \n", "\ud800 e", "a b c d", "a b c d", "one two"]
     made = WordEvidence().records([fr.Record(f"r{n}", text, passages=("own",)) for n, text in enumerate(texts)])
@@ -213,31 +169,10 @@ def test_the_plain_answers_of_strategies_by_hand() -> None:
     assert reciprocal_ranks([[7, 3], [3, 5]], 2) == [(3, 1 / 62 + 1 / 61), (7, 1 / 61)]
 
 
-def test_it_takes_records_with_evidence_of_their_own_and_without_any_text() -> None:
-    own = [fr.Record("r0", "tea", embedding=[[1.0, 0.0], [0.0, 1.0]], weights={"tea": 1.0}), fr.Record("r1", " ")]
-    asked = [fr.Query("tea", vector=[1.0, 0.0]), fr.Query(" "), fr.Query(terms=("tea",)), fr.Query("tea", k=0)]
-    assert check(own, asked, corpus="made", backend="numpy")["differences"] == 0
-    assert check(own[1:], asked, corpus="made", backend="numpy")["differences"] == 0
-    assert check([], asked, corpus="made", backend="numpy")["differences"] == 0
-
-
-def test_the_pruned_road_prunes(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[int] = []
-    plain: Any = prune._score_tiles
-
-    def watched(*arguments: Any) -> Any:
-        calls.append(len(arguments[2]))
-        return plain(*arguments)
-
-    monkeypatch.setattr(prune, "_score_tiles", watched)
-    assert check(corpus(), QUERIES[:2], corpus="made", backend="numpy")["differences"] == 0
-    assert calls
-
-
 def test_what_takes_long_is_cut_and_counts_what_it_asked() -> None:
-    found = check(corpus(), [fr.Query(f"w{n % 5}") for n in range(60)], corpus="made", backend="numpy")
+    found = check(corpus(), [fr.Query(f"w{n % 5}") for n in range(51)], corpus="made", backend="numpy")
     assert {row["name"].removeprefix("numpy: "): row["queries"] for row in found["roads"]} == {
-        path: 60 if path in PATHS[:8] and path != "one by one" else 50 for path in PATHS
+        path: 51 if path in PATHS[:8] and path != "one by one" else 50 for path in PATHS
     }
 
 
@@ -284,10 +219,3 @@ def test_expected_answers() -> None:
     assert answers[0] == engine_answers(fr.Engine.from_records(records, analyzer="minimal").search(QUERIES, 5))[0]
     with pytest.raises(fr.errors.QueryError, match="filters"):
         oracle_answers(records, [fr.Query("tea", filter={"role": "user"})], 5, analyzer, bm25)
-
-
-def test_cranfield(data: Path) -> None:
-    dataset = load_beir(data / "cranfield")
-    found = check(dataset.records, dataset.queries[:40], corpus="cranfield")
-    assert len(found["roads"]) >= len(PATHS)
-    assert found["differences"] == 0

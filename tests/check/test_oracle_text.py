@@ -6,7 +6,6 @@ import ast
 import re
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -26,69 +25,15 @@ from fanrank.text import ANALYZERS, Analyzer, get_analyzer
 PIECES = [
     *"aAbeiouySsdgltz019 ..,;:'\"--_()’`\n\t/",
     *("ing", "ed", "ies", "ational", "sses", "running", "don't", "the", "logi", "alli", "fulli", "ied", "eed", "'s"),
-    *("İ", "Σ", "ς", "é", "e\u0301", "ß", "ﬁ", "½", "²", "Ⅷ", "٣", "４", "１", "\u0345", "\u00ad", "\ud800", "\u202f"),
-    *(
-        "\u200d",
-        "\ufe0f",
-        "😀",
-        "☎",
-        "❤",
-        "👩",
-        "🏽",
-        "🇩",
-        "🇪",
-        "日",
-        "々",
-        "ひ",
-        "カ",
-        "ー",
-        "ｶ",
-        "א",
-        "״",
-        "ก",
-        "ำ",
-        "ာ",
-    ),
-    *("x" * 300, "_", "＿", "’s", "(k)", "(ab)", "401", "E-47821", "BRK.B", "\u2010"),
+    *("’s", "(k)", "(ab)", "401", "E-47821", "BRK.B", "e\u0301", "x" * 300),
+    *"İΣςéßﬁ½²Ⅷ٣４１\u0345\u00ad\ud800\u202f\u200d\ufe0f😀☎❤👩🏽🇩🇪日々ひカーｶא״กำာ_＿\u2010",
 ]
 NAMES = [
     *"aBsvV12_-+./\\@:?mK\x1b\x07 \xad\u200d\ufe0f",
     *("::", "//", "\\\\", "/.", "/@", "v1.2", "1.26.4", "IDs", "HTTPServer", "aB" * 33, "aB" * 32, "ab12", "9e44bd2a"),
-    *(
-        "\x1b[0m",
-        "\x1b[2J",
-        "\x1b]0;t\x07",
-        "\x1b(B",
-        "é",
-        "e\u0301",
-        "ß",
-        "İ",
-        "ẞ",
-        "ı",
-        "½",
-        "ﬁ",
-        "①",
-        "™",
-        "٣",
-        "ǅ",
-        "Ⅷ",
-    ),
-    *(
-        "日",
-        "か\u3099",
-        "ｶﾞ",
-        "ー",
-        "한",
-        "\u1112\u1161",
-        "हि",
-        "\u302a",
-        "\u0903",
-        "\ud800",
-        "\u2010",
-        "\u2014",
-        "\u2044",
-    ),
-    *("👩", "👍🏽", "❤", "🇩", "🇪", "the", "running", "ing"),
+    *("\x1b[0m", "\x1b[2J", "\x1b]0;t\x07", "\x1b(B", "e\u0301", "か\u3099", "ｶﾞ", "\u1112\u1161", "हि", "👍🏽"),
+    *("the", "running", "ing"),
+    *"éßİẞı½ﬁ①™٣ǅⅧ日ー한\u302a\u0903\ud800\u2010\u2014\u2044👩❤🇩🇪",
 ]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 CODE = st.lists(st.sampled_from(NAMES) | st.characters(codec=None, exclude_categories=()), max_size=30).map("".join)
@@ -164,14 +109,14 @@ def test_every_analyzer_has_one() -> None:
     assert terms_by(made) == (made, "the analyzer's own")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(TEXTS)
 def test_both_statements_of_every_analyzer_agree(text: str) -> None:
     for name, plain in PLAIN.items():
         assert plain(text) == get_analyzer(name)(text), name
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(CODE)
 @example("a:\xad:b \x1b[?\ud800m ❤\ufe0f\u200d🔥 👩\u200d\u200dx")
 def test_both_statements_of_agent_agree(text: str) -> None:
@@ -179,13 +124,6 @@ def test_both_statements_of_agent_agree(text: str) -> None:
     assert oracle_agent.agent_tokens(text) == agent.agent_tokens(text)
     assert PLAIN["agent"](text) == get_analyzer("agent")(text)
     assert PLAIN["agent-numbers"](text) == get_analyzer("agent-numbers")(text)
-
-
-def test_both_statements_of_agent_agree_on_real_texts(data: Path) -> None:
-    abstracts = (data / "scifact" / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
-    talks = (data / "locomo" / "locomo10.json").read_text(encoding="utf-8").splitlines()
-    for text in (*abstracts[::50], *talks[::50]):
-        assert PLAIN["agent"](text) == get_analyzer("agent")(text)
 
 
 def test_both_lists_of_stop_words_agree() -> None:
@@ -232,34 +170,13 @@ def forget() -> None:
         analyzers.get_analyzer(name).forget()
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, rule: str, fault: object) -> None:
-    monkeypatch.setattr(module, rule, fault)
-
-
-def wrong_names(monkeypatch: pytest.MonkeyPatch) -> str:
-    """Letters and the digits behind them are one, in plain Python."""
-    monkeypatch.setenv(ENVIRONMENT_VARIABLE, "numpy")
-    plant(monkeypatch, agent, "_NUMBERED", lambda word: None)
-    return "agent"
-
-
 def wrong_folding(monkeypatch: pytest.MonkeyPatch) -> str:
     """Accents stay."""
-    plant(monkeypatch, folding, "_DROPPED", re.compile("\ufe0f"))
+    monkeypatch.setattr(folding, "_DROPPED", re.compile("\ufe0f"))
     return "agent"
 
 
-def wrong_compiled_names(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The compiled loops cut words alone."""
-    made = dispatch.compiled_loops()
-    if made is None:
-        pytest.skip("the compiled loops are not here")
-    loops = SimpleNamespace(Analysis=lambda *given, names, **sizes: made.Analysis(*given, names=False, **sizes))
-    monkeypatch.setattr(dispatch, "compiled_loops", lambda: loops)
-    return "agent"
-
-
-FAULTS = [wrong_stem, wrong_stop_words, wrong_tokens, wrong_names, wrong_folding, wrong_compiled_names]
+FAULTS = [wrong_stem, wrong_stop_words, wrong_tokens, wrong_folding]
 
 
 @pytest.mark.parametrize("plant", FAULTS)

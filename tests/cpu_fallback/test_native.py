@@ -52,16 +52,16 @@ def answers(engine: fr.Engine, asked: list[fr.Query], name: str, **how: object) 
     return hits.documents, hits.scores
 
 
-@pytest.mark.parametrize("shared", [1, 1 << 40])
-@pytest.mark.parametrize("scan_percent", [0, 25, 1000])
-@pytest.mark.parametrize("tile", [64, 1 << 15])
+@pytest.mark.parametrize(
+    ("tile", "scan_percent", "shared"), [(64, 0, 1), (64, 25, 1 << 40), (64, 1000, 1 << 40), (1 << 15, 25, 1)]
+)
 def test_unread_postings_change_nothing(
     monkeypatch: pytest.MonkeyPatch, tile: int, scan_percent: int, shared: int
 ) -> None:
     sizes = {"native.TILE": tile, "SHARED_POSTINGS": shared}
     borders.shrink(monkeypatch, sizes, PRUNED_DOCUMENTS=1, SCAN_PERCENT=scan_percent)
-    engine = fr.Engine.from_records(corpus(1, 3_000), analyzer="minimal")
-    for round_ in range(4):
+    engine = fr.Engine.from_records(corpus(1, 2_000), analyzer="minimal")
+    for round_ in range(3):
         asked = queries(round_, 120)
         expected = answers(engine, asked, "numpy", execution="exhaustive")
         for how in ({}, {"execution": "pruned"}, {"execution": "exhaustive"}, {"threads": 2}):
@@ -74,31 +74,8 @@ def test_unread_postings_change_nothing(
             np.testing.assert_array_equal(found, expected[0][one : one + 1, :width])
             np.testing.assert_array_equal(scores, expected[1][one : one + 1, :width])
         # New statistics, deleted documents and further segments, so that what was surveyed is a little off.
-        engine.delete([str(number) for number in range(round_, 3_000, 20)])
+        engine.delete([str(number) for number in range(round_, 2_000, 20)])
         engine.add([fr.Record(f"{round_}-{r.id}", r.text + " w1" * round_) for r in corpus(round_ + 7, 700)])
-
-
-@pytest.mark.parametrize("method", ["lucene", "bm25l", "bm25+", "robertson_floor0"])
-def test_every_method(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1)
-    engine = fr.Engine.from_records(corpus(2, 1_500), analyzer="minimal", method=method)
-    asked = queries(3, 100)
-    expected = answers(engine, asked, "numpy")
-    for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
-
-
-def test_the_last_hit_is_reached_though_it_is_what_the_survey_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    # One word, and as many hits as a rank of the survey: the score that hits need is that of the last of them.
-    borders.shrink(monkeypatch, PRUNED_DOCUMENTS=1)
-    engine = fr.Engine.from_records(corpus(4, 3_000), analyzer="minimal")
-    for deleted in ([], [str(number) for number in range(0, 3_000, 400)]):
-        engine.delete(deleted)
-        # As many fewer hits as documents died: they may be among the best.
-        asked = [fr.Query(word, k=rank - len(deleted)) for word in WORDS for rank in RANKS if rank > len(deleted)]
-        expected = answers(engine, asked, "numpy", execution="exhaustive")
-        for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
-            np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -126,7 +103,7 @@ def test_scores_one_quantum_apart(monkeypatch: pytest.MonkeyPatch, threads: int,
 def test_bounds_hold_after_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     # Surveys outlive writes that change the average length by less than 2 %.
     borders.shrink(monkeypatch, {"native.TILE": 16}, PRUNED_DOCUMENTS=1, MIN_ROOM=2, MAX_SEGMENT_DOCUMENTS=1_200)
-    for seed in range(6):
+    for seed in range(2):
         numbers = np.random.default_rng([7, seed])
         lengths = numbers.integers(1, 400, 1_200)
         engine = fr.Engine(analyzer="minimal")
@@ -139,18 +116,6 @@ def test_bounds_hold_after_writes(monkeypatch: pytest.MonkeyPatch) -> None:
             # Longer or shorter records move every contribution up or down.
             text = "other " * 900 if seed % 2 else "other"
             engine.add([fr.Record(f"{write}-{n}", text) for n in range(3 if seed % 2 else 8)])
-
-
-def test_ages_are_rounded_as_everywhere() -> None:
-    # Ten ticks a second and times in tenths: ages lie on the border between two ticks, or a rounding beside it.
-    times = [number / 10 for number in range(2_000)]
-    engine = fr.Engine.from_records(
-        [fr.Record(str(number), "word", time=time) for number, time in enumerate(times)], analyzer="minimal"
-    )
-    asked = [fr.Query("word", k=2_000, now=now / 10 + 0.3, half_life=6553.6) for now in range(2_000, 2_040)]
-    expected = answers(engine, asked, "numpy", execution="exhaustive")
-    for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
-        np.testing.assert_array_equal(found, wanted)
 
 
 def test_few_postings_are_read() -> None:
@@ -187,7 +152,7 @@ def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int, s
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(lists, min_size=1, max_size=6), st.sampled_from([np.uint16, np.uint32]), st.integers(0, 2**32 - 1))
 def test_a_survey_finds_the_best_postings(held: list[list[int]], dtype: Any, seed: int) -> None:
     numbers = np.random.default_rng(seed)
@@ -201,7 +166,7 @@ def test_a_survey_finds_the_best_postings(held: list[list[int]], dtype: Any, see
         assert list(segment.survey(saturated, term)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(lists, min_size=1, max_size=4), st.sampled_from([0, WORD_SHARE]))
 def test_skips_find_every_posting_and_no_other(held: list[list[int]], share: int) -> None:
     # With a share of 0 no list is dense.
@@ -214,7 +179,7 @@ def test_skips_find_every_posting_and_no_other(held: list[list[int]], share: int
 
 def test_threads_may_meet_a_list_first_together() -> None:
     asked = queries(5, 60)
-    for round_ in range(5):
+    for round_ in range(3):
         engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="native")
         expected = answers(engine, asked, "numpy")
         engine.backend = backend.choose("native")
@@ -241,7 +206,7 @@ def test_a_process_ends_while_a_thread_searches() -> None:
     # A daemon thread that asks for the interpreter's lock while the interpreter shuts down must not abort the process.
     program = """
 import threading, fanrank as fr
-engine = fr.Engine.from_records(fr.Record(str(n), f"tea w{n % 50} w{n % 7}") for n in range(20_000))
+engine = fr.Engine.from_records(fr.Record(str(n), f"tea w{n % 50} w{n % 7}") for n in range(5_000))
 began = threading.Event()
 
 def search():
@@ -252,6 +217,6 @@ def search():
 threading.Thread(target=search, daemon=True).start()
 began.wait()
 """
-    for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
+    environment = {**os.environ, "FANRANK_BACKEND": "native"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")

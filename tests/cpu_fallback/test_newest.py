@@ -87,7 +87,7 @@ def mixed_batch(rng: random.Random, count: int) -> list[fr.Query]:
         for decay in decays
         for history_filter in (None, {"session": "s"})
     ]
-    return rng.sample(batch, 48)
+    return rng.sample(batch, 40)
 
 
 def expected_of(records: Sequence[fr.Record], batch: Sequence[fr.Query], k: int) -> list[history.Answer]:
@@ -127,8 +127,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", ["in order", "late", "timeless"])
-@pytest.mark.parametrize("segments", [1, 5])
+@pytest.mark.parametrize(("kind", "segments"), [("in order", 5), ("late", 1), ("late", 5), ("timeless", 5)])
 def test_a_batch_of_every_kind(monkeypatch: pytest.MonkeyPatch, layout: str, kind: str, segments: int) -> None:
     borders.shrink(monkeypatch, LAYOUTS[layout])
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=240 // segments, INLINE_DOCUMENTS=240 // segments)
@@ -157,24 +156,11 @@ def test_scores_beyond_int32_decay_and_lie_in_ranges(monkeypatch: pytest.MonkeyP
             engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy")
             batch = [
                 replace(query, terms=[*(query.terms or ()), *["f6"] * 9000] if number % 2 else query.terms)
-                for number, query in enumerate(mixed_batch(rng, 120)[::4])
+                for number, query in enumerate(mixed_batch(rng, 120)[::8])
             ]
             expected = expected_of(records, batch, 5)
             assert max(score for row in expected for _, score in row) > 2**13
             assert list(engine.search(batch, 5)) == expected
-
-
-@pytest.mark.parametrize("method", ["robertson", "okapi"])
-def test_signed_methods_in_ranges(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
-    borders.shrink(monkeypatch, LAYOUTS["chunks"])
-    rng = random.Random(6)
-    records = memory(rng, 120, "late")
-    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy", method=method)
-    batch = [replace(query, filter=None) for query in mixed_batch(rng, 120) if query.half_life is None]
-    expected = [history.expected(records, query, 5, method=method) for query in batch]
-    assert (min(score for row in expected for _, score in row) < 0.0) == (method == "robertson")
-    for execution in EXECUTIONS:
-        assert list(engine.search(batch, 5, execution=execution)) == expected, execution
 
 
 class Scored:
@@ -251,15 +237,6 @@ def test_a_narrow_range_scores_its_documents_alone(monkeypatch: pytest.MonkeyPat
     assert [int((part.maxima > 0).sum()) for part in parts] == [0, 0, 1, 1]
 
 
-def test_lists_are_derived_once_much_of_them_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, DERIVE_SHARE=4)
-    for hours in (14, 15):
-        engine = grown(1, 60)
-        engine.search([fr.Query("a1 b2", since=NOW - hours * HOUR)])
-        derived = engine.index.memory.snapshot("").contributions[0].maxima > 0
-        assert derived.tolist() == [hours == 15] * 2
-
-
 def test_a_query_leaves_the_search_where_nothing_older_can_enter(
     monkeypatch: pytest.MonkeyPatch, small_segments: None
 ) -> None:
@@ -288,15 +265,6 @@ def test_a_query_leaves_the_search_where_nothing_older_can_enter(
     assert {number for number, _, _ in scored} == set(range(8))
 
 
-def test_older_segments_are_not_planned(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
-    engine = grown(8)
-    asked: list[int] = []
-    plain = Plan.plan_segment
-    monkeypatch.setattr(Plan, "plan_segment", lambda plan, number: asked.append(number) or plain(plan, number))
-    engine.search([fr.Query("a1", now=NOW + n, half_life=HOUR * (1 + n)) for n in range(5)], 3)
-    assert asked == [7]
-
-
 def test_a_bound_that_is_reached_ends_nothing(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
     """An older document wins ties, so a search goes on where the bound of what is older equals the k-th key."""
     engine = fr.Engine(analyzer="minimal", backend="numpy")
@@ -319,22 +287,6 @@ def test_later_segments_must_beat_the_last_hit_by_a_quantum() -> None:
     search._keep_best(best, thresholds, pack(np.array([[6, 6]]), np.array([[11, 12]])), np.array([0]))
     assert unpack(best[0])[0].tolist() == [8, 6]
     assert thresholds.tolist() == [7, 1, 8]
-
-
-def test_a_flood_of_ties(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many candidates as documents: the first win, in any layout."""
-    records = [fr.Record(f"r{n}", "a1 b2", time=NOW - DAY) for n in range(700)]
-    records[333] = fr.Record("new", "a1", time=NOW)
-    asked = [
-        fr.Query(text, now=NOW, half_life=life, since=since)
-        for text in ("a1", "b2")
-        for life in (DAY, None)
-        for since in (None, NOW - DAY)
-    ]
-    for layout in LAYOUTS.values():
-        with borders.shrunken(layout):
-            engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy")
-            assert list(engine.search(asked, 5)) == [history.expected(records, query, 5) for query in asked]
 
 
 def test_a_better_document_in_a_cut_tile_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

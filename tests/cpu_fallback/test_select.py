@@ -63,7 +63,7 @@ BORDER = MIN_GROUPS * CONTIGUOUS_GROUP
         (BORDER + 513, 65),
     ],
 )
-@pytest.mark.parametrize("largest", [0, 1, 7, 2**31 - 1])
+@pytest.mark.parametrize("largest", [1, 7, 2**31 - 1])
 def test_every_layout(width: int, k: int, largest: int) -> None:
     rng = np.random.default_rng(width + k)
     scores = rng.integers(0, largest, (3, width), endpoint=True).astype(np.int32)

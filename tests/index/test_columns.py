@@ -30,13 +30,6 @@ def test_strings(parts: list[list[str]]) -> None:
     assert column.block.tobytes() == "".join(expected).encode()
 
 
-def test_a_window_of_a_larger_column() -> None:
-    whole = Strings.of(["ä", "", "bc", "d"])
-    window = Strings(whole.block, whole.offsets[1:4])
-    assert (len(window), window.tolist(), window[1]) == (2, ["", "bc"], "bc")
-    assert Strings.concatenate([window, whole]).tolist() == ["", "bc", "ä", "", "bc", "d"]
-
-
 def test_hashes_are_the_same_in_every_process() -> None:
     # Saved indexes hold these numbers.
     assert (stable_hash(""), stable_hash("r1")) == (0xB4B2797457A0A6E4, 0x30BD695B0C8ADD83)
@@ -221,13 +214,6 @@ def test_every_column_filters_and_columns_combine() -> None:
     both = engine.search([fr.Query("word", filter={"tool": ["one", "two"], "role": "other"})], 20)
     assert [i for i, _ in both[0]] == ["tool-one", "tool-two"]
     assert engine.search([fr.Query("word", filter={"tool": "one", "agent": "other"})], 20).counts.tolist() == [0]
-
-
-@given(st.lists(st.text(max_size=5), max_size=6))
-def test_hashes_of_many_are_those_of_each(names: list[str]) -> None:
-    found = hashes_of(names)
-    assert found.dtype == np.uint64
-    assert found.tolist() == [stable_hash(name) for name in names]
 
 
 @given(st.lists(strings, min_size=1, max_size=4))

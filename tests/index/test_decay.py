@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import struct
-import weakref
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.segments import build
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.index.decay import (
@@ -103,18 +99,12 @@ def test_every_tick_is_a_step_down() -> None:
     assert decay(np.array([1]), np.array([MAX_HALF_LIVES * TICKS]))[0] == 2.0**-MAX_HALF_LIVES
 
 
-@given(scores, st.floats(-1e12, 0.0), half_lives)
-def test_what_is_to_come_does_not_decay(score: int, age: float, half_life: float) -> None:
-    assert one(score, age, half_life) == float(score)
-
-
-def test_a_record_without_a_time_does_not_decay() -> None:
-    assert ticks_of(np.array([np.nan, np.inf]), 1e9, rate_of(1e-3)).tolist() == [0, 0]
-    assert decayed_bits(np.array([7, 7]), np.array([np.nan, np.inf]), 1e9, 1e9).view(np.float64).tolist() == [7.0, 7.0]
-
-
-def test_a_rate_of_zero_does_not_decay() -> None:
+def test_what_has_no_age_does_not_decay() -> None:
+    """A record without a time, one of the time to come, and any at a rate of zero."""
+    assert ticks_of(np.array([np.nan, np.inf, 1e10]), 1e9, rate_of(1e-3)).tolist() == [0, 0, 0]
     assert ticks_of(np.array([-np.inf, 0.0, np.inf]), 1e9, 0.0).tolist() == [0, 0, 0]
+    bits = decayed_bits(np.array([7, 7, 7]), np.array([np.nan, np.inf, 2e9]), 1e9, 1e9)
+    assert bits.view(np.float64).tolist() == [7.0, 7.0, 7.0]
 
 
 def test_far_ages_are_clamped() -> None:
@@ -141,45 +131,3 @@ def test_source_numbers() -> None:
 def test_what_halves_nothing_is_declined(half_life: float) -> None:
     with pytest.raises(ParameterError, match="half_life"):
         rate_of(half_life)
-
-
-def test_the_times_of_a_segment_on_a_device() -> None:
-    """Uploaded when first asked for, and counted from then on; they do not keep the segment."""
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from fanrank.kernels.resident import Resident
-    from fanrank.kernels.runtime import runtime_of
-
-    def address_of(values: list[float]) -> int:
-        """Where the only uploaded array with these values is."""
-        found = [tensor for tensor in resident.tensors if tensor.tolist() == values]
-        assert len(found) == 1
-        return int(found[0].data_ptr())
-
-    size = 70
-    times = np.arange(size, dtype=np.float64)
-    times[[3, 40]] = np.nan
-    plain, _ = build(["a"] * size)
-    for segment, known in (
-        (replace(plain, columns=replace(plain.columns, numbers={"time": times})), times),
-        (plain, np.full(size, np.nan)),
-    ):
-        resident = Resident(segment, runtime_of(torch.device("cpu")), False)
-        before = resident.bytes
-        expected = np.where(np.isnan(known), np.inf, known)
-        uploaded = before + 8 * size
-        for bits, tiles in ((5, 3), (7, 1)):
-            row = resident.row(bits, decays=True)
-            assert row["times"] == address_of(expected.tolist())
-            latest = [float(expected[start : start + (1 << bits)].max()) for start in range(0, size, 1 << bits)]
-            assert len(latest) == tiles
-            assert row["latest"] == address_of(latest)
-            uploaded += 8 * tiles
-            assert resident.bytes == uploaded
-            again = resident.row(bits, decays=True)
-            assert (again["times"], again["latest"]) == (row["times"], row["latest"])
-            assert resident.bytes == uploaded
-    gone = weakref.ref(segment)
-    del segment, plain
-    gc.collect()
-    assert gone() is None
-    assert sum(tensor.isinf().all() for tensor in resident.tensors if tensor.numel() == size) == 1

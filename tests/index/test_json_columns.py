@@ -4,36 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support import borders
 
 import fanrank as fr
-from fanrank.engine.backends import choose as backends
 from fanrank.engine.index.columns import Columns, Schema, value_in
 from fanrank.engine.index.masks import compile_filter
 from fanrank.engine.records.filters import OPERATORS, ColumnComparison, Filter, parse_filter
 from fanrank.engine.text.vocabulary import Vocabulary
 
 VALUES: list[Any] = [
-    *(
-        "",
-        "a",
-        "A",
-        "ab",
-        "5",
-        "1",
-        "true",
-        "null",
-        '"a"',
-        "[1]",
-        "\ud800",
-        "ü",
-        "2024-01-01",
-        "2024-01-01T02:00+02:00",
-    ),
+    *("", "a", "A", "ab", "5", "1", "true", "null", '"a"', "[1]", "\ud800", "ü"),
+    *("2024-01-01", "2024-01-01T02:00+02:00"),
     *(0, 0.0, -0.0, 1, 1.0, True, False, 5, 2.5, 1e22, 10**22, 2**53, 2**53 + 1, 0.1, -7),
     *([], ["a"], ["A", 1], [True], [[1]], {}, {"a": 1}, {"a": {"b": [1, 2]}}, {"a": 1.0, "z": None}, None),
 ]
@@ -125,7 +108,7 @@ def test_every_operator_is_plain_python() -> None:
     values = {name: Vocabulary() for name in schema.categories}
     records = [fr.Record(f"r{n}", "", payload={"v": value}) for n, value in enumerate(VALUES)]
     columns = Columns.of(records, schema, values)
-    for _ in range(1_500):
+    for _ in range(700):
         operator, wanted = some(draw)
         found = ColumnComparison("v", operator, wanted)
         expected = [bool(PLAIN[operator](value, wanted)) for value in VALUES]
@@ -145,7 +128,7 @@ def test_category_columns_take_the_operators_of_strings() -> None:
     records = [fr.Record(f"r{n}", "", extra={"v": value}) for n, value in enumerate([*strings, None])]
     columns = Columns.of(records, schema, values)
     draw = random.Random(2)
-    for _ in range(400):
+    for _ in range(250):
         operator, wanted = some(draw)
         if not all(one is None or isinstance(one, str) for one in (wanted if isinstance(wanted, list) else [wanted])):
             continue
@@ -197,11 +180,6 @@ def test_malformed(form: Any, message: str) -> None:
     with pytest.raises(fr.errors.QueryError) as caught:
         parse_filter(form)
     assert message in str(caught.value)
-
-
-def test_exists_is_short_for_a_comparison_with_none() -> None:
-    assert parse_filter({"v": {"exists": True}}) == (fr.col("v") != None) == fr.col("v").exists()  # noqa: E711
-    assert parse_filter({"v": {"exists": False}}) == (fr.col("v") == None)  # noqa: E711
 
 
 def test_where_a_value_is_read_from() -> None:
@@ -256,59 +234,6 @@ def test_what_is_no_json(value: Any) -> None:
     assert len(engine) == 0
 
 
-def check(engine: fr.Engine, live: dict[str, Any], draw: random.Random) -> None:
-    """Searches, lists and counts against the live records' values."""
-    for _ in range(6):
-        operator, wanted = some(draw)
-        found = ColumnComparison("v", operator, wanted)
-        expected = sorted(name for name, value in live.items() if PLAIN[operator](value, wanted))
-        assert sorted(name for name, _ in engine.search([fr.Query("tea", filter=found, k=1_000)])[0]) == expected
-        assert sorted(engine.ids(found)) == sorted(record.id for record in engine.records(filter=found)) == expected
-        assert engine.count(found) == len(expected)
-
-
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("seed", range(4))
-def test_any_history_of_values(stored: bool, seed: int, tmp_path: Path) -> None:
-    """Vocabularies grow, are cut back by writes that fail, and are numbered anew; directories are opened again."""
-    draw = random.Random(seed)
-    make: Callable[[], fr.Engine] = (
-        (lambda: fr.Engine.open(tmp_path / "m", columns={"v": "json"}))
-        if stored
-        else (lambda: fr.Engine(columns={"v": "json"}))
-    )
-    values = [value for value in VALUES if value != "\ud800"]
-    live: dict[str, Any] = {}
-    with borders.shrunken({"INLINE_DOCUMENTS": 4, "LEAST_UNUSED": 1}):
-        engine = make()
-        for step in range(25):
-            value: Any = draw.choice([*values, f"new {step}", step + 100, [step]])
-            kind = draw.random()
-            if kind < 0.6 or not live:
-                live[f"r{step}"] = value
-                engine.add([fr.Record(f"r{step}", "tea", payload={"v": value})])
-            elif kind < 0.8:
-                name = draw.choice([*live])
-                del live[name]
-                engine.delete([name])
-            elif kind < 0.9:
-                # The first record's value is numbered before the second record fails.
-                bad = [
-                    fr.Record("x", "tea", payload={"v": f"gone {step}"}),
-                    fr.Record("y", "tea", payload={"v": Odd()}),
-                ]
-                with pytest.raises(fr.errors.RecordError):
-                    engine.add(bad)
-            elif stored:
-                engine.close()
-                engine = make()
-                assert engine.opened == "loaded"
-            else:
-                engine.flush()
-            check(engine, live, draw)
-        engine.close()
-
-
 def test_a_failed_write_leaves_no_decoded_value() -> None:
     """Its texts get their numbers back, and other texts take them."""
     engine = fr.Engine(columns={"v": "json"})
@@ -331,26 +256,3 @@ def test_equal_values_are_one_in_distinct() -> None:
     assert [name for name, _ in hits] == ["r0", "r3", "r4", "r6", "r8", "r9"]
     listed = [record.extra.get("v") for record in engine.records(texts=False)]
     assert [(type(one), one) for one in listed] == [(type(one), one) for one in values]
-
-
-def test_the_bits_are_those_of_every_backend() -> None:
-    draw, values = random.Random(7), [value for value in VALUES if value != "\ud800"]
-    records = [
-        fr.Record(f"r{n}", "tea " + " ".join(draw.choices("abcdefgh", k=8)), payload={"v": draw.choice(values)})
-        for n in range(300)
-    ]
-    queries = [
-        fr.Query(" ".join(draw.choices("abcdefgh", k=3)), filter=ColumnComparison("v", *some(draw))) for _ in range(60)
-    ]
-    answers = {}
-    for name in ("numpy", "native", "cuda-host"):
-        try:
-            engine = fr.Engine.from_records(records, columns={"v": "json"}, backend=name)
-        except fr.errors.BackendUnavailableError:
-            continue
-        hits = engine.search(queries)
-        answers[name] = hits.ids.tolist(), hits.scores.tobytes()
-        alone = [engine.search([query]).scores.tobytes() for query in queries]
-        assert b"".join(alone) == hits.scores.tobytes()
-    assert len(answers) >= 1 + any(status.name == "native" and status.usable for status in backends.statuses())
-    assert len({repr(one) for one in answers.values()}) == 1

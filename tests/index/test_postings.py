@@ -76,7 +76,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(documents_of_terms, min_size=1, max_size=3),
     st.lists(st.integers(0, 12), max_size=4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -58,14 +59,17 @@ def test_ids_are_those_of_the_documents(
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
-@pytest.mark.parametrize("segments", [[], [["a"]], [["a"], ["bé"]]])
 @pytest.mark.parametrize("listed", [0, 64])
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0), (2, 2)])
-def test_padding_alone(compiled: bool, segments: list[list[str]], listed: int, shape: tuple[int, ...]) -> None:
+def test_padding_alone_and_documents_that_lie_apart(compiled: bool, listed: int) -> None:
+    segments: list[list[list[str]]] = [[], [["a"]], [["a"], ["bé"]]]
     with borders.shrunken(LISTED=listed):
-        found = make_ids(segments, compiled)(np.full(shape, -1, dtype=np.int64))
-    assert found.shape == shape
-    assert all(name is None for name in found.ravel().tolist())
+        for own, shape in itertools.product(segments, [(0,), (0, 3), (3, 0), (2, 2)]):
+            found = make_ids(own, compiled)(np.full(shape, -1, dtype=np.int64))
+            assert found.tolist() == np.full(shape, None).tolist()
+        ids, documents = make_ids([["a", "b"], ["c"]], compiled), np.array([[0, 1, 2], [2, -1, 1]])
+        assert ids(documents[:, ::-1]).tolist() == [["c", "b", "a"], ["b", None, "c"]]
+        assert ids(documents.T).tolist() == [["a", "c"], ["b", None], ["c", "b"]]
+        assert ids.slice(3, 5)(np.array([1])).tolist() == ["b"]
 
 
 @pytest.mark.parametrize("compiled", COMPILED)
@@ -76,20 +80,6 @@ def test_a_column_may_be_a_window_of_a_larger_one(compiled: bool) -> None:
         with borders.shrunken(LISTED=listed):
             assert make_ids([window], compiled)(np.array([2, -1, 0])).tolist() == ["ddd", None, "b"]
             assert make_ids([window, whole], compiled)(np.array([3, -1, 2, 1])).tolist() == ["aa", None, "ddd", "cé"]
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_documents_may_lie_apart(compiled: bool) -> None:
-    ids = make_ids([["a", "b"], ["c"]], compiled)
-    documents = np.array([[0, 1, 2], [2, -1, 1]])
-    assert ids(documents[:, ::-1]).tolist() == [["c", "b", "a"], ["b", None, "c"]]
-    assert ids(documents.T).tolist() == [["a", "c"], ["b", None], ["c", "b"]]
-
-
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_all_queries_over_a_snapshot_share_the_ids(compiled: bool) -> None:
-    ids = make_ids([["a", "b"]], compiled)
-    assert ids.slice(3, 5)(np.array([1])).tolist() == ["b"]
 
 
 @pytest.mark.skipif(compiled_loops() is None, reason="the extension is not in use")

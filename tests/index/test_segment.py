@@ -103,10 +103,12 @@ def test_counts_are_raw() -> None:
     assert normalised[0] < normalised[1]
 
 
-@pytest.mark.parametrize("count", [1, 255, 256, 65_535, 65_536, 100_000])
+@pytest.mark.parametrize("count", [256, 65_536])
 def test_no_count_is_too_large(count: int) -> None:
     segment, _ = build(["cat " * count, "cat dog"])
     assert segment.frequencies().tolist() == [[count, 1, 1]]
+    engine = fr.Engine.from_records([fr.Record("a", "cat " * count), fr.Record("b", "cat dog")], analyzer="minimal")
+    assert engine.explain("cat", "a").terms[0].frequencies == {"text": count}
     small, _ = build(["dog"], terms=("cat", "dog"))
     merged = merge_segments([segment, small])
     assert merged.frequencies().tolist() == [[count, 1, 1, 1]]
@@ -147,21 +149,6 @@ def segment_of_lengths(count: int, first: int = 0) -> Segment:
         ids=Ids.of([f"r{n}" for n in range(count)]),
         columns=Columns(count, {}, {}),
     )
-
-
-def test_a_wide_type_reaches_the_score() -> None:
-    engine = fr.Engine.from_records([fr.Record("a", "cat " * 300), fr.Record("b", "cat " * 44)], analyzer="minimal")
-    engine.add([fr.Record("c", "dog")])  # 300 mod 256 = 44
-    assert [engine.explain("cat", name).terms[0].frequencies["text"] for name in "ab"] == [300, 44]
-
-
-def test_locate() -> None:
-    segment, _ = build(["fish cat"], terms=("ant", "cat", "dog", "fish", "gnu"))
-    assert segment.terms.tolist() == [1, 3]
-    assert segment.locate(np.arange(5, dtype=np.int32)).tolist() == [-1, 0, -1, 1, -1]
-    empty, _ = build(["", ""])
-    assert (empty.size, empty.postings, empty.offsets.tolist()) == (2, 0, [0])
-    assert empty.locate(np.arange(2, dtype=np.int32)).tolist() == [-1, -1]
 
 
 def test_fields_share_their_postings() -> None:
@@ -227,13 +214,13 @@ def records(parts: list[tuple[str, str, str | None, float | None]]) -> list[fr.R
     ]
 
 
-@pytest.fixture(params=[(1, 1), (7, 40), (1 << 16, 1 << 24)])
+@pytest.fixture(params=[(1, 1), (7, 40)])
 def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few postings moved at a time, and impact classes told apart in every way."""
     borders.shrink(monkeypatch, {"postings.FLAGS": request.param[1]}, MERGE_BLOCK=request.param[0])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(record, min_size=1, max_size=25), st.lists(st.integers(0, 25), max_size=5), st.data())
 @pytest.mark.usefixtures("small_tables")
 def test_merging_equals_building_at_once(

@@ -39,7 +39,7 @@ def snapshot_of(engine: fr.Engine) -> Snapshot:
     return engine.index.ready().state.snapshot("")
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_latest_in_each_interval_are_those_of_a_loop(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(seed)
     if seed % 2:

@@ -96,7 +96,7 @@ def test_mem0_in_both_spellings() -> None:
                 found.append(value in wanted if isinstance(wanted, list) else value == wanted)
         return all(found)
 
-    for _ in range(400):
+    for _ in range(200):
         spec, rows = some(2), payloads(draw, 12)
         assert passing(read(spec, "mem0"), rows) == [matches(spec, row) for row in rows], spec
     late = read({"a": {"gt": "2024-01-01T00:30:00+00:00", "lte": "2024-01-01T01:00:00Z"}}, "mem0")
@@ -122,7 +122,7 @@ def test_openai() -> None:
         inner = {"filters": [as_object(one) for one in spec["filters"]]} if "filters" in spec else {}
         return SimpleNamespace(**{**spec, **inner})
 
-    for _ in range(300):
+    for _ in range(150):
         spec, rows = some(2), payloads(draw, 12)
         assert passing(read(spec, "openai"), rows) == [matches(spec, row) for row in rows], spec
         assert read(as_object(spec), "openai") == read(spec, "openai")
@@ -175,7 +175,7 @@ def test_sql_has_three_values_as_sqlite() -> None:
     ]
     database.executemany("INSERT INTO t VALUES (?, ?, ?)", [(n, r.get("a"), r.get("b")) for n, r in enumerate(rows)])
     draw = random.Random(6)
-    for _ in range(500):
+    for _ in range(250):
         spec = sql_condition(draw, 2)
         found = {n for (n,) in database.execute(f"SELECT n FROM t WHERE {spec}")}
         assert passing(read(spec, "sql"), rows) == [n in found for n in range(len(rows))], spec
@@ -246,14 +246,6 @@ def test_depth_is_bounded(dialect: str, depth: int) -> None:
     with pytest.raises(fr.errors.QueryError, match="nested"):
         read(nested(wrap, leaf, depth), dialect)
     assert passing(read(nested(wrap, leaf, 4), dialect), [{"a": 1}]) in ([True], [False])
-
-
-def test_long_lists_are_read() -> None:
-    many = list(range(50_000))
-    rows = [{"a": 49_999}, {"a": 50_000}]
-    assert passing(read({"a": {"in": many}}, "mem0"), rows) == [True, False]
-    assert passing(read(f"a IN ({', '.join(map(str, many))})", "sql"), rows) == [True, False]
-    assert passing(read(" OR ".join(f"a = {n}" for n in range(49_000, 50_000)), "sql"), rows) == [True, False]
 
 
 class Text(str, enum.Enum):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.entity_cases import edges, ids, plain_statements, record_parts
 
@@ -57,7 +57,8 @@ def test_a_record_comes_back_from_its_row(parts: dict[str, Any]) -> None:
     assert encode(back) == encoded
 
 
-@given(ids, ids, st.text(), edges)
+@settings(max_examples=30, deadline=None)
+@given(ids, ids, st.text(max_size=8), edges)
 def test_what_is_given_in_other_forms(one: str, other: str, kind: str, edge: Relation) -> None:
     listed = Record.from_dict({"id": "r", "text": "", "entities": [one, other], "relations": [edge.to_dict()]})
     assert listed.entities == {one: one, other: other}
@@ -162,12 +163,6 @@ def test_a_query_says_what_it_is_about() -> None:
 def test_a_query_that_names_no_sequence_of_strings(name: str, value: Any) -> None:
     with pytest.raises(fr.errors.QueryError, match=f"a query's '{name}' must be a sequence of strings"):
         Query("x", **{name: value})
-
-
-@pytest.mark.parametrize("value", ["now", True, float("nan"), float("inf"), 10**400])
-def test_a_last_session_that_ends_at_no_time(value: Any) -> None:
-    with pytest.raises(fr.errors.QueryError, match="'last_session_end' must be finite seconds since 1970"):
-        Query("x", last_session_end=value)
 
 
 @pytest.mark.parametrize(

@@ -108,31 +108,6 @@ def test_every_expression_is_plain_python(found: list[dict[str, Any]], expressio
     assert compiled.mask(columns).tolist() == expected
 
 
-SAMPLES = {"role": [*STRINGS, None], "time": [*NUMBERS, None], "user": [None] * 5, "priority": [None] * 5}
-LISTS: list[list[Any]] = [[], [None], [0], [0, None], [0, 1], [0, 1, None], [0, 1, 2, 3], [9], [9, None], [9, 0]]
-
-
-@pytest.mark.parametrize("column", SAMPLES)
-def test_every_comparison_with_every_value(column: str) -> None:
-    # Present and absent values, a column that no record has, and values that no record has.
-    found = [{column: value} for value in SAMPLES[column]]
-    of_numbers = column in NUMERIC
-    known: dict[Any, Any] = dict(enumerate(NUMBERS if of_numbers else STRINGS)) | {9: 0.3 if of_numbers else "nobody"}
-    lists = [[known.get(place) for place in places] for places in LISTS]
-    every = [ColumnComparison(column, name, tuple(wanted)) for name in ("in", "not in") for wanted in lists]
-    every += [ColumnComparison(column, name, wanted) for name in ("==", "!=") for wanted in (*known.values(), None)]
-    if of_numbers:
-        every += [
-            ColumnComparison(column, name, wanted) for name in ("<", "<=", ">", ">=") for wanted in known.values()
-        ]
-    values = vocabularies()
-    columns = Columns.of([record(number, row) for number, row in enumerate(found)], SCHEMA, values)
-    for one in every:
-        for expression in (one, ~one):
-            mask = compile_filter(expression, SCHEMA, values).mask(columns)
-            assert mask.tolist() == [plain(expression, row) for row in found], expression
-
-
 @settings(deadline=None)
 @given(expressions)
 def test_the_json_form_and_the_printed_one_say_the_same(expression: Filter) -> None:

@@ -58,30 +58,6 @@ def answer(origin: Origin, **rest: Any) -> Hits:
     )
 
 
-def test_hits_need_no_queries() -> None:
-    origin = Origin()
-    hits = answer(origin, source=np.array([0, 1]))
-    assert len(hits) == 2
-    assert hits.ids.tolist() == [["b", "a"], ["c", None]]
-    assert list(hits) == [[("b", 2.0), ("a", 1.0)], [("c", 3.0)]]
-    assert (hits.backend, hits.namespace, hits.distinct) == ("native", "space", 2)
-    assert (hits.timing, hits.postings, hits.reranked, hits.decisions) == (None, None, None, None)
-    assert origin.made == []
-
-
-def test_queries_and_the_explainer_are_made_once() -> None:
-    origin = Origin()
-    hits = answer(origin, timing={"serve": 1.0}, postings=7)
-    assert (hits.timing, hits.postings, hits.source, hits.distinct) == ({"serve": 1.0}, 7, None, None)
-    assert [query.text for query in hits.queries] == ["tea", "jam"]
-    assert hits.queries is hits.queries
-    assert hits.query_ids() == ["one", "1"]
-    assert hits.explain(1, "c") == (1, "c")
-    assert hits.explainer is hits.explainer
-    assert hits.ids is hits.ids
-    assert origin.made == ["queries", "explainer"]
-
-
 def test_an_answer_with_late_fields_is_replaced_sliced_and_copied_as_any_other() -> None:
     hits = answer(Origin(), source=np.array([0, 0]))
     assert [name for name in (field.name for field in fields(hits)) if not hasattr(hits, name)] == []

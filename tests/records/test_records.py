@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.index.bm25 import SCALE
 from fanrank.engine.records.jsonl import read_json_lines
 
 
@@ -66,21 +63,6 @@ def test_record_from_a_mapping() -> None:
     assert (carried.id, dict(carried.extra), dict(carried.fields)) == ("2", {"x": 1, "mood": "glad"}, {})
     both = fr.Record.from_dict({"id": "3", "_id": "4", "text": ""})
     assert (both.id, dict(both.extra)) == ("3", {"_id": "4"})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1970-01-01", 0.0),
-        ("1970-01-01T00:00:01", 1.0),
-        ("1970-01-01T00:00:01Z", 1.0),
-        ("1970-01-01 02:00:00+02:00", 0.0),
-        ("2026-07-14T12:34:56.500+00:00", datetime(2026, 7, 14, 12, 34, 56, 500_000, timezone.utc).timestamp()),
-        ("1969-12-31T23:59:59z", -1.0),
-    ],
-)
-def test_iso_times_are_utc_unless_they_say_otherwise(text: str, expected: float) -> None:
-    assert fr.Record.from_dict({"id": "1", "text": "", "time": text}).time == expected
 
 
 def test_records_are_values() -> None:
@@ -198,25 +180,6 @@ def test_missing_extras_are_named(
         getattr(hits, method)()
     assert str(caught.value) == f"{module} is not installed; run: pip install 'fanrank[{extra}]'"
     assert isinstance(caught.value, ImportError)
-
-
-def test_ids_are_resolved_once_and_as_of_the_search(hits: fr.Hits) -> None:
-    engine = fr.Engine.from_records([fr.Record("a", "tea")])
-    found = engine.search(["tea"])
-    engine.add([fr.Record(f"n{n}", "tea") for n in range(100)])
-    assert found.ids[0, 0] == "a"
-    assert found.ids is found.ids
-    assert found.explain(0, "a").score == found.scores[0, 0]
-
-
-def test_scores_are_whole_quanta(hits: fr.Hits) -> None:
-    quanta = hits.scores[hits.documents >= 0] * SCALE
-    assert (quanta == np.rint(quanta)).all()
-    assert json.loads(json.dumps(hits[0])) == [list(pair) for pair in hits[0]]
-
-
-def test_query_ids(hits: fr.Hits) -> None:
-    assert hits.query_ids() == ["drink", "1", "white"]
 
 
 def test_a_query_takes_numpy_integers_and_any_sequence_of_terms() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,16 +50,6 @@ def test_what_is_normalised_once_keeps_its_bits(given_rows: list[list[float]]) -
     assert query.vector.tobytes() == once[0].tobytes()
     assert query.vector.shape == (1, len(given_rows[0]))
     assert dataclasses.replace(query, k=3).vector.tobytes() == once[0].tobytes()
-
-
-def test_some_rows_do_move_when_they_are_normalised_twice() -> None:
-    """Else the rule that keeps them would be for nothing."""
-    from fanrank.engine.vectors.vectors import normalize
-
-    rng = np.random.default_rng(1)
-    once = normalize(rng.normal(size=(20_000, 3)))
-    assert (normalize(once) != once).any()
-    assert unit_rows(once).tobytes() == once.tobytes()
 
 
 def test_halves_of_another_length_are_made_unit() -> None:
@@ -139,13 +128,3 @@ def test_bad_queries() -> None:
     for name in ("model", "type"):
         with pytest.raises(fr.errors.QueryError, match=f"'{name}' must be a string, not int"):
             fr.Query("x", **{name: 7})  # type: ignore[arg-type]
-
-
-def test_a_passage_that_no_file_can_store(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path) as engine:
-        with pytest.raises(
-            fr.errors.RecordError,
-            match="'m7': 'text', 'passages', 'fields', 'extra' or 'payload' holds a lone",
-        ):
-            engine.add([Record("m7", "x", passages=["\ud800"])])
-        assert len(engine) == 0

@@ -46,27 +46,11 @@ def test_each_term_by_hand() -> None:
     assert found.passed
 
 
-def test_query_tf_unique_counts_a_term_once() -> None:
-    found = engine(query_tf="unique").explain("dog dog dog", "new")
-    assert found.terms[0].multiplicity == 1
-    assert found.quanta == rounded(math.log(1 + 1.5 / 2.5), 2, 4)
-
-
 def test_no_term_no_match() -> None:
     for query in ("cat", "bird", ""):
         found = engine().explain(query, "new")
         assert (found.matched, found.passed, found.terms, found.score, found.quanta) == (False, True, (), 0.0, 0)
     assert "holds no term of the query" in str(found)
-
-
-def test_a_filter_that_the_document_fails() -> None:
-    hits = engine().search([fr.Query("dog", filter={"role": "user"}), "dog"])
-    assert hits.counts.tolist() == [1, 2]
-    failed, passed = hits.explain(0, "new"), hits.explain(1, "new")
-    assert (failed.matched, failed.passed, passed.passed) == (True, False, True)
-    assert failed.score == passed.score > 0
-    assert "does not pass the query's filter" in str(failed)
-    assert "filter" not in str(passed)
 
 
 def test_what_a_query_keeps_out_is_explained_all_the_same() -> None:
@@ -165,11 +149,3 @@ def test_later_segments_and_fields() -> None:
     }
     assert found.terms[-1].document_frequency == 21
     assert dict(hits[0])["late"] == found.score
-
-
-def test_the_factor_of_an_age_does_not_depend_on_the_batch() -> None:
-    engine = fr.Engine.from_records([fr.Record("1", "tea", time=0.0)], analyzer="minimal")
-    unknown = fr.Query("unknown", half_life=60.0, now=540.0)
-    alone, beside = engine.search([unknown]).explain(0, "1"), engine.search([unknown, "tea"]).explain(0, "1")
-    assert alone == beside
-    assert alone.decay == 2.0**-9

@@ -5,19 +5,15 @@ from __future__ import annotations
 import doctest
 import itertools
 import math
-import random
 import sys
-import threading
 from typing import Any
 
-import numpy as np
 import pytest
 from support import borders
 
 import fanrank as fr
 from fanrank.engine import engine as engine_module
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.storage import memory
 
 
@@ -51,13 +47,6 @@ def test_all_forms_of_a_query_are_one() -> None:
     assert engine.search([["cats", "running"]], 5).counts.tolist() == [0]
 
 
-def test_batches_may_be_any_iterable() -> None:
-    engine = fr.Engine.from_records(tea(3))
-    expected = list(engine.search(["tea", "milk"], 2))
-    assert list(engine.search(("tea", "milk"), 2)) == expected
-    assert list(engine.search(iter(["tea", "milk"]), 2)) == expected  # type: ignore[arg-type]
-
-
 def test_mappings_are_records_too() -> None:
     engine = fr.Engine()
     assert engine.add([{"_id": "1", "text": "tea", "role": "user"}, fr.Record("2", "tea")]) == 2
@@ -65,17 +54,6 @@ def test_mappings_are_records_too() -> None:
     assert engine.add([]) == 0
     assert engine.add(record for record in tea(2)) == 2
     assert len(engine) == 4
-
-
-def test_query_tf() -> None:
-    documents = ["a b", "a", "b b c", "c"]
-    for query_tf, query in (("count", ["a", "b", "b"]), ("unique", ["a", "b"])):
-        engine = fr.Engine.from_records(
-            [fr.Record(str(n), text) for n, text in enumerate(documents)], analyzer="minimal", query_tf=query_tf
-        )
-        plain = Oracle([[text.split()] for text in documents])
-        expected = [(str(document), quanta / 2**18) for document, quanta in plain.search(query, 4)]
-        assert engine.search(["a b b"], 4)[0] == expected
 
 
 def test_k_of_each_query() -> None:
@@ -87,48 +65,6 @@ def test_k_of_each_query() -> None:
     assert engine.search([fr.Query("tea", k=2)], k=5).scores.shape == (1, 2)
     assert engine.search(["tea"]).scores.shape == (1, 10)
     assert engine.search([], k=5).scores.shape == (0, 5)
-
-
-def test_repeated_queries_answer_as_if_asked_alone() -> None:
-    engine = fr.Engine(analyzer="minimal")
-    engine.add([fr.Record(f"r{n}", f"tea w{n % 5}", role="user" if n % 2 else None) for n in range(30)])
-    engine.add([fr.Record(f"r{n}", f"tea w{n % 3}", namespace="b") for n in range(20)])
-    kinds = [
-        fr.Query("tea w1"),
-        fr.Query("tea w1", k=3),
-        fr.Query("tea w1", namespace="b"),
-        fr.Query("tea w1", namespace="nowhere"),
-        fr.Query("tea w1", filter={"role": "user"}),
-        fr.Query("tea w1", filter={"role": None}),
-        fr.Query("tea w1", terms=["w2"]),
-        fr.Query(terms=("tea", "w1")),
-        fr.Query("w1 tea"),
-        fr.Query("tea w1 w1"),
-        fr.Query(""),
-    ]
-    batch = random.Random(2).choices(kinds, k=60)
-    hits = engine.search(batch, 6)
-    rows = list(hits)
-    for position, query in enumerate(batch):
-        alone = engine.search([query], 6)
-        assert rows[position] == alone[0]
-        if rows[position]:
-            name = rows[position][-1][0]
-            found, expected = hits.explain(position, name), alone.explain(0, name)
-            assert (found.query, expected.query) == (position, 0)
-            assert (found.score, found.terms, found.passed) == (expected.score, expected.terms, expected.passed)
-    # Of the eleven kinds three are one question, and two match nothing.
-    assert len({str(row) for row in rows}) == 8
-    assert hits.queries == tuple(batch)
-
-
-def test_older_documents_win_ties_across_segments() -> None:
-    engine = fr.Engine(analyzer="minimal")
-    for start, end in ((0, 32), (32, 40), (40, 41)):
-        engine.add(tea(end - start, start))
-    assert engine.stats()["segments"] == 3
-    for k in (1, 32, 33, 41, 50):
-        assert [i for i, _ in engine.search(["tea"], k)[0]] == [f"r{n}" for n in range(min(k, 41))]
 
 
 @pytest.mark.parametrize("execution", ["exhaustive", "pruned"])
@@ -146,23 +82,6 @@ def test_a_younger_document_wins_by_one_quantum(execution: str) -> None:
         hits = engine.search(["t u"], k, execution=execution)
         assert [name for name, _ in hits[0]] == expected
         assert (hits.scores[0] * 2**18).tolist() == [2.0] + [1.0] * (k - 1)
-
-
-def test_namespaces_have_their_own_statistics() -> None:
-    engine = fr.Engine(analyzer="minimal")
-    engine.add([fr.Record("1", "tea"), fr.Record("2", "milk")])
-    alone = engine.search(["tea"])[0]
-    engine.add(tea(50, namespace="other"))
-    assert engine.search(["tea"])[0] == alone
-    assert engine.namespaces == ("", "other")
-    assert len(engine) == 52
-    hits = engine.search(["tea", fr.Query("tea", namespace="other"), fr.Query("milk", namespace="other")], 3)
-    assert hits.counts.tolist() == [1, 3, 0]
-    assert hits[0][0][0] == "1"
-    # Ids are unique within a namespace only.
-    engine.add([fr.Record("1", "coffee", namespace="other")])
-    found = engine.search([fr.Query("coffee", namespace="other"), "coffee"])
-    assert [[i for i, _ in row] for row in found] == [["1"], []]
 
 
 def test_stats() -> None:
@@ -283,87 +202,3 @@ def test_an_add_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> 
     seen.clear()
     engine.add(source(10))
     assert seen == [[5, 5]] * 10 + [[10, 10]]
-
-
-def test_searching_while_records_are_added() -> None:
-    """Every answer is that of a whole number of `add` calls, whatever happens meanwhile."""
-    rng = random.Random(8)
-    words = [f"w{n}" for n in range(60)]
-    batches = []
-    for number in range(60):
-        size = rng.randrange(1, 40)
-        batches.append(
-            [
-                fr.Record(
-                    f"{number}-{n}", " ".join(["all", f"b{number}", *rng.choices(words, k=5)]), session=f"s{number % 7}"
-                )
-                for n in range(size)
-            ]
-            + [fr.Record(f"{number}", "all", namespace="other")]
-        )
-    sizes = np.cumsum([0, *(len(batch) - 1 for batch in batches)]).tolist()
-    engine = fr.Engine(analyzer="minimal")
-    failures: list[object] = []
-    seen: set[int] = set()
-    done, searched = threading.Event(), threading.Event()
-
-    def search(seed: int) -> None:
-        own = random.Random(seed)
-        last = 0
-        try:
-            while not done.is_set():
-                number = own.randrange(60)
-                queries = [
-                    "all",
-                    f"b{number}",
-                    fr.Query("all", filter={"session": "s3"}),
-                    fr.Query("all", namespace="other"),
-                ]
-                hits = engine.search(queries, k=sizes[-1])
-                count = int(hits.counts[0])
-                if count not in sizes or count < last:
-                    failures.append(("part of a batch", count, last))
-                published = sizes.index(count)
-                if int(hits.counts[3]) != published:
-                    failures.append(("namespaces apart", published, int(hits.counts[3])))
-                expected = len(batches[number]) - 1 if number < published else 0
-                if int(hits.counts[1]) != expected:
-                    failures.append(("another epoch in one answer", number, published))
-                filtered = sum(len(batch) - 1 for n, batch in enumerate(batches[:published]) if n % 7 == 3)
-                if int(hits.counts[2]) != filtered:
-                    failures.append(("filter", published, int(hits.counts[2])))
-                if (
-                    hits.ids[0, :count].tolist() != [hits.ids[0, n] for n in range(count)]
-                    or None in hits.ids[0, :count]
-                ):
-                    failures.append("ids")
-                last = count
-                seen.add(count)
-                searched.set()
-        except Exception as error:
-            failures.append(error)
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    threads = [threading.Thread(target=search, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
-        for number, batch in enumerate(batches):
-            engine.add(batch)
-            if number % 4 == 0:  # a failed add in between must not show either
-                with pytest.raises(fr.errors.DuplicateIdError):
-                    engine.add([fr.Record(f"x{number}", "all fresh"), batch[0]])
-            # A search ends between any two writes: three threads' searches then see a third of the states at least.
-            searched.clear()
-            assert searched.wait(60), failures
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-        sys.setswitchinterval(interval)
-    assert not failures
-    assert len(seen) > 3  # searches did run in between
-    at_once = fr.Engine.from_records([r for batch in batches for r in batch], analyzer="minimal")
-    asked = ["all w1 w2", "w3 b7", "fresh", fr.Query("all", namespace="other")]
-    assert list(engine.search(asked, 50)) == list(at_once.search(asked, 50))

@@ -7,8 +7,6 @@ import dataclasses
 import gc
 import threading
 import weakref
-from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,23 +84,6 @@ def test_an_interrupt_leaves_no_lane_taken(name: str, monkeypatch: pytest.Monkey
     assert_same(engine.submit(["tea"]).result(PATIENCE), engine.search(["tea"]))
 
 
-def test_seconds_beyond_what_locks_take() -> None:
-    engine, gate = small(max_wait=1e10, max_batch=2)
-    gate.open()
-    first = engine.submit(["tea"])
-    until(lambda: engine.coalescer.stats()["waiting"] == 1)
-    assert_same(engine.coalescer.search(["key"], deadline=1e10), engine.search(["key"]))
-    assert_same(first.result(PATIENCE), engine.search(["tea"]))
-    engine, gate = small(max_waiting=1)
-    gate.hold()
-    engine.submit(["milk"])
-    with ThreadPoolExecutor(1) as pool:
-        blocked = pool.submit(engine.submit, ["moon"], deadline=1e10)
-        until(lambda: engine.coalescer.stats()["waiting"] == 2)
-        gate.open()
-        assert_same(blocked.result(PATIENCE).result(PATIENCE), engine.search(["moon"]))
-
-
 def test_a_deep_caller_does_not_widen_everybodys_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, {"coalesce.SMALL": 0})
     engine, gate = small()
@@ -164,17 +145,6 @@ def test_a_failure_of_the_engine_costs_few_launches(monkeypatch: pytest.MonkeyPa
     assert engine.health().failure_count == {"EncoderError": 200}
 
 
-def test_many_guilty_callers_in_a_row_harm_no_good_one() -> None:
-    engine, gate = small()
-    gate.hold()
-    bad = [engine.submit([fr.Query("tea", filter={"nowhere": 1})]) for _ in range(8)]
-    good = engine.submit(["tea"])
-    gate.open()
-    for future in bad:
-        assert isinstance(future.exception(PATIENCE), fr.errors.QueryError)
-    assert_same(good.result(PATIENCE), engine.search(["tea"]))
-
-
 def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, gate = small()
     clock = Clock(monkeypatch)
@@ -214,15 +184,6 @@ def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
     gate.open()
 
 
-def test_a_cancelled_future_is_over_for_those_who_wait() -> None:
-    engine, gate = small()
-    gate.hold()
-    future = engine.submit(["milk"])
-    assert future.cancel()
-    assert wait([future], timeout=PATIENCE).done == {future}
-    gate.open()
-
-
 def test_a_callback_may_wait_for_what_it_asks() -> None:
     engine, gate = small()
     held = gate.hold()
@@ -258,36 +219,6 @@ def test_options_join_by_more_than_equality() -> None:
     one, other = (LaunchOptions.of({"strategy": router}, None) for router in routers)
     assert not one.joins(other)
     assert one.joins(LaunchOptions.of({"strategy": dataclasses.replace(routers[0])}, None))
-
-
-@pytest.mark.parametrize("keyword", ["timing", "stratgy"])
-def test_a_keyword_that_a_launch_does_not_take_is_refused(keyword: str) -> None:
-    engine, gate = small()
-    gate.open()
-    for verb in (engine.coalescer.search, engine.coalescer.submit, engine.submit):
-        with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
-            verb(["tea"], **{keyword: True})  # type: ignore[operator]
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
-        asyncio.run(engine.asearch(["tea"], **{keyword: True}))
-
-
-@pytest.mark.parametrize("depth", [True, 1.0])
-def test_a_depth_is_checked_for_each_caller(depth: Any, tmp_path: Path) -> None:
-    reranker = fr.strategies.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
-    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
-        engine.add([fr.Record("1", "tea"), fr.Record("2", "tea milk")])
-        gate = Gate(engine)
-        gate.hold()
-        good = engine.submit(["tea"], reranker=reranker, rerank_depth=1)
-        with ThreadPoolExecutor(1) as pool:
-            ask = partial(engine.submit, ["tea"], reranker=reranker, rerank_depth=depth)
-            bad = pool.submit(outcome, lambda: ask().result(PATIENCE))
-            until(bad.done)
-            gate.open()
-            assert bad.result(PATIENCE) == outcome(
-                lambda: engine.search(["tea"], reranker=reranker, rerank_depth=depth)
-            )
-        assert_same(good.result(PATIENCE), engine.search(["tea"], reranker=reranker, rerank_depth=1))
 
 
 def test_a_launch_that_runs_while_the_engine_closes_may_read_records_no_more(tmp_path: Path) -> None:
@@ -360,15 +291,3 @@ def test_a_launch_looks_past_so_many_other_callers(monkeypatch: pytest.MonkeyPat
     gate.open()
     until(lambda: len(ends) == 3)
     assert ends == ["a", "b", "a"]
-
-
-def test_an_engine_is_closed_whether_it_was_asked_before_or_not() -> None:
-    engine, gate = small()
-    gate.open()
-    unasked = fr.Engine()
-    unasked.close()
-    assert "_coalescer" not in vars(unasked)
-    for closed in (engine, unasked):
-        closed.close()
-        with pytest.raises(fr.errors.StorageError, match="the engine is closed"):
-            closed.submit(["tea"])

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -64,10 +63,9 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize("seed", range(3))
-def test_a_stream_gives_what_a_loop_gives(name: str, seed: int) -> None:
-    engine = engine_of(name, seed)
-    rng = random.Random(seed)
+def test_a_stream_gives_what_a_loop_gives(name: str) -> None:
+    engine = engine_of(name, 1)
+    rng = random.Random(1)
     batches = [[some_query(rng) for _ in range(rng.choice([0, 1, 3, 20, 40]))] for _ in range(7)]
     wanted = [engine.search(batch, 5) for batch in batches]
     for options in ({}, {"ahead": 0}, {"ahead": 1}, {"ahead": 5, "threads": 3}, {"execution": "pruned"}):
@@ -119,7 +117,7 @@ class Steps:
         return finish
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     count=st.integers(0, 9),
     ahead=st.integers(0, 4),
@@ -171,38 +169,6 @@ def test_each_batch_sees_what_was_written_before_it_was_read() -> None:
         assert_same(hits, wanted[number])
 
 
-@pytest.mark.parametrize("name", PATHS)
-def test_beside_a_writer_every_batch_is_of_one_state(name: str) -> None:
-    needs(name)
-    engine = fr.Engine(analyzer="minimal", backend=name)
-    engine.add([fr.Record(f"a{n}", "tea milk") for n in range(10)])
-    ended = threading.Event()
-
-    def write() -> None:
-        for start in range(0, 200, 10):
-            engine.add([fr.Record(f"w{n}", "tea milk") for n in range(start, start + 10)])
-        ended.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-
-    def source() -> Iterator[list[str]]:
-        while not ended.is_set():
-            yield ["tea", "milk", "tea milk"]
-        yield ["tea", "milk", "tea milk"]
-
-    last = 0
-    for hits in engine.search_stream(source(), 1000, ahead=3, threads=2):
-        # Whole writes, the same for every query of the batch, and never an older state than the batch before saw.
-        assert len(set(hits.counts.tolist())) == 1
-        assert hits.counts[0] % 10 == 0
-        assert hits.counts[0] >= last
-        last = int(hits.counts[0])
-        assert len(np.unique(hits.scores[0, :last])) == 1
-    writer.join()
-    assert last == 210
-
-
 def test_errors_come_in_their_turn_and_end_the_stream() -> None:
     engine = engine_of("numpy", 1)
     batches: list[Any] = [["a1"], "not a batch", ["b2"]]
@@ -230,14 +196,6 @@ def test_an_abandoned_stream_leaves_no_thread() -> None:
     assert stream_threads()
     del found
     assert not stream_threads()
-
-
-def test_searches_are_counted_and_timed_as_a_loop_counts_them() -> None:
-    engine = engine_of("numpy", 1)
-    hits = list(engine.search_stream([["a1", "b2"]] * 4, 3, timing=True))
-    assert engine.health().query_count == 8
-    assert all(own.timing and "plan" in own.timing for own in hits)
-    assert hits[0].explain(0, hits[0].ids[0, 0]).score == hits[0].scores[0, 0]
 
 
 def test_as_many_batches_are_scored_at_once_as_there_are_threads() -> None:

@@ -18,6 +18,11 @@ from fanrank.engine.evaluate import load_beir, load_locomo, rank
 from fanrank.engine.evaluate.dataset import Dataset
 
 
+def test_all_paths_agree_on_cranfield(data: Path) -> None:
+    dataset = load_beir(data / "cranfield")
+    assert check(dataset.records, dataset.queries[:40], corpus="cranfield")["differences"] == 0
+
+
 def test_all_paths_agree_on_scifact(data: Path) -> None:
     dataset = load_beir(data / "scifact")
     assert check(dataset.records, dataset.queries[:25], corpus="scifact", analyzer="lucene")["differences"] == 0
