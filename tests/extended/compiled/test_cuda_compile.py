@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -215,3 +217,27 @@ def test_arguments_lie_where_the_compiler_reads_them(tmp_path: Path) -> None:
     libraries()[0].compile(source, "sm_90")
     with pytest.raises(AssertionError, match="stride"):
         libraries()[0].compile(wrong, "sm_90")
+
+
+BUDGET = {
+    # Three blocks of 512 threads, and two.
+    "kernels": [{"match": "^score_narrow(_4)?$", "gate": "spill_instrs==0, regs<=40"}],
+    "default": "spill_instrs==0, regs<=64",
+}
+
+
+def test_cuxray_finds_no_spill_and_no_register_too_many(tmp_path: Path) -> None:
+    """cuxray reads the machine code itself, whatever the assembler's log says."""
+    program = Path(sys.executable).with_name("cuxray")
+    disassembler = tool("nvdisasm")
+    if not program.exists() or disassembler is None:
+        pytest.skip("no cuxray, or no nvdisasm; Triton's wheel has one")
+    budget = tmp_path / "budget.json"
+    budget.write_text(json.dumps(BUDGET))
+    environment = {**os.environ, "PATH": f"{disassembler.parent}:{os.environ['PATH']}"}
+    for source in SOURCES:
+        cubin = tmp_path / f"{source.stem}.cubin"
+        libraries()[0].compile(source, "sm_90", cubin)
+        command = [program, "gate", cubin, "--budget", budget]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -8,8 +8,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import importlib.util
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -136,3 +139,18 @@ def _passed(value: Any, type_: str) -> Any:
     if isinstance(value, torch.Tensor):
         return value
     return {"fp32": ctypes.c_float, "i32": ctypes.c_int32, "i64": ctypes.c_int64}[type_](value)
+
+
+def planted(module: ModuleType, old: str, new: str, folder: Path) -> Any:
+    """A module of the family with a fault, from a file, since Triton compiles from source."""
+    text = Path(str(module.__file__)).read_text()
+    assert text.count(old) == 1, f"{text.count(old)} times: {old!r}"
+    path = folder / Path(str(module.__file__)).name
+    path.write_text(text.replace(old, new))
+    spec = importlib.util.spec_from_file_location(f"{module.__name__}_planted", path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = made
+    spec.loader.exec_module(made)
+    return made
