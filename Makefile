@@ -107,13 +107,10 @@ oldest: $(VENV)/.core
 
 gpu: $(VENV)/.gpu
 	$(BIN)/fanrank doctor
-	$(BIN)/pytest -q -m gpu
+	for block in tests devices memcheck racecheck writes; do \
+		PYTHON=$(BIN)/python bench/gpu/first_hour.sh $$block build/gpu || exit 1; done
 	for family in cuda triton; do for corpus in $(GPU_CORPORA); do \
 		$(BIN)/fanrank check $$corpus --backend $$family || exit 1; done; done
-	PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool memcheck --error-exitcode 9 \
-		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/kernels/test_gpu_kernels.py -k "family and cuda"
-	compute-sanitizer --tool racecheck --error-exitcode 9 \
-		$(BIN)/pytest -q -p no:cacheprovider -m gpu tests/kernels/test_gpu_kernels.py -k "family and cuda"
 	$(BIN)/python -m bench.gpu.run
 
 # An editable install builds the extension in place, in native/.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,13 @@ def gpu_only(request: pytest.FixtureRequest) -> None:
     """Skips what is marked `gpu` where there is no CUDA driver."""
     if request.node.get_closest_marker("gpu") and not DRIVER:
         pytest.skip("no CUDA driver on this machine")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``-m gpu`` only files that name a GPU are read: a machine with one may lack what the others import."""
+    if config.option.markexpr != "gpu" or collection_path.suffix != ".py":
+        return None
+    return None if re.search(r"mark\.gpu|\bON_A_GPU\b|\bFAST\b|\bFAMILIES\b", collection_path.read_text()) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -11,12 +11,13 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
-from support import kernel_cases  # noqa: E402
+from support import kernel_cases as kc  # noqa: E402
 
-from fanrank.engine.index.bm25 import METHODS  # noqa: E402
+from fanrank.engine.index.bm25 import BM25, METHODS  # noqa: E402
 from fanrank.kernels.work import Verbs  # noqa: E402
 
 pytestmark = pytest.mark.gpu
+DEVICE = "cuda"
 
 
 def cuda(select_method: str) -> Verbs:
@@ -46,15 +47,28 @@ def verbs(request: pytest.FixtureRequest) -> Verbs:
     return FAMILIES[request.param]()
 
 
-@pytest.mark.parametrize("number", range(len(kernel_cases.CASES)), ids=list(kernel_cases.CASES))
-def test_family(verbs: Verbs, number: int) -> None:
-    name, options = list(kernel_cases.CASES.items())[number]
-    case = kernel_cases.build(number, device="cuda", name=name, **options)
-    kernel_cases.check_derive(verbs, case)
-    kernel_cases.check_family(verbs, case)
+EVERY = [*((name, kc.CASES) for name in kc.CASES), *((name, kc.BORDERS) for name in kc.BORDERS)]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@pytest.mark.parametrize("number", range(len(EVERY)), ids=[name for name, _ in EVERY])
+def test_every_case(verbs: Verbs, number: int) -> None:
+    """Every verb, on launches that were planned on the host and on the device, at every size of a posting."""
+    name, table = EVERY[number]
+    case = kc.build(number, device=DEVICE, name=name, **table[name])
+    kc.check_derive(verbs, case)
+    for each in (case, *classed(verbs, case)):
+        kc.check_family(verbs, each)
+        kc.check_plan(verbs, each, number)
+
+
+def classed(verbs: Verbs, case: kc.Case) -> list[kc.Case]:
+    """The case with fewer bytes a posting, where the family reads those and the case can have them."""
+    if case.work.signed or case.work.long_quanta:
+        return []
+    return [kc.of_classes(case, size) for size in verbs.posting_bytes if size < 8]
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),
@@ -64,13 +78,20 @@ def test_family(verbs: Verbs, number: int) -> None:
     times=st.sampled_from(["mixed", "ordered"]),
 )
 def test_random_launches(verbs: Verbs, seed: int, **options: Any) -> None:
-    case = kernel_cases.build(seed, device="cuda", **options)
-    kernel_cases.check_derive(verbs, case)
-    kernel_cases.check_family(verbs, case)
+    case = kc.build(seed, device=DEVICE, **options)
+    kc.check_derive(verbs, case)
+    kc.check_family(verbs, case)
+    kc.check_plan(verbs, case, seed)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_derive_over_a_grid(verbs: Verbs, method: str) -> None:
+    for options in ({}, {"k1": 0.0, "b": 1.0}, {"fields": {"text": 2.5, "title": 1.0}, "b": 1.0}):
+        kc.check_derive_grid(verbs, BM25(method=method, **options), DEVICE)
 
 
 @pytest.mark.parametrize("k", [1, 31, 32, 33, 100, 1023, 1024])
 @pytest.mark.parametrize("wide", [False, True])
 def test_selection(verbs: Verbs, k: int, wide: bool) -> None:
     for seed, count in enumerate((0, 1, k - 1, k, k + 1, 2 * k, 5000)):
-        kernel_cases.check_select(verbs, seed, [count, 7], [k, k], wide=wide, device="cuda")
+        kc.check_select(verbs, seed, [count, 7], [k, k], wide=wide, device=DEVICE)

@@ -104,7 +104,7 @@ FREQUENCIES = (1, 2, 3, 7, 100, 4094, 4095, 4096, 65_535, (1 << 31) - 1)
 LENGTHS = (1, 2, 3, 11, 12, 999, (1 << 20) + 1, (1 << 31) - 1)
 
 
-def check_derive_grid(verbs: Verbs, model: BM25) -> None:
+def check_derive_grid(verbs: Verbs, model: BM25, device: str = "cpu") -> None:
     """`derive` over every (frequency, length) of a grid with its extremes gives the integers of `BM25.quanta`.
 
     A second field is empty and lacks every term: its norm is 0 where b is 1. Frequencies of one field that fit the
@@ -139,18 +139,18 @@ def check_derive_grid(verbs: Verbs, model: BM25) -> None:
         if not stored:
             words |= np.tile(own[0], len(idf)).astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         postings = DevicePostings(
-            torch.from_numpy(words.view(np.int32)),
-            torch.from_numpy(np.tile(own, (1, len(idf))).astype(np.int32)) if stored else None,
+            torch.from_numpy(words.view(np.int32)).to(device),
+            torch.from_numpy(np.tile(own, (1, len(idf))).astype(np.int32)).to(device) if stored else None,
             # Empty lists before, between and after the others.
-            torch.from_numpy(np.repeat(np.arange(len(idf) + 1) * len(kept), 2)),
-            torch.from_numpy(lengths),
+            torch.from_numpy(np.repeat(np.arange(len(idf) + 1) * len(kept), 2)).to(device),
+            torch.from_numpy(lengths).to(device),
         )
         padded = np.zeros(2 * len(idf) + 1)
         padded[1::2] = idf
         for dtype in [torch.int64] + [torch.int32] * bool(np.abs(expected).max() < 1 << 31):
-            quanta = torch.full((len(expected),), -1, dtype=dtype)
-            verbs.derive(postings, formula, torch.from_numpy(padded), quanta)
-            np.testing.assert_array_equal(quanta.numpy(), expected, err_msg=str(model))
+            quanta = torch.full((len(expected),), -1, dtype=dtype, device=device)
+            verbs.derive(postings, formula, torch.from_numpy(padded).to(device), quanta)
+            np.testing.assert_array_equal(quanta.cpu().numpy(), expected, err_msg=str(model))
 
 
 def check_family(verbs: Any, case: Case, also: Sequence[Check] = ()) -> None:
