@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -110,30 +108,6 @@ def test_what_a_failed_change_did_to_the_records_it_was_given_is_lost(engine: fr
     hits = engine.search([fr.Query("tea", namespace="x")], texts=True)
     assert hits.records is not None
     assert hits.records[0, 0].extra == {}
-
-
-def test_no_change_of_many_threads_is_lost(engine: fr.Engine) -> None:
-    def add_one(live: Mapping[Place, fr.Record]) -> list[fr.Record]:
-        return [*map(counted, live.values())]
-
-    def work() -> None:
-        for _ in range(10):
-            engine.rewrite({"x": ["a"], "y": ["a"]}, add_one)
-
-    threads = [threading.Thread(target=work) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    async def awaited() -> list[int]:
-        return await asyncio.gather(*(engine.arewrite({"x": ["a"], "y": ["a"]}, add_one) for _ in range(20)))
-
-    assert asyncio.run(awaited()) == [2] * 20
-    for name in "xy":
-        record = engine.get("a", namespace=name)
-        assert record is not None
-        assert record.payload == {"n": 70}
 
 
 def test_what_is_no_rewrite_is_named_and_changes_nothing(engine: fr.Engine) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import fanrank as fr
+from fanrank.engine.carrying import change_columns
 from fanrank.engine.opening import OpenIndex
 from fanrank.integrations.shared import metadata_filter
 
@@ -182,22 +183,6 @@ def test_engines_that_cannot_declare_say_why(tmp_path: Path) -> None:
         mixed.count({"odd": 1})
 
 
-def test_a_failing_disk_fails_the_search_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fr.Engine.open(tmp_path / "m", columns="auto") as engine:
-        engine.add(records())
-        store = engine.index.memory.store
-
-        def fail(columns: object) -> None:
-            raise fr.errors.StorageError("the disk is full")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(store, "change_columns", fail)
-            with pytest.raises(fr.errors.StorageError, match="the disk is full"):
-                asked(engine, {"n": 0})
-        assert engine.columns == AUTO
-        assert asked(engine, {"n": 0}) == THIRDS
-
-
 def test_exports_and_scans_read_undeclared_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m"
     with fr.Engine.open(path, columns="auto") as engine:
@@ -219,3 +204,22 @@ def test_exports_and_scans_read_undeclared_keys(tmp_path: Path, monkeypatch: pyt
         go_on.set()
         engine.index.ready()
         assert asked(engine, {"n": 0}) == THIRDS
+
+
+def test_only_columns_of_json_take_the_new_formats(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m", columns={"project": "category"}) as engine:
+        engine.add([fr.Record("a", "tea", extra={"project": "x"})])
+    with sqlite3.connect(tmp_path / "m" / "records.sqlite") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert json.loads((tmp_path / "m" / "index" / "manifest.json").read_text())["version"] == 2
+    fr.Engine(columns="auto").save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved" / "manifest.json").read_text())["version"] == 6
+
+
+def test_a_column_may_change_its_kind_in_one_step() -> None:
+    engine = fr.Engine(columns={"v": "category"})
+    engine.add([fr.Record("a", "tea", extra={"v": "5"}), fr.Record("b", "tea")])
+    change_columns(engine, ["v"], {"v": "json"})
+    assert list(engine.ids(fr.col("v").like("_"))) == ["a"]
+    engine.add([fr.Record("c", "tea", extra={"v": 5})])
+    assert (engine.distinct("v"), engine.count({"v": 5})) == ({None: 1, 5: 1, "5": 1}, 1)

@@ -103,7 +103,7 @@ def test_scores_one_quantum_apart(monkeypatch: pytest.MonkeyPatch, threads: int,
 def test_bounds_hold_after_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     # Surveys outlive writes that change the average length by less than 2 %.
     borders.shrink(monkeypatch, {"native.TILE": 16}, PRUNED_DOCUMENTS=1, MIN_ROOM=2, MAX_SEGMENT_DOCUMENTS=1_200)
-    for seed in range(2):
+    for seed in range(6):
         numbers = np.random.default_rng([7, seed])
         lengths = numbers.integers(1, 400, 1_200)
         engine = fr.Engine(analyzer="minimal")
@@ -129,6 +129,63 @@ def test_few_postings_are_read() -> None:
     everything = engine.search(["rare common"], k=10, timing=True, execution="exhaustive")
     assert everything.postings == 8_080
     assert list(everything) == list(hits)
+
+
+def test_threads_may_meet_a_list_first_together() -> None:
+    asked = queries(5, 60)
+    for round_ in range(3):
+        engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="native")
+        expected = answers(engine, asked, "numpy")
+        engine.backend = backend.choose("native")
+        found: list[fr.Hits] = []
+        start = threading.Barrier(4)
+
+        def ask(engine: fr.Engine = engine, found: list[fr.Hits] = found, start: threading.Barrier = start) -> None:
+            start.wait()
+            found.append(engine.search(asked))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        for hits in found:
+            np.testing.assert_array_equal(hits.documents, expected[0])
+            np.testing.assert_array_equal(hits.scores, expected[1])
+
+
+@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer speaks on its own where a process ends")
+def test_a_process_ends_while_a_thread_searches() -> None:
+    # A daemon thread that asks for the interpreter's lock while the interpreter shuts down must not abort the process.
+    program = """
+import threading, fanrank as fr
+engine = fr.Engine.from_records(fr.Record(str(n), f"tea w{n % 50} w{n % 7}") for n in range(5_000))
+began = threading.Event()
+
+def search():
+    while True:
+        began.set()
+        engine.search([f"tea w{n % 50}" for n in range(2_000)], 50, execution="exhaustive")
+
+threading.Thread(target=search, daemon=True).start()
+began.wait()
+"""
+    environment = {**os.environ, "FANRANK_BACKEND": "native"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ages_are_rounded_as_everywhere() -> None:
+    # Ten ticks a second and times in tenths: ages lie on the border between two ticks, or a rounding beside it.
+    times = [number / 10 for number in range(2_000)]
+    engine = fr.Engine.from_records(
+        [fr.Record(str(number), "word", time=time) for number, time in enumerate(times)], analyzer="minimal"
+    )
+    asked = [fr.Query("word", k=2_000, now=now / 10 + 0.3, half_life=6553.6) for now in range(2_000, 2_040)]
+    expected = answers(engine, asked, "numpy", execution="exhaustive")
+    for found, wanted in zip(answers(engine, asked, "native"), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 lists = st.lists(st.integers(0, 400), min_size=1, max_size=300, unique=True).map(sorted)
@@ -175,48 +232,3 @@ def test_skips_find_every_posting_and_no_other(held: list[list[int]], share: int
         places = {document: place for place, document in enumerate(own)}
         for document in range(401):
             assert segment.find(term, document) == places.get(document, -1)
-
-
-def test_threads_may_meet_a_list_first_together() -> None:
-    asked = queries(5, 60)
-    for round_ in range(3):
-        engine = fr.Engine.from_records(corpus(round_, 6_000), analyzer="minimal", backend="native")
-        expected = answers(engine, asked, "numpy")
-        engine.backend = backend.choose("native")
-        found: list[fr.Hits] = []
-        start = threading.Barrier(4)
-
-        def ask(engine: fr.Engine = engine, found: list[fr.Hits] = found, start: threading.Barrier = start) -> None:
-            start.wait()
-            found.append(engine.search(asked))
-
-        threads = [threading.Thread(target=ask) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(found) == 4
-        for hits in found:
-            np.testing.assert_array_equal(hits.documents, expected[0])
-            np.testing.assert_array_equal(hits.scores, expected[1])
-
-
-@pytest.mark.skipif("LD_PRELOAD" in os.environ, reason="a sanitizer speaks on its own where a process ends")
-def test_a_process_ends_while_a_thread_searches() -> None:
-    # A daemon thread that asks for the interpreter's lock while the interpreter shuts down must not abort the process.
-    program = """
-import threading, fanrank as fr
-engine = fr.Engine.from_records(fr.Record(str(n), f"tea w{n % 50} w{n % 7}") for n in range(5_000))
-began = threading.Event()
-
-def search():
-    while True:
-        began.set()
-        engine.search([f"tea w{n % 50}" for n in range(2_000)], 50, execution="exhaustive")
-
-threading.Thread(target=search, daemon=True).start()
-began.wait()
-"""
-    environment = {**os.environ, "FANRANK_BACKEND": "native"}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment)
-    assert (done.returncode, done.stderr) == (0, "")

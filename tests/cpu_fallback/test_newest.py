@@ -211,20 +211,6 @@ def test_a_chunk_serves_the_whole_batch(monkeypatch: pytest.MonkeyPatch, options
     assert hits.counts.tolist() == [min(1 + n // 2, passing) for n in range(200)]
 
 
-def test_a_range_that_excludes_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
-    """The same postings, the same rows, and no list is cut."""
-    engine = grown(3)
-    monkeypatch.setattr("fanrank.cpu_fallback.segment_work.lower_bounds", None)
-    scored = Scored(monkeypatch)
-    plain, ranged = (
-        engine.search([fr.Query("a1 b2", **options) for _ in range(9)], 4, timing=True)
-        for options in ({}, {"since": 0.0, "until": NOW})
-    )
-    assert scored.calls[:3] == scored.calls[3:]
-    assert plain.postings == ranged.postings == 180
-    assert plain.scores.tobytes() == ranged.scores.tobytes()
-
-
 def test_a_narrow_range_scores_its_documents_alone(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
     """It reads them from the impact classes too: no list is derived for them."""
     engine = grown(4)
@@ -276,19 +262,6 @@ def test_a_bound_that_is_reached_ends_nothing(monkeypatch: pytest.MonkeyPatch, s
     assert [name for name, _ in engine.search([query], 2)[0]] == ["r0", "r1"]
 
 
-def test_later_segments_must_beat_the_last_hit_by_a_quantum() -> None:
-    best = np.full((3, 2), NO_KEY)
-    thresholds = np.array([1, 1, 1])
-    new = pack(np.array([[9, 7], [8, 5]]), np.array([[3, 4], [1, 2]]))
-    new[1, 1] = NO_KEY
-    search._keep_best(best, thresholds, new, np.array([2, 0]))
-    assert thresholds.tolist() == [1, 1, 8]
-    assert best[2].tolist() == new[0].tolist()
-    search._keep_best(best, thresholds, pack(np.array([[6, 6]]), np.array([[11, 12]])), np.array([0]))
-    assert unpack(best[0])[0].tolist() == [8, 6]
-    assert thresholds.tolist() == [7, 1, 8]
-
-
 def test_a_better_document_in_a_cut_tile_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tile of a range's border holds documents outside it; their scores must raise no threshold."""
     borders.shrink(monkeypatch, TILE_BITS=2, MIN_TILES=2)
@@ -312,3 +285,32 @@ def test_bounds_of_ages_hold_at_every_edge(monkeypatch: pytest.MonkeyPatch) -> N
     expected = [history.expected(records, query, 4) for query in batch]
     assert list(engine.search(batch, 4)) == expected
     assert list(engine.search(batch, 4, execution="exhaustive")) == expected
+
+
+def test_later_segments_must_beat_the_last_hit_by_a_quantum() -> None:
+    best = np.full((3, 2), NO_KEY)
+    thresholds = np.array([1, 1, 1])
+    new = pack(np.array([[9, 7], [8, 5]]), np.array([[3, 4], [1, 2]]))
+    new[1, 1] = NO_KEY
+    search._keep_best(best, thresholds, new, np.array([2, 0]))
+    assert thresholds.tolist() == [1, 1, 8]
+    assert best[2].tolist() == new[0].tolist()
+    search._keep_best(best, thresholds, pack(np.array([[6, 6]]), np.array([[11, 12]])), np.array([0]))
+    assert unpack(best[0])[0].tolist() == [8, 6]
+    assert thresholds.tolist() == [7, 1, 8]
+
+
+def test_a_flood_of_ties(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many candidates as documents: the first win, in any layout."""
+    records = [fr.Record(f"r{n}", "a1 b2", time=NOW - DAY) for n in range(700)]
+    records[333] = fr.Record("new", "a1", time=NOW)
+    asked = [
+        fr.Query(text, now=NOW, half_life=life, since=since)
+        for text in ("a1", "b2")
+        for life in (DAY, None)
+        for since in (None, NOW - DAY)
+    ]
+    for layout in LAYOUTS.values():
+        with borders.shrunken(layout):
+            engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy")
+            assert list(engine.search(asked, 5)) == [history.expected(records, query, 5) for query in asked]

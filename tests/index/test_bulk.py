@@ -109,13 +109,6 @@ def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch
     assert_same(whole, single)
 
 
-def test_a_segment_closes_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, BUILD_CHUNK=4, WINDOW_DOCUMENTS=8)
-    source = (fr.Record(f"r{n}", "tea", time=float(n)) for n in range(40))
-    engine = fr.Engine.from_records(source, window=12.0)
-    assert [segment.size for segment in engine.index.memory.snapshot("").segments] == [12, 12, 12, 4]
-
-
 def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, BUILD_CHARACTERS=10, READ=2)
     texts = ["12345", "12345", "1", "1", "1", "12345678901", "1"]

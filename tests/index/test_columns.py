@@ -149,14 +149,6 @@ def test_columns_are_what_the_records_say(batches: list[list[Row]], data: st.Dat
     same(whole.take(np.array(positions, dtype=np.int64)), [rows[position] for position in positions], values)
 
 
-def test_values_are_numbered_as_they_come() -> None:
-    values = vocabularies()
-    columns = build([{"role": "user"}, {}, {"role": "tool"}, {"role": "user"}], values)
-    assert columns.categories["role"].tolist() == [0, ABSENT, 1, 0]
-    assert build([{"role": "tool"}], values).categories["role"].tolist() == [1]
-    assert values["role"].strings == ["user", "tool"]
-
-
 def test_numbers_of_every_kind() -> None:
     numbers = [1, 2.5, np.int8(3), np.float32(0.5), None]
     columns = build([{"priority": number} for number in numbers], vocabularies())

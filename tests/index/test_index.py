@@ -13,7 +13,6 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.arrays import ranges
 from fanrank.engine.index.bm25 import Statistics
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema
@@ -21,7 +20,6 @@ from fanrank.engine.index.contributions import Contributions
 from fanrank.engine.index.merge import Merge
 from fanrank.engine.index.segment import Segment
 from fanrank.engine.index.snapshot import WEEK, Place, Snapshot
-from fanrank.engine.index.tombstones import Tombstones
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
@@ -64,15 +62,6 @@ def ids(snapshot: Snapshot) -> list[str]:
 def without(snapshot: Snapshot, numbers: Iterable[int]) -> Snapshot:
     """The snapshot without the records of these numbers."""
     return snapshot.without(list(snapshot.find_all([f"r{n}" for n in numbers]).values()))
-
-
-def test_ranges() -> None:
-    def plain(starts: list[int], lengths: list[int]) -> list[int]:
-        return [start + n for start, length in zip(starts, lengths, strict=True) for n in range(length)]
-
-    for starts, lengths in (([], []), ([5], [3]), ([5, 0, 9], [2, 0, 1]), ([7, 3], [0, 4]), ([1, 1], [2, 2])):
-        found = ranges(np.array(starts, dtype=np.int64), np.array(lengths, dtype=np.int64))
-        assert found.tolist() == plain(starts, lengths)
 
 
 def test_okapi_sees_every_terms_document_frequency() -> None:
@@ -194,18 +183,6 @@ def test_what_dies_while_a_merge_runs_is_dead_after_it() -> None:
     assert ids(nobody.compacted()) == [f"r{n}" for n in range(20, 30)]
 
 
-def test_tombstones_join() -> None:
-    own = segment(some_texts(20))
-    deleted = np.zeros((2, 20), dtype=np.bool_)
-    deleted[0, [1, 7]] = deleted[1, [0, 2, 19]] = True
-    joined = Tombstones.of(own, deleted[0]).join(Tombstones.of(own, deleted[1]))
-    at_once = Tombstones.of(own, deleted.any(axis=0))
-    assert (joined.count, joined.lengths) == (at_once.count, at_once.lengths)
-    np.testing.assert_array_equal(joined.alive, ~deleted.any(axis=0))
-    np.testing.assert_array_equal(joined.terms, at_once.terms)
-    np.testing.assert_array_equal(joined.frequencies, at_once.frequencies)
-
-
 def derived(texts: list[list[str]], terms: list[int], bm25: fr.BM25) -> Contributions:
     own = segment(texts)
     snapshot = Snapshot((own,), bm25)
@@ -270,23 +247,6 @@ def test_contributions_take_int64_where_int32_might_not_hold_them(k1: float, dty
     own = segment([["t0"]] * 3)
     contributions = Contributions(own, fr.BM25(k1=k1), Statistics(8000, (8000,)))
     assert contributions.quanta.dtype == dtype
-
-
-def test_tile_bounds_are_the_largest_contributions_of_each_tile(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, TILE_BITS=2)
-    texts = some_texts(50)
-    own, contributions = segment(texts), derived(texts, [0, 5], fr.BM25("robertson"))
-    for term in (0, 5):
-        position = int(own.locate(np.array([term], dtype=np.int32))[0])
-        start, end = own.offsets[position : position + 2].tolist()
-        bounds = contributions.tile_bounds(position)
-        pairs = list(zip(own.documents[start:end].tolist(), contributions.quanta[start:end].tolist(), strict=True))
-        tiles = sorted({document // 4 for document, _ in pairs})
-        assert bounds.tiles.tolist() == tiles
-        assert bounds.maxima.tolist() == [max(abs(q) for d, q in pairs if d // 4 == tile) for tile in tiles]
-        for number, tile in enumerate(tiles):
-            inside = own.documents[bounds.starts[number] : bounds.starts[number + 1]]
-            assert inside.tolist() == [d for d, _ in pairs if d // 4 == tile]
 
 
 def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:

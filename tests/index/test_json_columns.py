@@ -256,3 +256,10 @@ def test_equal_values_are_one_in_distinct() -> None:
     assert [name for name, _ in hits] == ["r0", "r3", "r4", "r6", "r8", "r9"]
     listed = [record.extra.get("v") for record in engine.records(texts=False)]
     assert [(type(one), one) for one in listed] == [(type(one), one) for one in values]
+
+
+def test_values_that_come_after_a_filter_are_seen() -> None:
+    engine = fr.Engine(columns={"v": "json"})
+    for number in range(1, 4):
+        engine.add([fr.Record(f"r{number}", "tea", payload={"v": f"value {number}"})])
+        assert engine.count(fr.col("v").like("value _")) == number

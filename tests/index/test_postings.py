@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import mmap
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -222,18 +220,3 @@ def test_what_does_not_fit_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=expected):
             call()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the pages need not read as zeros")
-def test_a_part_gives_its_memory_back() -> None:
-    pages = 8
-    count = pages * mmap.PAGESIZE // 2
-    tokens = np.zeros(count, dtype=np.int32), np.arange(count, dtype=np.int32)
-    part = Part.of(sort_tokens([tokens], count))
-    part.give_back(count // 2)
-    assert not part.documents[: count // 2].any()
-    np.testing.assert_array_equal(part.documents[count // 2 :], np.arange(count // 2, count))
-    other = Part.of(sort_tokens([tokens], count))
-    joined = join_postings([other])
-    np.testing.assert_array_equal(joined.documents, np.arange(count))
-    assert not other.documents[: (pages - 1) * mmap.PAGESIZE // 2].any()

@@ -72,16 +72,6 @@ def test_padding_alone_and_documents_that_lie_apart(compiled: bool, listed: int)
         assert ids.slice(3, 5)(np.array([1])).tolist() == ["b"]
 
 
-@pytest.mark.parametrize("compiled", COMPILED)
-def test_a_column_may_be_a_window_of_a_larger_one(compiled: bool) -> None:
-    whole = Strings.of(["aa", "b", "cé", "ddd"])
-    window = Strings(whole.block, whole.offsets[1:])
-    for listed in (0, 64):
-        with borders.shrunken(LISTED=listed):
-            assert make_ids([window], compiled)(np.array([2, -1, 0])).tolist() == ["ddd", None, "b"]
-            assert make_ids([window, whole], compiled)(np.array([3, -1, 2, 1])).tolist() == ["aa", None, "ddd", "cé"]
-
-
 @pytest.mark.skipif(compiled_loops() is None, reason="the extension is not in use")
 def test_the_extension_reads_nothing_beyond_its_arrays() -> None:
     native: Any = compiled_loops()

@@ -186,22 +186,6 @@ def test_times() -> None:
     assert (falling.span, falling.in_order, falling.latest) == ((-1.0, 3.0), False, 3.0)
 
 
-def test_latest_times_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, TIME_BLOCK=2)
-    times = [4, 1, 9, 2, 3, None, 5]
-    own = of([fr.Record(str(n), "a", time=time) for n, time in enumerate(times)], Vocabulary())
-    assert own.latest_before.tolist() == [4.0, 9.0, math.inf, math.inf]
-    assert of([fr.Record("0", "a", time=2)], Vocabulary()).latest_before.tolist() == [2.0]
-
-
-def test_windows() -> None:
-    times = [12.0, -0.5, None, 10.0, 39.9, 0.0]
-    own = of([fr.Record(str(n), "a", time=time) for n, time in enumerate(times)], Vocabulary())
-    assert own.windows(10.0).tolist() == [-1, 0, 1, 3]
-    assert own.windows(40.0).tolist() == [-1, 0]
-    assert build([""])[0].windows(10.0).tolist() == []
-
-
 TERMS = ("ant", "bee", "cat", "dog", "eel")
 text = st.lists(st.sampled_from(TERMS), max_size=5).map(" ".join)
 record = st.tuples(text, text, st.sampled_from(["x", "y", None]), st.sampled_from([None, 1.5, -3.0]))

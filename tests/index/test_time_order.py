@@ -101,19 +101,3 @@ def test_a_tie_goes_to_the_lower_number_where_the_small_segments_come_first() ->
     for count in range(1, len(want) + 1):
         documents, _ = newest_between(snapshot, code, EVERYTHING, np.array([-math.inf]), np.array([math.inf]), count)
         assert documents[0].tolist() == [number for number, _ in want[:count]]
-
-
-def test_an_order_is_made_once_a_segment_type_and_filter(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, {"KEPT_ORDERS": 3})
-    engine, _ = make_memory(random.Random(1))
-    state, snapshot = engine.index.ready().state, snapshot_of(engine)
-    segment = snapshot.segments[0]
-    accepted = compile_filter(parse_filter({"session": "s1"}), state.schema, state.values)
-    documents_between(snapshot, 0, accepted, -math.inf, math.inf)
-    kept = dict(segment.time_orders)
-    assert len(kept) == 2
-    documents_between(snapshot, 0, accepted, -math.inf, math.inf)
-    assert all(segment.time_orders[key] is order for key, order in kept.items())
-    for kind in range(6):
-        documents_between(snapshot, kind, EVERYTHING, -math.inf, math.inf)
-        assert len(segment.time_orders) <= 3

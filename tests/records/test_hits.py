@@ -72,14 +72,6 @@ def test_an_answer_with_late_fields_is_replaced_sliced_and_copied_as_any_other()
         hits.scores = whole.scores  # type: ignore[misc]
 
 
-def test_what_is_no_field_is_not_made() -> None:
-    for hits in (answer(Origin()), Hits.__new__(Hits)):
-        with pytest.raises(AttributeError, match="'Hits' object has no attribute 'query'"):
-            hits.query  # type: ignore[attr-defined]  # noqa: B018
-    with pytest.raises(AttributeError, match="'queries'"):
-        Hits.__new__(Hits).queries  # noqa: B018
-
-
 @pytest.mark.parametrize(("spaces", "expected"), [("", None), ("a", "a"), ("aaa", "a"), ("aba", None)])
 def test_the_namespace_is_that_of_all_queries(spaces: str, expected: str | None) -> None:
     shape = (len(spaces), 1)

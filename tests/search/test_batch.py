@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.plan.plan import make_plan
-from fanrank.engine.plan.requests import Request
 from fanrank.engine.records.filters import col
 from fanrank.engine.records.hits import Hits
 from fanrank.engine.search import batch as batches
 from fanrank.engine.search import direct
-from fanrank.engine.search import lexical as searching
 from fanrank.engine.search.alike import read_alike
 from fanrank.engine.search.batch import Batch, as_queries, prepare
 from fanrank.engine.storage.memory import Memory
@@ -81,23 +76,6 @@ queries = st.one_of(
 def prepared(batch: list[Any], aged: bool = False) -> Batch:
     asked = as_queries(batch, "search")
     return prepare(ENGINE.index.memory.state, asked, 4, ENGINE.monitor.windows, aged=aged)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.lists(queries, max_size=12), st.booleans())
-def test_a_query_is_decided_in_a_batch_as_alone_and_shared_with_its_equals(batch: list[Any], aged: bool) -> None:
-    together = prepared(batch, aged)
-    first: dict[object, int] = {}
-    for row, own in enumerate(batch):
-        (alone,) = prepared([own], aged).asked
-        assert together.asked[row] == alone
-        query, k, corpus, settings = alone
-        words = query.text, None if query.terms is None else tuple(query.terms), query.type
-        same = words, k, corpus, settings, (query.now, query.scope) if aged else None
-        assert together.source[row] == first.setdefault(same, row)
-    held = [row for row in first.values() if together.queries[row].namespace in ENGINE.index.memory.snapshots]
-    assert sorted(together.rows) == held
-    assert all(together.asked[row].corpus == corpus for corpus, rows in together.rows_of.items() for row in rows)
 
 
 def check_alone(batch: list[Any], k: int = 4) -> None:
@@ -163,19 +141,6 @@ def test_an_answer_does_not_change_with_the_batch_that_asked() -> None:
     assert len(ENGINE.search(iter(["tea", "jam"]))) == 2  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=40)
-@given(st.lists(queries, max_size=12))
-def test_words_of_a_batch_are_those_of_each(batch: list[Any]) -> None:
-    asked = as_queries(batch, "search")
-    words = searching.analyse_queries(ENGINE.index.memory.state, asked)
-    each = [searching.analyse(ENGINE.index.memory.state, query) for query in asked]
-    assert [words.terms[a:b].tolist() for a, b in zip(words.offsets, words.offsets[1:], strict=False)] == each
-    for first in range(len(batch) + 1):
-        part = words.slice(first, len(batch))
-        assert part.terms.tolist() == [term for own in each[first:] for term in own]
-        assert part.offsets.tolist() == np.cumsum([0, *map(len, each[first:])]).tolist()
-
-
 @pytest.mark.parametrize("batch", [["tea", "jam milk"], ("salt",), [], ["tea", fr.Query("jam")], [["tea"]]])
 def test_a_namespace_answers_texts_as_queries_that_name_it(batch: Any) -> None:
     found = ENGINE.namespace("other").search(batch, 3)
@@ -187,49 +152,6 @@ def test_a_namespace_answers_texts_as_queries_that_name_it(batch: Any) -> None:
 def test_the_error_is_of_the_first_query_that_has_one() -> None:
     with pytest.raises(fr.errors.QueryError, match="no column 'first'"):
         prepared(["tea", fr.Query(filter={"first": 1}), fr.Query(filter={"second": 1})])
-
-
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.lists(st.integers(0, 8), max_size=6),
-            st.integers(0, 5),
-            st.sampled_from([{}, {"since": 5.0}, {"now": 30.0, "rate": 2.0}]),
-            st.booleans(),
-        ),
-        max_size=8,
-    )
-)
-def test_a_plan_has_each_querys_terms_longest_list_first(asked: list[Any]) -> None:
-    snapshot = ENGINE.index.memory.snapshot("")
-    requests = [
-        Request(row, terms, k, weights=[2 + row] * len(terms) if weighted else None, **more)
-        for row, (terms, k, more, weighted) in enumerate(asked)
-    ]
-    plan = make_plan(snapshot, requests)
-    df = snapshot.all_document_frequencies()
-    held = sorted({term for own in requests for term in own.terms if term < len(df) and df[term]})
-    assert plan.terms.tolist() == held
-    assert plan.document_frequencies.tolist() == [df[term] for term in held]
-    for row, own in enumerate(requests):
-        slots = slice(int(plan.offsets[row]), int(plan.offsets[row + 1]))
-        counts = Counter(term for term in own.terms if term in held)
-        expected = sorted(counts, key=lambda term: (-df[term], term))
-        assert [held[slot] for slot in plan.slots[slots].tolist()] == expected
-        assert plan.multiplicities[slots].tolist() == [
-            counts[term] * (1 if own.weights is None else 2 + row) for term in expected
-        ]
-        assert plan.k[row] == min(own.k, snapshot.size)
-        assert (plan.now[row], plan.rates[row]) == (own.now, own.rate)
-        assert plan.newest_first[row] == (own.settings.ranged or own.rate > 0)
-    assert len(plan.offsets) == len(requests) + 1
-    for part in plan.segments:
-        for row, own in enumerate(requests):
-            times = part.segment.times
-            assert times is not None
-            inside = np.flatnonzero(times >= own.since)
-            assert (part.low[row], part.high[row]) == (inside[0], inside[-1] + 1)
 
 
 def test_a_filter_is_compiled_once_for_its_object(monkeypatch: pytest.MonkeyPatch) -> None:

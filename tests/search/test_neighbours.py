@@ -306,3 +306,21 @@ def test_weights_are_whole_steps() -> None:
     assert fr.Neighbours(2, 0.2) == fr.Neighbours(2, 13 / 64) == fr.Neighbours.of({"window": 2, "weight": 0.2})
     assert fr.Neighbours(2, [0.5, 0.25]).steps == (32, 16)
     assert fr.Neighbours(0).steps == ()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native"])
+def test_a_deleted_record_stands_between_nobody(backend: str) -> None:
+    engine = fr.Engine(analyzer="minimal", backend=backend)
+    # So few of the records are deleted that their segment is not written anew.
+    engine.add([fr.Record(f"r{n}", text, session="s") for n, text in enumerate(["b", "c", "a", "c", "d", *["e"] * 60])])
+    engine.delete(["r1", "r3"])
+    near = fr.Query("a", neighbours=fr.Neighbours(1, 0.5))
+    assert [name for name, _ in engine.search([near], 5)[0]] == ["r2", "r0", "r4"]
+
+
+def test_sessions_are_of_one_namespace_and_records_without_one_borrow_nothing() -> None:
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record("x0", "a", namespace="x", session="s"), fr.Record("y0", "b", namespace="y", session="s")])
+    engine.add([fr.Record("y1", "c", namespace="y", session="s"), fr.Record("y2", "a", namespace="y")])
+    near = fr.Query("a", namespaces=["x", "y"], neighbours=fr.Neighbours(2, 1))
+    assert [name for name, _ in engine.search([near], 9)[0]] == ["x0", "y2"]

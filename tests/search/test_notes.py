@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -127,25 +126,6 @@ def test_notes_cost_nothing_until_they_are_read(engine: fr.Engine, monkeypatch: 
     with pytest.raises(AssertionError, match="a note was made"):
         hits.notes  # noqa: B018
     assert engine.search(["tea"]).notes == (None,)
-
-
-def test_callers_of_one_launch_get_their_own_notes(engine: fr.Engine) -> None:
-    coalescer = fr.Coalescer(engine, max_wait=0.2, max_batch=8)
-    start, found = threading.Barrier(8), dict[int, tuple[str | None, ...]]()
-    asked = [fr.Query("tea"), fr.Query("zebra"), fr.Query("tea", namespace="other"), fr.Query("the")]
-
-    def ask(number: int) -> None:
-        start.wait()
-        found[number] = coalescer.submit([asked[number % 4]]).result().notes
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    coalescer.close()
-    expected = [None, notes.UNKNOWN, notes.UNKNOWN, notes.UNSEARCHABLE]
-    assert [found[number] for number in range(8)] == [(expected[number % 4],) for number in range(8)]
 
 
 def test_a_part_of_an_answer_holds_no_other_tenant() -> None:

@@ -107,18 +107,6 @@ def test_to() -> None:
         engine.to("tpu")
 
 
-def test_to_cuda_says_why_not() -> None:
-    if any(status.usable and not status.by_name for status in backend.statuses() if status.name in backend.DEVICES):
-        pytest.skip("this machine has a GPU backend")
-    engine = fr.Engine.from_records(tea(2))
-    with pytest.raises(
-        fr.errors.BackendUnavailableError, match=r"cannot serve from cuda: .+ not cuda: .+; not triton: .+"
-    ):
-        engine.to("cuda")
-    assert engine.backend.name in backend.CPU
-    assert engine.search(["tea"]).counts.tolist() == [2]
-
-
 def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, BUILD_CHUNK=10)
     engine = fr.Engine.from_records(tea(95))

@@ -5,6 +5,7 @@ The machine of memories holds ranges, windows and decay of any history to the pl
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -49,6 +50,24 @@ def test_half_lives_of_any_length() -> None:
     assert len({score for row in expected for _, score in row}) > 100
     for path, hits in history.paths(engine, batch, 12):
         assert list(hits) == expected, path
+
+
+def test_ranges_are_closed() -> None:
+    """In a segment in order of time, and in one where a late record and one without a time stand among others."""
+    records = [fr.Record(f"r{n}", "a1", time=100.0 * (n // 2)) for n in range(8)]
+    mixed = [*records, fr.Record("timeless", "a1"), fr.Record("late", "a1", time=100.0)]
+    for own in (records, mixed):
+        engine = fr.Engine.from_records(own, analyzer="minimal")
+        for name in every_backend(engine):
+            for since, until in itertools.product([-1.0, 0.0, 100.0, 150.0, 300.0, 301.0, 999.0], repeat=2):
+                given = {"since": None if since < 0 else since, "until": None if until > 900 else until}
+                expected = [
+                    record.id
+                    for record in own
+                    if [*given.values()] == [None, None] or (record.time is not None and since <= record.time <= until)
+                ]
+                found = engine.search([fr.Query("a1", **given)], 20)[0]
+                assert [record for record, _ in found] == expected, (name, since, until)
 
 
 def long_history(count: int) -> tuple[fr.Engine, list[fr.Query]]:

@@ -252,20 +252,6 @@ def test_max_wait_leaves_a_deadline_time_for_its_launch(monkeypatch: pytest.Monk
     assert moments == [clock.now + PATIENCE]  # the launch waits for others for half of the deadline
 
 
-def test_an_answered_future_goes_with_its_last_holder() -> None:
-    engine, gate = small()
-    gate.open()
-    gc.disable()
-    try:
-        future = engine.submit(["tea"])
-        assert len(future.result(PATIENCE)) == 1
-        gone = weakref.ref(future)
-        del future
-        until(lambda: gone() is None)
-    finally:
-        gc.enable()
-
-
 def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
     engine, gate = small()
     gate.open()
@@ -278,16 +264,3 @@ def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
     assert_same(asyncio.run(engine.asearch(["key"])), engine.search(["key"]))
     assert not engine.coalescer._arrivals
     assert not task.done()
-
-
-def test_a_launch_looks_past_so_many_other_callers(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, LOOK_PAST=1)
-    engine, gate = small()
-    gate.hold()
-    ends: list[str] = []
-    for name in ("a", "b", "a"):
-        future = engine.submit(["tea"], execution="exhaustive" if name == "a" else "auto")
-        future.add_done_callback(lambda _, name=name: ends.append(name))
-    gate.open()
-    until(lambda: len(ends) == 3)
-    assert ends == ["a", "b", "a"]
