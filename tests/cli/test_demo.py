@@ -1,12 +1,13 @@
-"""The demo's parts; `fanrank demo` itself is run in test_cli.py."""
+"""`fanrank demo` and its parts."""
 
 from __future__ import annotations
 
-import json
+import shutil
 import sysconfig
 from pathlib import Path
 
 import pytest
+from support.commands import run, run_json, write
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -57,36 +58,46 @@ def test_docstrings_become_records() -> None:
     assert demo.START <= times[0] < times[-1] < demo.START + demo.SPAN
 
 
-def write(path: Path, records: list[dict[str, object]]) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    return path
-
-
-def test_own_records_are_asked_in_every_namespace(tmp_path: Path) -> None:
+def test_own_records_are_asked_in_every_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows: list[dict[str, object]] = [{"id": f"o{n}", "text": f"other {n}", "namespace": "few"} for n in range(3)]
-    rows += [
-        {
-            "id": f"r{n}",
-            "text": f"record number {n} of many with words beyond eight",
-            "namespace": "most",
-            "session": "s",
-        }
-        for n in range(50)
-    ]
-    result = demo.run(write(tmp_path / "r.jsonl", rows))
+    text = "record number {} of many with words beyond eight"
+    rows += [{"id": f"r{n}", "text": text.format(n), "namespace": "most", "session": "s"} for n in range(50)]
+    records = write(tmp_path / "r.jsonl", rows)
+    result = run_json("demo", records)
     assert (result["records"], result["sessions"], result["backend"]) == (53, 2, backend.choose().name)
     assert result["check"] == {"queries": 20, "differences": 0}
-    assert len(result["answers"]) == 20
     assert [answer["question"] for answer in result["answers"][:2]] == ["other 0", "other 2"]
     assert [answer["hits"][0]["id"] for answer in result["answers"][:2]] == ["o0", "o2"]
     for answer in result["answers"][2:]:
         number = answer["question"].split()[2]
         assert answer["question"] == f"record number {number} of many with words beyond"
-        assert next(hit["id"] for hit in answer["hits"]) == f"r{number}"
+        assert (answer["hits"][0]["id"], answer["hits"][0]["text"]) == (f"r{number}", text.format(number))
         assert len(answer["hits"]) == demo.SHOWN
-        assert answer["hits"][0]["text"] == f"record number {number} of many with words beyond eight"
     assert result["batch_ms"] > 0
     assert result["one_by_one_ms"] > 0
+    shown = run("demo", records, "--backend", "numpy").stdout
+    assert "served by numpy" in shown
+    assert "oracle: all 20 answers equal, ids, scores and order" in shown
+    plain = demo.engine_answers
+    monkeypatch.setattr(demo, "engine_answers", lambda hits: [plain(hits)[0][::-1], *plain(hits)[1:]])
+    assert run_json("demo", write(tmp_path / "r.jsonl", rows[3:]), code=1)["check"]["differences"] == 1
+
+
+def test_the_standard_library_is_asked_where_no_records_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of it: the whole takes 13 seconds of one core, and `make demo` reads it."""
+    library = Path(sysconfig.get_path("stdlib"))
+    for name in ("csv.py", "argparse.py", "json", "sqlite3"):
+        copy = shutil.copytree if (library / name).is_dir() else shutil.copy
+        copy(library / name, tmp_path / name)
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
+    result = run_json("demo")
+    assert result["check"] == {"queries": 20, "differences": 0}
+    best = {answer["question"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
+    assert len(best) == 20
+    assert any(name.startswith("csv") for name in best["read rows of a CSV file as dictionaries"])
+    assert {status["name"] for status in result["backends"]} == set(backend.BACKENDS)
 
 
 def test_questions() -> None:
@@ -117,21 +128,17 @@ def test_rendering(tmp_path: Path) -> None:
     assert "oracle: 1 of 2 answers DIFFER" in demo.render(result)
 
 
-def test_no_records(tmp_path: Path) -> None:
+def test_records_that_cannot_be_asked_have_expired_or_hold_a_lone_surrogate(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
     with pytest.raises(fr.errors.ParameterError, match=r"r\.jsonl: holds no records"):
-        demo.run(write(tmp_path / "r.jsonl", []))
+        demo.run(write(path, []))
     with pytest.raises(fr.errors.StorageError):
         demo.run(tmp_path / "none.jsonl")
-
-
-def test_records_that_have_expired_are_no_difference(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    rows = [
-        {"id": f"m{n}", "text": f"tea {'and key ' * n}", "expires": ["2020-01-01", "2099-01-01", None][n % 3]}
-        for n in range(9)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = demo.run(path)
+    ends = ["2020-01-01", "2099-01-01", None]
+    found = demo.run(write(path, [{"id": f"m{n}", "text": f"tea {n}", "expires": ends[n % 3]} for n in range(9)]))
     assert (found["records"], found["check"]["differences"]) == (6, 0)
     records = list(fr.read_records(path))
     assert check(records, [fr.Query("tea key")], corpus="here", backend="numpy")["differences"] == 0
+    write(path, [{"id": "a", "text": "tea \ud800 time"}])
+    for options in ((), ("--json",)):
+        assert "tea" in run("demo", path, *options).stdout

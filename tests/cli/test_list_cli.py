@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +10,7 @@ import pytest
 from support.commands import fails, run, run_json, write
 
 import fanrank as fr
-from fanrank.engine.cli import main as cli
+from fanrank.engine.cli.list import as_line
 
 RELATION = {"source": "x", "target": "y", "kind": "k"}
 ROWS: list[dict[str, Any]] = [
@@ -138,18 +134,8 @@ def test_what_is_wrong_is_said_in_one_line(memory: Path, arguments: list[str], m
     assert run_json("count", memory)["count"] == 3
 
 
-def test_lines_are_cut_to_a_terminal(memory: Path) -> None:
-    main, terminal = pty.openpty()
-    source = str(Path(fr.__path__[0]).parent)
-    done = subprocess.run(
-        [sys.executable, "-m", cli.__name__, "list", str(memory)],
-        stdout=terminal,
-        check=True,
-        env={"PYTHONPATH": source, "COLUMNS": "60", "LC_ALL": "C.UTF-8"},
-    )
-    os.close(terminal)
-    shown = os.read(main, 1 << 16).decode().replace("\r\n", "\n").splitlines()
-    os.close(main)
-    assert done.returncode == 0
-    assert [len(line) for line in shown] == [56, 47, 60]
-    assert shown[2] == f"{'c':20}  1970-01-01 00:00:00  rain rain rain r…"
+def test_lines_are_cut_to_a_terminal() -> None:
+    record = fr.Record("c", "rain " * 60, "bob", time=0.0)
+    assert as_line(record, False, 60) == f"{'c':20}  1970-01-01 00:00:00  rain rain rain r…"
+    assert len(as_line(record, True, 60)) == 60
+    assert as_line(fr.Record("a", "tea"), True, 60) == f"{'a':20}  {'-':19}  -  tea"

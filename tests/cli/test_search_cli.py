@@ -1,16 +1,22 @@
-"""What `fanrank search` shows of a hit: its text, its time and its namespace, on one line."""
+"""`fanrank search`: what it shows of a hit, policies, and records that borrow from their neighbours."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import fails, run, run_json, write
 
+import fanrank as fr
 from fanrank.engine.cli import output
 from fanrank.engine.cli import search as command
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.policy import POLICIES, save, strategy_of
 
 LONG = "tea " + "word " * 60
 RECORDS: list[dict[str, Any]] = [
@@ -137,9 +143,105 @@ def test_a_saved_index_shows_ids_alone(tmp_path: Path) -> None:
     }
 
 
-def test_a_run_of_several_namespaces_is_refused_where_ids_repeat(memory: Path, tmp_path: Path) -> None:
-    run("add", memory, write(tmp_path / "more.jsonl", [{"id": "a", "text": "tea", "namespace": "acme"}]))
-    queries = write(tmp_path / "queries.jsonl", [{"text": "tea", "namespaces": ["", "acme"]}])
-    path = tmp_path / "run.txt"
-    assert "two hits with the id 'a'" in fails("search", memory, "--queries", queries, "--trec", path)
-    assert not path.exists()
+def test_a_policy_of_a_file_decides_each_query(tmp_path: Path) -> None:
+    path, words = tmp_path / "policy.json", ("tea", "error", "river", "deploy")
+    rows = [
+        {"id": word, "text": f"{word} {word} {words[n - 1]}", "weights": {word: 2.0}} for n, word in enumerate(words)
+    ]
+    run("index", write(tmp_path / "records.jsonl", rows), tmp_path / "index", "--analyzer", "minimal")
+    asked = [{"text": f"{word} {words[n - 2]}", "weights": {word: 1.0}} for n, word in enumerate(words)]
+    asked += [{"text": word, "weights": {words[n - 2]: 1.0}} for n, word in enumerate(words)]
+    save(path, Cascade(0.2, escalate=fr.Strategy.of("sparse")), {})
+    found = run_json("search", tmp_path / "index", "--queries", write(tmp_path / "q.jsonl", asked), "--policy", path)
+    assert found["strategy"]["kind"] == "cascade"
+    assert {one["decision"]["escalated"] for one in found["queries"]} == {True, False}
+    engine = fr.Engine.load(tmp_path / "index")
+    for one, row in zip(found["queries"], asked, strict=True):
+        query = fr.Query(row["text"], weights=row["weights"])
+        own = engine.search([query], strategy=one["decision"]["strategy"])
+        assert [(hit["id"], hit["score"]) for hit in one["hits"]] == own[0]
+    shown = run("search", tmp_path / "index", "tea", "--policy", path).stdout.splitlines()[0]
+    assert re.fullmatch(r"\? tea  \(bm25; confidence \d+\.\d+.* threshold 0\.2; \d+\.\d\d ms\)", shown)
+    save(tmp_path / "one.json", fr.strategies.STRATEGIES["bm25"], {})
+    plain = run_json("search", tmp_path / "index", "tea", "--policy", tmp_path / "one.json")["queries"][0]
+    assert "decision" not in plain
+    assert plain["hits"] == run_json("search", tmp_path / "index", "tea")["queries"][0]["hits"]
+    both = run("search", tmp_path / "index", "tea", "--policy", path, "--strategy", "bm25", code=2)
+    assert "--strategy or --policy" in both.stderr
+    assert "is not a policy file" in fails("search", tmp_path / "index", "tea", "--policy", tmp_path / "q.jsonl")
+    assert "cannot be read" in fails("search", tmp_path / "index", "tea", "--policy", tmp_path / "none.json")
+
+
+TURNS = ["Where did the puppy go?", "To Lisbon.", "With Ana.", "How nice for all."]
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    rows = [{"id": f"t{n}", "text": text, "session": "s"} for n, text in enumerate(TURNS)]
+    run("add", tmp_path / "session", write(tmp_path / "records.jsonl", rows))
+    return tmp_path / "session"
+
+
+def scores(*arguments: object) -> dict[str, float]:
+    return {hit["id"]: hit["score"] for hit in run_json("search", *arguments)["queries"][0]["hits"]}
+
+
+def test_search_lets_records_borrow(session: Path, tmp_path: Path) -> None:
+    plain = scores(session, "puppy")
+    assert set(plain) == {"t0"}
+    first = plain["t0"]
+    quarter = {"t0": first, "t1": first / 4, "t2": first / 4}
+    assert scores(session, "puppy", "--neighbours", 2) == quarter
+    assert scores(session, "puppy", "--neighbours", 2, "--neighbour-weight", ".25") == quarter
+    one_each = ("--neighbour-weight", ".5", "--neighbour-weight", ".125")
+    assert scores(session, "puppy", "--neighbours", 2, *one_each) == {"t0": first, "t1": first / 2, "t2": first / 8}
+    assert scores(session, "puppy", "--neighbours", 0) == plain
+    # A query of a file brings its own.
+    asked = write(tmp_path / "q.jsonl", [{"text": "puppy", "neighbours": {"window": 2, "weight": [0.5, 0.125]}}])
+    assert scores(session, "--queries", asked, "--neighbours", 1) == {"t0": first, "t1": first / 2, "t2": first / 8}
+    explained = run_json("search", session, "puppy", "--neighbours", 1, "--explain")["queries"][0]["explain"]
+    assert [share["id"] for share in explained["neighbours"]] == ["t1"]
+    # The option goes before what the strategy says.
+    strategy = {"name": "near", "channels": [{"kind": "lexical", "neighbours": {"window": 1, "weight": 0.5}}]}
+    given = ("--strategy", json.dumps(strategy))
+    assert scores(session, "puppy", *given) == {"t0": first, "t1": first / 2}
+    assert scores(session, "puppy", *given, "--neighbours", 0) == plain
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--neighbour-weight", ".5"], "--neighbour-weight needs a number of neighbours: give --neighbours"),
+        (["--neighbours", "9"], "neighbours: the window must lie in [0, 8], not 9"),
+        (["--neighbours", "2", "--neighbour-weight", "2"], "neighbours: a weight must lie in (1/128, 1], not 2.0"),
+        (
+            ["--neighbours", "3", "--neighbour-weight", ".5", "--neighbour-weight", ".2"],
+            "neighbours: 2 weights for a window of 3",
+        ),
+        (["--neighbours", "1", "--strategy", "rm3"], "rm3 does not let records borrow from their neighbours"),
+    ],
+)
+def test_what_cannot_be_is_one_line(session: Path, arguments: list[Any], said: str) -> None:
+    assert fails("search", session, "puppy", *arguments).startswith(said)
+
+
+def test_a_search_is_auto_where_a_query_brings_a_vector(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "vectors", encoder=fr.OwnVectors(2)) as engine:
+        engine.add([fr.Record("1", "tea", embedding=[1, 0]), fr.Record("2", "tea cup", embedding=[0, 1])])
+    queries = write(tmp_path / "queries.jsonl", [{"text": "tea", "vector": [0, 1]}, {"text": "cup"}])
+    found = run_json("search", tmp_path / "vectors", "--queries", queries)
+    assert found["strategy"] == POLICIES["auto"].to_dict()
+    assert [row["decision"]["strategy"] for row in found["queries"]] == ["recall", "bm25"]
+    assert found["queries"][0]["hits"][0]["id"] == "1"
+    plain = run_json("search", tmp_path / "vectors", "tea")
+    assert plain["strategy"]["name"] == "bm25"
+    assert "decision" not in plain["queries"][0]
+
+
+def test_the_list_of_strategies_names_all_of_them() -> None:
+    shown = run("eval", "--list-strategies").stdout.splitlines()
+    assert shown == [str(one) for one in (*STRATEGIES.values(), *POLICIES.values())]
+    for order in (["--list-strategies", "--json"], ["--json", "--list-strategies"]):
+        listed = json.loads(run("eval", *order).stdout)
+        assert list(listed) == [*STRATEGIES, *POLICIES]
+        assert all(strategy_of(one) == strategy_of(name) for name, one in listed.items())

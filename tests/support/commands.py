@@ -42,3 +42,18 @@ def fails(*arguments: object) -> str:
 def write(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def make_beir(root: Path) -> Path:
+    """Twelve documents, four judged queries and one that is not, as a dataset of BEIR."""
+    (root / "qrels").mkdir(parents=True)
+    subjects = ["tea", "coffee", "cats", "dogs", "rain", "snow"]
+    documents = [
+        {"_id": f"d{n}", "title": f"About {subjects[n % 6]}", "text": f"Facts number {n} on {subjects[n % 6]}."}
+        for n in range(12)
+    ]
+    write(root / "corpus.jsonl", documents)
+    write(root / "queries.jsonl", [{"_id": f"q{n}", "text": f"facts on {subjects[n]}"} for n in range(5)])
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(4)), "q0\td6\t2"]
+    (root / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return root

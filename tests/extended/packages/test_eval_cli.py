@@ -1,34 +1,31 @@
-"""`fanrank eval` over a BEIR directory, and with records that borrow from their neighbours."""
+"""`fanrank eval`: BEIR, readings, several strategies, policies, neighbours, and models that answer and judge."""
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from support.commands import fails, run, run_json, write
+from support.commands import fails, make_beir, run, run_json
+from support.evaluations import Letters
 
 from fanrank.engine.backends import choose as backend
+from fanrank.engine.evaluate import command
+from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.route.cascade import Cascade
+from fanrank.engine.route.classifier import Classifier
+from fanrank.engine.route.policy import save
+from fanrank.engine.route.router import Router
 
+Asked = tuple[object, ...]
 TURNS = ["Where did the puppy go?", "To Lisbon.", "With Ana.", "How nice for all."]
-
-
-@pytest.fixture
-def beir(tmp_path: Path) -> Path:
-    """Twelve documents, four judged queries and one that is not."""
-    root = tmp_path / "toy"
-    (root / "qrels").mkdir(parents=True)
-    subjects = ["tea", "coffee", "cats", "dogs", "rain", "snow"]
-    documents = [
-        {"_id": f"d{n}", "title": f"About {subjects[n % 6]}", "text": f"Facts number {n} on {subjects[n % 6]}."}
-        for n in range(12)
-    ]
-    write(root / "corpus.jsonl", documents)
-    write(root / "queries.jsonl", [{"_id": f"q{n}", "text": f"facts on {subjects[n]}"} for n in range(5)])
-    lines = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(4)), "q0\td6\t2"]
-    (root / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
-    return root
 
 
 @pytest.fixture
@@ -41,7 +38,8 @@ def chat(tmp_path: Path) -> Path:
     return path
 
 
-def test_eval(beir: Path) -> None:
+def test_eval(tmp_path: Path) -> None:
+    beir = make_beir(tmp_path / "toy")
     result = run_json("eval", "beir", beir, "--analyzer", "minimal", "-k", "10")
     assert {"dataset", "preset", "analyzer", "backend", "n", "metrics"} <= set(result)
     assert (result["dataset"], result["preset"], result["analyzer"]) == ("toy", "default", "minimal")
@@ -79,17 +77,243 @@ def test_eval_measures_what_records_borrow(chat: Path) -> None:
     assert several["parameters"]["neighbours"] == {"window": 1, "weight": 0.25}
 
 
-def test_eval_keeps_the_words_that_rm3_reads(chat: Path) -> None:
-    common = ("eval", "locomo", chat, "--unit", "turn", "--latency", 0, "--strategy", "rm3")
-    assert run_json(*common)["strategy"] == "rm3"
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--neighbour-weight", ".5"], "--neighbour-weight needs a number of neighbours"),
+        (["--neighbours", "1", "--strategy", "rm3"], "rm3 does not let records borrow from their neighbours"),
+        (["--neighbours", "1", "--encoder", "any"], "--neighbours is for a --strategy or --policy; the study has"),
+    ],
+)
+def test_neighbours_where_there_are_none_are_one_line(chat: Path, arguments: list[str], said: str) -> None:
+    assert said in fails("eval", "locomo", chat, "--unit", "turn", *arguments)
 
 
-def test_the_study_takes_no_neighbours(chat: Path) -> None:
-    said = fails("eval", "locomo", chat, "--encoder", "any", "--neighbours", "1")
-    assert said == "--neighbours is for a --strategy or --policy; the study has parameters of its own"
+# With readings, and with models that a local server stands for.
 
 
-def test_what_cannot_be_is_one_line(chat: Path) -> None:
-    common = ("eval", "locomo", chat, "--unit", "turn")
-    assert fails(*common, "--neighbour-weight", ".5").splitlines()[-1].startswith("--neighbour-weight needs")
-    assert fails(*common, "--neighbours", "1", "--strategy", "rm3").endswith("borrow from their neighbours")
+def turn(role: str, content: str, gold: bool = False) -> dict[str, Any]:
+    return {"role": role, "content": content, "has_answer": gold}
+
+
+@pytest.fixture
+def longmemeval(tmp_path: Path) -> Asked:
+    """Four questions of two types, one of them an abstention question, each with three sessions."""
+    sessions = [
+        [turn("user", "I adopted a puppy called Rex.", True), turn("assistant", "Lovely.")],
+        [turn("user", "The marathon in Berlin was rainy.", True)],
+        [turn("assistant", "Here is a recipe of soup.")],
+    ]
+    entries = [
+        {
+            "question_id": name,
+            "question_type": kind,
+            "question": question,
+            "answer": answer,
+            "answer_session_ids": [gold],
+            "haystack_session_ids": ["s1", "s2", "s3"],
+            "haystack_sessions": sessions,
+        }
+        for name, kind, question, answer, gold in (
+            ("q1", "user", "How is the puppy called?", "Rex", "s1"),
+            ("q2", "user", "Where was the rainy marathon?", "Berlin", "s2"),
+            ("q3", "other", "Which marathon?", "Berlin", "s2"),
+            ("q4_abs", "other", "Which recipe of cake?", "Not told.", "s3"),
+        )
+    ]
+    path = tmp_path / "longmemeval.json"
+    path.write_text(json.dumps(entries))
+    return "eval", "longmemeval", path
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers with the words of the first record, and judges yes where they hold the reference answer."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        prompt = body["messages"][1]["content"]
+        if "Reference answer: " in prompt:
+            gold, answer = prompt.split("Reference answer: ")[1].split("\n\nAnswer to grade: ")
+            text = "Yes." if gold in answer else "No."
+        else:
+            text = prompt.split("\n\n")[0]
+        content = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+        self.send_response(200 if body["model"] != "lost" else 404)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("NO_PROXY", "*")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{serving.server_address[1]}/v1"
+        serving.shutdown()
+        thread.join(300)
+
+
+def test_readings_reach_the_loader(longmemeval: Asked) -> None:
+    assert run_json(*longmemeval)["n"] == 3
+    assert run_json(*longmemeval, "--preset", "agentir")["n"] == 4
+    found = run_json(*longmemeval, "--abstention", "--unit", "turn", "--text", "user", "--latency", 0)
+    assert found["n"] == 4
+    assert "latency" not in found
+    reading = {"abstention": True, "unit": "turn", "text": "user"}
+    assert {name: found["parameters"][name] for name in reading} == reading
+    assert run_json(*longmemeval, "--whole")["parameters"]["passages"] is False
+    assert "longmemeval is not read with 'captions'; locomo have it" in fails(*longmemeval, "--captions")
+    assert "longmemeval is not read with 'strict'; beir have it" in fails(*longmemeval, "--lost-documents")
+    assert "unknown text 'speakers'; there are: user, roles, turns" in fails(*longmemeval, "--text", "speakers")
+
+
+def test_latency_and_answers_in_context_are_printed(longmemeval: Asked) -> None:
+    found = run_json(*longmemeval, "--preset", "agentir", "--latency", 2)
+    assert found["latency"]["n"] == 2
+    assert found["latency"]["p50_ms"] <= found["latency"]["p95_ms"] <= found["latency"]["p99_ms"]
+    assert found["answers"]["metrics"]["answer_substring@5"] == 3 / 4
+    lines = run(*longmemeval, "--preset", "agentir").stdout.splitlines()
+    assert any(line.startswith("  warm: mean ") and "queries/s alone" in line for line in lines)
+    assert "  answer_substring@5     0.7500" in lines
+    assert any(line.startswith("  other (n = 2): answer_substring@5 0.5000") for line in lines)
+
+
+def test_models_answer_and_judge(longmemeval: Asked, url: str) -> None:
+    how = (*longmemeval, "--preset", "opsem", "--answer-with", url, "--model", "small", "--answer-depth", 1)
+    found = run_json(*how, "--judge", "large", "--abstention")
+    assert (found["judged"]["n"], found["judged"]["strict"]) == (4, 0.75)
+    assert [each["judgement"] for each in found["judged"]["answers"]] == ["yes", "yes", "yes", "no"]
+    assert found["judged"]["per_category"]["user"]["lenient"] == 1.0
+    sampled = run_json(*how, "--per-type", 1, "--answer-seed", 3)
+    assert sampled["judged"]["n"] == 2
+    printed = run(*how, "--abstention")
+    assert "  judged (n = 4): strict 0.7500, lenient 0.7500" in printed.stdout
+    assert "answered and judged 4 of 4 questions" in printed.stderr
+
+
+def test_slips_with_models_are_named(longmemeval: Asked, url: str) -> None:
+    how = (*longmemeval, "--latency", 0)
+    assert "--per-type is for answers by a model; give its server with --answer-with" in fails(*how, "--per-type", 3)
+    assert "give --model" in fails(*how, "--answer-with", url)
+    assert "must begin with http" in fails(*how, "--answer-with", "host", "--model", "m")
+    assert "answers 404" in fails(*how, "--answer-with", url, "--model", "lost")
+    several = ("--strategy", "bm25", "--strategy", "dense")
+    assert "--answer-with is for one" in fails(*how, *several, "--answer-with", url, "--model", "m")
+
+
+def test_several_strategies_make_a_table(longmemeval: Asked) -> None:
+    other = json.dumps(replace(STRATEGIES["bm25"], name="short", depth=1).to_dict())
+    found = run_json(*longmemeval, "--strategy", "bm25", "--strategy", other)
+    assert list(found["systems"]) == ["bm25", "short"]
+    assert [(row["first"], row["second"]) for row in found["differences"]] == [("short", "bm25")]
+    assert found["metric"] == "hit@5"
+    assert found["latency"]["short"]["n"] == 3
+    printed = run(*longmemeval, "--strategy", "bm25", "--strategy", other).stdout
+    assert "hit@5" in printed
+    assert "ms a query, warm" in printed
+    alone = run_json(*longmemeval, "--strategy", "bm25")
+    assert found["systems"]["bm25"] == alone["metrics"]
+    assert "each of another name" in fails(*longmemeval, "--strategy", "bm25", "--strategy", "bm25")
+    assert "for one strategy" in fails(*longmemeval, "--strategy", "bm25", "--strategy", other, "--tau", 0.1)
+
+
+# Under a policy.
+
+
+def measure(*arguments: object) -> Any:
+    return run_json("eval", "locomo", *arguments, "--preset", "opsem")
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two conversations of three sessions; letter counts are the encoder that is installed."""
+    monkeypatch.setattr(command, "default_encoder", lambda why: "letters")
+    monkeypatch.setattr(command, "open_encoder", lambda *given, **how: Letters())
+    sessions = {
+        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
+        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
+        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes."}],
+    }
+    questions = [
+        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
+        {"question": "Where was the marathon?", "evidence": ["D2:1"], "category": 1},
+        {"question": "Quite unrelated words?", "evidence": ["D3:1"], "category": 5},
+    ]
+    path = tmp_path / "locomo.json"
+    path.write_text(json.dumps([{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]))
+    return path
+
+
+def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:
+    bm25 = measure(file)
+    assert (bm25["encoder"], bm25["strategy"]) == (None, "bm25")
+    assert bm25["ms_per_query"] > 0.0
+    confident = {row["tau"]: row["skip"] for row in bm25["margin_sweep"]}
+    for tau, skip in confident.items():
+        found = measure(file, "--strategy", "cascade", "--tau", tau)
+        assert found["skip"] == skip
+        assert found["ms_per_query"] > 0.0
+        assert found["answered_by"].get("bm25", 0) == round(6 * skip)
+        assert found["encoder"] == {"name": "letters", "version": "1", "default": True}
+        assert found["parameters"]["strategy"]["tau"] == tau
+    assert len(set(confident.values())) > 1
+    assert measure(file, "--strategy", "cascade")["parameters"]["strategy"]["tau"] == 0.10
+    given = measure(file, "--strategy", "cascade", "--encoder", "letters")
+    assert given["encoder"] == {"name": "letters", "version": "1"}
+    as_json = json.dumps(Cascade(0.3, escalate=STRATEGIES["rrf"]).to_dict())
+    assert set(measure(file, "--strategy", as_json)["answered_by"]) <= {"bm25", "rrf"}
+
+    lines = run("eval", "locomo", file, "--preset", "opsem", "--strategy", "cascade", "--tau", "2").stdout.splitlines()
+    assert lines[0].startswith("locomo: n = 6, preset opsem, analyzer opsem, strategy cascade, backend ")
+    assert lines[1].endswith(" ms a query, encoder letters (the default)")
+    assert lines[2] == "  answered by agent_rrf: 6; skipped 0.0%"
+
+
+def test_a_policy_of_a_file(file: Path, tmp_path: Path) -> None:
+    terms = ("puppy",)
+    told = Classifier(("multi-hop", "single-hop"), terms, np.ones(1), np.array([[0.0], [9.0]]), np.array([1.0, 0.0]))
+    table = {"single-hop": STRATEGIES["bm25"], "multi-hop": STRATEGIES["rrf"]}
+    save(tmp_path / "router.json", Router(table, STRATEGIES["dense"], told), {})
+    for types, counts in (
+        ("none", {"rrf": 4, "bm25": 2}),
+        ("predicted", {"rrf": 4, "bm25": 2}),
+        # LoCoMo's multi-hop questions are what AgentIR calls multi-session, which this table has not.
+        ("oracle", {"bm25": 2, "dense": 4}),
+    ):
+        found = measure(file, "--policy", tmp_path / "router.json", "--types", types)
+        assert dict(found["answered_by"]) == counts
+        assert "skip" not in found
+        assert found["parameters"]["types"] == types
+    save(tmp_path / "cascade.json", Cascade(0.3), {})
+    assert measure(file, "--policy", tmp_path / "cascade.json")["parameters"]["strategy"]["tau"] == 0.3
+    found = measure(file, "--policy", tmp_path / "cascade.json", "--tau", "0", "--encoder", "letters")
+    assert found["parameters"]["strategy"]["tau"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--strategy", "bm25", "--policy", "cascade.json"], "give a strategy or a policy, not both"),
+        (["--tau", "0.1"], "tau is a cascade's threshold, and 'bm25' is none"),
+        (["--strategy", "fused", "--tau", "0.1"], "tau is a cascade's threshold"),
+        (["--encoder", "letters", "--tau", "0.1"], "--tau is for one --strategy or --policy"),
+        (["--strategy", "cascade", "--tau", "-1"], "tau must be"),
+        (["--strategy", "cascade", "--types", "predicted"], "types 'predicted'"),
+        (["--policy", "none.json"], "none.json"),
+        (["--policy", "locomo.json"], "locomo.json"),
+        (["--strategy", "cascades"], "unknown strategy 'cascades'"),
+        (["--strategy", '{"kind":'], "not JSON"),
+    ],
+)
+def test_slips_with_policies_are_one_line(
+    file: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(file.parent)
+    save(file.parent / "cascade.json", Cascade(0.3), {})
+    assert said in fails("eval", "locomo", file, *arguments)

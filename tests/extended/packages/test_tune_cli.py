@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -83,11 +82,6 @@ def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, quest
     assert max(map(len, text.splitlines())) < 240
 
 
-def test_vectors_need_an_encoder(index: Path, questions: Path) -> None:
-    found = run("tune", index, "--questions", questions, *SYSTEMS, "--vectors", code=2)
-    assert "--encoder" in found.stderr
-
-
 def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
     found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given")
     assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
@@ -125,33 +119,6 @@ def test_drift_by_the_command(tmp_path: Path, index: Path, questions: Path) -> N
     assert run_json(*asked, "--check", out, "--labels", "5", code=0)["n"] == 5
 
 
-def test_search_by_a_policy(tmp_path: Path, index: Path) -> None:
-    out = tmp_path / "policy.json"
-    policies.save(out, Cascade(0.2, escalate=fr.Strategy.of("sparse")), {})
-    queries = write(tmp_path / "queries.jsonl", [{k: one[k] for k in ("text", "weights")} for one in rows()[1]])
-    found = run_json("search", index, "--queries", queries, "--policy", out, "-k", "2")
-    assert found["strategy"]["kind"] == "cascade"
-    decided = [one["decision"] for one in found["queries"]]
-    assert {one["escalated"] for one in decided} == {True, False}
-    engine = fr.Engine.load(index)
-    for one, asked in zip(found["queries"], rows()[1], strict=True):
-        own = engine.search(
-            [fr.Query(asked["text"], weights=asked["weights"])], 2, strategy=one["decision"]["strategy"]
-        )
-        assert [(hit["id"], hit["score"]) for hit in one["hits"]] == own[0]
-    text = run("search", index, "tea tea tea", "--policy", out).stdout.splitlines()[0]
-    assert text.startswith("? tea tea tea  (bm25; confidence 0.")
-    assert re.search(r"threshold 0\.2; \d+\.\d\d ms\)$", text)
-    policies.save(tmp_path / "one.json", fr.strategies.STRATEGIES["bm25"], {})
-    plain = run_json("search", index, "tea tea tea", "--policy", tmp_path / "one.json")["queries"][0]
-    assert "decision" not in plain
-    assert plain["hits"] == run_json("search", index, "tea tea tea")["queries"][0]["hits"]
-    both = run("search", index, "tea", "--policy", out, "--strategy", "bm25", code=2)
-    assert "--strategy or --policy" in both.stderr
-    assert "is not a policy file" in fails("search", index, "tea", "--policy", queries)
-    assert "cannot be read" in fails("search", index, "tea", "--policy", tmp_path / "none.json")
-
-
 def test_a_plot_of_the_front(tmp_path: Path, index: Path, questions: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "front.svg"
@@ -159,35 +126,44 @@ def test_a_plot_of_the_front(tmp_path: Path, index: Path, questions: Path) -> No
     assert "hit@1" in picture.read_text()
 
 
-def test_what_the_command_declines(tmp_path: Path, index: Path, questions: Path) -> None:
-    assert "records without questions" in fails("tune", tmp_path / "records.jsonl")
-    unlabelled = write(tmp_path / "unlabelled.jsonl", [{"text": "tea"}, {"text": "river", "relevant": ["river"]}])
-    assert "'tea' has no relevant record" in fails("tune", index, "--questions", unlabelled, *SYSTEMS)
-    wrong = write(tmp_path / "wrong.jsonl", [{"text": "tea", "relevant": "tea"}])
-    assert "wrong.jsonl:1: a question's 'relevant'" in fails("tune", index, "--questions", wrong, *SYSTEMS)
-    assert "unknown strategy 'magic'" in fails("tune", index, "--questions", questions, "--system", "magic")
-    assert "bm25 and another" in fails("tune", index, "--questions", questions, "--system", "bm25")
-    assert "--questions" in fails("tune", index)
-    assert "--questions" in fails("tune", index, "--check", tmp_path / "p.json")
-    # Two of the systems count ages; asked for by name, they are not left out.
-    aged = fails("tune", index, "--questions", questions, "--system", "bm25", "--system", "decay")
-    assert "'decay' counts ages" in aged
-    assert "--system" in aged
-
-
 @pytest.mark.parametrize(
-    "wish",
+    ("arguments", "message"),
     [
-        ("--out", "p.json"),
-        ("--plot", "p.svg"),
-        ("--metric", "hit@5"),
-        ("--system", "bm25"),
-        ("--confidence", "margin"),
-        ("--margin", "0.1"),
-        ("--folds", "5"),
-        ("--vectors",),
+        (["records.jsonl"], "records without questions"),
+        (["index"], "--questions"),
+        (["index", "--check", "p.json"], "--questions"),
+        (["index", "--questions", "unlabelled.jsonl", *SYSTEMS], "'tea' has no relevant record"),
+        (["index", "--questions", "wrong.jsonl", *SYSTEMS], "wrong.jsonl:1: a question's 'relevant'"),
+        (["index", "--questions", "questions.jsonl", "--system", "magic"], "unknown strategy 'magic'"),
+        (["index", "--questions", "questions.jsonl", "--system", "bm25"], "bm25 and another"),
+        # Two of the systems count ages; asked for by name, they are not left out.
+        (["index", "--questions", "questions.jsonl", "--system", "bm25", "--system", "decay"], "'decay' counts ages"),
+        (["index", "--questions", "questions.jsonl", "--check", "damaged.json"], "the 'decided' of its reference"),
     ],
 )
+@pytest.mark.usefixtures("index", "questions")
+def test_what_the_command_declines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("unlabelled.jsonl"), [{"text": "tea"}, {"text": "river", "relevant": ["river"]}])
+    write(Path("wrong.jsonl"), [{"text": "tea", "relevant": "tea"}])
+    about = {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}}
+    policies.save(Path("damaged.json"), fr.strategies.STRATEGIES["bm25"], about)
+    assert message in fails("tune", *arguments)
+
+
+def test_vectors_need_an_encoder(index: Path, questions: Path) -> None:
+    assert "--encoder" in run("tune", index, "--questions", questions, *SYSTEMS, "--vectors", code=2).stderr
+
+
+WISHES = (
+    *(("--out", "p.json"), ("--plot", "p.svg"), ("--metric", "hit@5"), ("--system", "bm25")),
+    *(("--confidence", "margin"), ("--margin", "0.1"), ("--folds", "5"), ("--vectors",)),
+)
+
+
+@pytest.mark.parametrize("wish", WISHES)
 def test_checking_takes_no_wishes_for_tuning(index: Path, questions: Path, wish: tuple[str, ...]) -> None:
     found = run("tune", index, "--questions", questions, "--check", "p.json", *wish, code=2)
     assert f"--check tunes nothing: leave out {wish[0]}" in found.stderr
@@ -210,14 +186,6 @@ def test_what_cannot_be_written_is_told_first(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "fanrank[tune]" in fails(*asked, "--out", out, "--plot", tmp_path / "front.svg")
     assert not out.exists()
-
-
-def test_a_damaged_reference_is_one_line(tmp_path: Path, index: Path, questions: Path) -> None:
-    out = tmp_path / "policy.json"
-    policies.save(out, fr.strategies.STRATEGIES["bm25"], {"metric": "hit@1", "reference": {"n": 1, "values": [1.0]}})
-    said = fails("tune", index, "--questions", questions, "--check", out)
-    assert str(out) in said
-    assert "damaged: the 'decided' of its reference" in said
 
 
 def test_without_times_the_default_systems_count_no_ages(
