@@ -46,7 +46,7 @@ def answers_of(draw: random.Random, queries: int) -> list[Answer]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(24))
 def test_an_answer_keeps_to_its_budget_and_says_what_it_leaves_out(seed: int) -> None:
     draw = random.Random(seed)
     queries = draw.randint(1, 20)

@@ -82,7 +82,7 @@ def test_what_is_read_is_what_the_schema_takes(name: str) -> None:
     valid = jsonschema.Draft202012Validator(schema).is_valid
     draw = random.Random(name)
     counts = {True: 0, False: 0}
-    for _ in range(1500):
+    for _ in range(600):
         value = GOOD[name]
         for _ in range(draw.randint(0, 3)):
             value = changed(value, draw)
@@ -93,7 +93,7 @@ def test_what_is_read_is_what_the_schema_takes(name: str) -> None:
         assert (read is not None) == taken, value
         assert read is None or valid(read)
         counts[taken] += 1
-    assert min(counts.values()) > 100
+    assert min(counts.values()) > 40
 
 
 # --- The dispatcher
@@ -155,13 +155,13 @@ def test_any_arguments_are_answered() -> None:
     _, tools = filled(20)
     draw = random.Random(11)
     errors = 0
-    for _ in range(600):
+    for _ in range(300):
         name = draw.choice(NAMES)
         value = GOOD[name]
         for _ in range(draw.randint(0, 4)):
             value = changed(value, draw)
         errors += "error" in asked(tools, name, value)
-    assert 100 < errors < 550
+    assert 50 < errors < 275
 
 
 def test_what_the_model_cannot_mend_is_raised(tmp_path: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import datetime as dt
+import operator
 import random
 import threading
 from collections.abc import Sequence
@@ -46,14 +47,6 @@ def test_recall_is_one_search_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch
     texts = {hit.id: hit.text for row in expected for hit in row}
     assert {each["id"]: each["text"] for each in answer["memories"]} == texts
     assert len(answer["memories"]) == len(texts)
-
-
-def test_a_batch_answers_as_its_queries_alone() -> None:
-    _, tools = filled()
-    queries = some_texts(12, seed=8)
-    together = asked(tools, "recall", {"queries": queries, "k": 6})
-    for query, row in zip(queries, together["answers"], strict=True):
-        assert asked(tools, "recall", {"queries": [query], "k": 6})["answers"] == [row]
 
 
 def test_awaited_calls_of_many_tenants_share_launches_and_answer_as_alone() -> None:
@@ -105,41 +98,31 @@ def test_times_are_shown_in_the_users_zone() -> None:
     assert times == {"tea": "2026-03-10", "tea cup": "2026-03-18T15:30:00+01:00"}
 
 
-@pytest.mark.parametrize("op", ["eq", "ne", "in", "nin", "gt", "gte", "lt", "lte"])
-def test_filters_match_as_a_plain_loop_does(op: str) -> None:
+def test_filters_match_as_a_plain_loop_does() -> None:
     engine = fr.Engine(columns={"priority": "number", "project": "category"})
-    tools = tools_of(engine, labels=("type", "priority", "project"))
-    draw = random.Random(op)
-    records = [
-        fr.Record(
-            str(number),
-            "tea",
-            type=draw.choice(["fact", "task", None]),
-            extra={"priority": draw.randint(0, 4), "project": draw.choice(["atlas", "borea"])},
-        )
-        for number in range(18)
+    tools, draw = tools_of(engine, labels=("type", "priority", "project")), random.Random(1)
+    rows = [
+        {"type": draw.choice(["fact", "task", None]), "priority": draw.randint(0, 4), "project": draw.choice("ab")}
+        for _ in range(18)
     ]
-    engine.add(records)
-    plain = {
-        "eq": lambda one, other: one == other,
-        "ne": lambda one, other: one != other,
-        "in": lambda one, other: one in other,
-        "nin": lambda one, other: one not in other,
-        "gt": lambda one, other: one > other,
-        "gte": lambda one, other: one >= other,
-        "lt": lambda one, other: one < other,
-        "lte": lambda one, other: one <= other,
-    }[op]
-    several = op in ("in", "nin")
-    conditions: list[tuple[str, Any]] = [("priority", [1, 3] if several else 2)]
-    if op in ("eq", "ne", "in", "nin"):
-        conditions += [("type", ["task"] if several else "task"), ("project", ["atlas", "x"] if several else "atlas")]
-    for key, value in conditions:
-        answer = asked(
-            tools, "recall", {"queries": ["tea"], "k": 20, "filters": [{"key": key, "op": op, "value": value}]}
-        )
-        of = {record.id: record.type if key == "type" else record.extra[key] for record in records}
-        assert {*answer["answers"][0]["ids"]} == {id for id, own in of.items() if plain(own, value)}
+    engine.add(
+        fr.Record(str(n), "tea", type=row["type"], extra={"priority": row["priority"], "project": row["project"]})
+        for n, row in enumerate(rows)
+    )
+    cases = {
+        **{name: getattr(operator, name) for name in ("eq", "ne", "gt", "lt")},
+        **{"gte": operator.ge, "lte": operator.le},
+        **{"in": lambda one, other: one in other, "nin": lambda one, other: one not in other},
+    }
+    for op, passes in cases.items():
+        several = op in ("in", "nin")
+        conditions: list[tuple[str, Any]] = [("priority", [1, 3] if several else 2)]
+        if op in ("eq", "ne", "in", "nin"):
+            conditions += [("type", ["task"] if several else "task"), ("project", ["a", "x"] if several else "a")]
+        for key, value in conditions:
+            given = {"queries": ["tea"], "k": 20, "filters": [{"key": key, "op": op, "value": value}]}
+            found = {*asked(tools, "recall", given)["answers"][0]["ids"]}
+            assert found == {str(n) for n, row in enumerate(rows) if passes(row[key], value)}, (op, key)
 
 
 def test_labels_of_an_engine_with_automatic_columns_need_no_declaration(tmp_path: Any) -> None:
@@ -229,13 +212,6 @@ def test_one_bad_record_keeps_the_whole_batch_out() -> None:
     assert record.text != "also fine"
 
 
-def test_a_text_alone_is_one_memory() -> None:
-    tools = tools_of()
-    [id] = asked(tools, "remember", {"records": "Ana prefers tea"})["remembered"]
-    [hit] = asked(tools, "recall", {"queries": ["tea"]})["memories"]
-    assert hit == {"id": id, "time": "2026-03-18T14:30:00Z", "text": "Ana prefers tea"}
-
-
 @pytest.mark.parametrize("mixed", [False, True])
 def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch, mixed: bool) -> None:
     _, tools = filled(5)
@@ -268,13 +244,6 @@ def test_remembering_from_many_threads_keeps_every_memory() -> None:
     assert len({*ids}) == len(ids) == 160 == tools.memory.count()
 
 
-def test_new_ids_are_short_and_free_of_letters_that_are_mistaken() -> None:
-    tools = tools_of()
-    for id in remembered(tools, *some_texts(50)):
-        assert len(id) == 8
-        assert not {*id} & set("il1o0ILO")
-
-
 # --- Tenants
 
 
@@ -297,7 +266,7 @@ def test_no_argument_leaves_the_namespace() -> None:
         "secret",
     ]
     draw = random.Random(2)
-    for _ in range(400):
+    for _ in range(200):
         place, name = draw.choice(hostile), draw.choice(NAMES)
         value = copy.deepcopy(GOOD[name])
         value["filters" if name == "recall" else "ids" if name == "forget" else "records"] = draw.choice(

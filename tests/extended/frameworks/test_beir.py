@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from support import borders
+from support.evaluations import Letters
 
 import fanrank as fr
 
@@ -31,18 +30,6 @@ CORPUS = {
     "d4": {"title": "", "text": "tea"},
 }
 QUERIES = {"tea": "tea", "q2": "milk jam", "q3": "nothing"}
-
-
-class Letters:
-    """A vector of a text: how often each letter stands in it."""
-
-    name, version, dimension = "letters", "1", 26
-
-    def queries(self, texts: Sequence[str]) -> np.ndarray:
-        return np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> np.ndarray:
-        return self.queries(texts)
 
 
 @pytest.mark.parametrize(("name", "identical"), [("scifact", True), ("cranfield", False)])

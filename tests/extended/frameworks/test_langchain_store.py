@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,40 +176,6 @@ def test_a_method_for_several_queries_is_used() -> None:
     assert letters.batches == [["tea", "job"]] * 2
 
 
-class Awaited(Letters):
-    """Is awaited without a thread."""
-
-    async def aembed_query(self, text: str) -> list[float]:
-        return self.embed_query(text)
-
-
-def test_concurrent_callers_share_a_launch() -> None:
-    store = FanrankVectorStore.from_texts(texts(COUNT), Awaited(), strategy="auto")
-
-    async def ask() -> list[list[Document]]:
-        retriever = store.as_retriever()
-        return await asyncio.gather(*(retriever.ainvoke(text) for text in texts(100)))
-
-    assert asyncio.run(ask()) == [store.similarity_search(text) for text in texts(100)]
-    stats = store.engine.coalescer.stats()
-    assert stats["callers"] == 100
-    assert stats["launches"] <= 3  # one, unless a loop with other tasks delays some
-
-
-@pytest.mark.parametrize("embedding", [Letters(), None])
-def test_a_directory_is_opened_again(tmp_path: Path, embedding: Letters | None) -> None:
-    path = tmp_path / "memory"
-    first = FanrankVectorStore.from_texts(texts(40), embedding, metadatas(40), engine=path)
-    found = first.similarity_search_with_score_batch(ASKED)
-    first.engine.close()
-    second = FanrankVectorStore(embedding, engine=path)
-    assert second.similarity_search_with_score_batch(ASKED) == found
-    assert any(found)
-    second.engine.close()
-    with pytest.raises(fr.errors.ParameterError, match=r"encoded by|without such an encoder"):
-        FanrankVectorStore(Letters("letters-2"), engine=path)
-
-
 def test_writes_replace_and_delete() -> None:
     store = make()
     assert store.add_texts([]) == []
@@ -258,13 +223,6 @@ def test_a_batch_that_fails_writes_nothing() -> None:
     assert store.engine.count() == COUNT
 
 
-def test_texts_expire() -> None:
-    store = FanrankVectorStore(Letters())
-    store.add_texts(["tea"], ids=["1"], ttl="1h")
-    (record,) = store.engine.records()
-    assert record.expires is not None
-
-
 def test_langchains_indexing_writes_once() -> None:
     store, manager = make(), InMemoryRecordManager(namespace="test")
     manager.create_schema()
@@ -296,25 +254,6 @@ def test_relevance_is_the_cosine(store: FanrankVectorStore) -> None:
         )
 
 
-class Signed(Letters):
-    """The vectors of texts after a minus are opposite."""
-
-    def embed_query(self, text: str) -> list[float]:
-        return [(-1 if text.startswith("-") else 1) * (number + 0.09) for number in self.count(text)]
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [*map(self.embed_query, texts)]
-
-
-def test_relevance_lies_between_0_and_1() -> None:
-    store = FanrankVectorStore.from_texts(["-tea", "tea"], Signed())
-    scores = [score for _, score in store.similarity_search_with_score("tea")]
-    assert scores[0] > 1.0, "vectors of half precision"
-    assert scores[1] < 0.0
-    found = store.similarity_search_with_relevance_scores("tea")
-    assert [(one.page_content, relevance) for one, relevance in found] == [("tea", 1.0), ("-tea", 0.0)]
-
-
 def test_vectors_need_no_embeddings() -> None:
     store = FanrankVectorStore(None, engine=fr.Engine(encoder=fr.OwnVectors(2)))
     store.engine.add([fr.Record("1", "tea", embedding=[1, 0]), fr.Record("2", "job", embedding=[-1, 0])])
@@ -322,15 +261,6 @@ def test_vectors_need_no_embeddings() -> None:
     with pytest.raises(fr.errors.QueryError, match="no embeddings"):
         store.max_marginal_relevance_search("tea")
     assert [one.id for one in store.max_marginal_relevance_search_by_vector([1.0, 0.0], 2)] == ["1", "2"]
-
-
-def test_words_alone_need_no_embeddings() -> None:
-    store = FanrankVectorStore.from_texts(texts(COUNT), None)
-    assert store.embeddings is None
-    assert store.as_retriever().batch(["late fee", "tea"]) == store.similarity_search_batch(["late fee", "tea"])
-    assert store.similarity_search_with_score("tea")[0][1] > 0
-    with pytest.raises(fr.errors.QueryError):
-        store.similarity_search_by_vector([1.0])
 
 
 def test_an_engine_with_an_encoder_of_its_own() -> None:

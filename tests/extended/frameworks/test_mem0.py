@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import math
 import os
 import random
-import sys
 import tempfile
-import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -227,8 +224,6 @@ def test_an_update_of_the_payload_keeps_the_vector() -> None:
     assert store.search("", [0, 0, 0, 1], 1)[0].payload == {"data": "Ana now prefers water", "user_id": "bo"}
     store.update("a", [0, 0, 1, 0], {"data": "new"})
     assert store.search("", [0, 0, 1, 0], 1)[0].payload == {"data": "new"}
-    with pytest.raises(fr.errors.UnknownIdError):
-        store.update("nobody", payload={"data": "x"})
 
 
 def test_an_update_of_the_payload_loses_no_vector_that_another_thread_writes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,12 +245,6 @@ def test_an_update_of_the_payload_loses_no_vector_that_another_thread_writes(mon
     store.update("a", payload={"data": "Ana now prefers water"})
     kept = store.engine.get("a", namespace="mem0")
     assert (kept.text, kept.embedding.tobytes()) == ("Ana now prefers water", wanted)
-
-
-def test_a_memory_may_have_no_payload() -> None:
-    store = store_of()
-    store.insert([[1, 0, 0, 0]], [None], ["a"])  # type: ignore[list-item]
-    assert store.get("a").payload == {}
 
 
 def test_ids_are_made_replaced_and_deleted() -> None:
@@ -294,87 +283,38 @@ def test_collections_share_a_directory_and_nothing_else(tmp_path: Path) -> None:
     two.close()
 
 
-def test_a_directory_whose_engine_was_closed_is_opened_again(tmp_path: Path) -> None:
-    first = filled(path=tmp_path / "m")
-    first.engine.close()
-    assert first.engine.closed
-    again = store_of(path=tmp_path / "m")
-    assert not again.engine.closed
-    assert again.list()[0]
-    again.close()
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (lambda: store_of().insert([[1, 0, 0, 0]], [], ["a"]), fr.errors.ParameterError, "one each"),
+        (lambda: store_of().search_batch(["a"], []), fr.errors.ParameterError, "each query has one vector"),
+        (lambda: store_of().create_col("x", 4, "euclid"), ValueError, "cosine"),
+        (lambda: store_of().create_col("x", 5), fr.errors.ModelMismatchError, "length 4"),
+        (lambda: store_of(engine=fr.Engine()), fr.errors.ModelMismatchError, r"no vectors.*OwnVectors\(4\)"),
+        (lambda: store_of(engine=fr.Engine(encoder="own:8")), fr.errors.ModelMismatchError, "vectors of length 8"),
+        (lambda: store_of(engine=fr.Engine(encoder="own:4").namespace("x")), fr.errors.ParameterError, "namespace"),
+        (lambda: store_of(engine=fr.Engine(encoder="own:4"), path="p"), fr.errors.ParameterError, "not both"),
+        (lambda: store_of(keyword_scale=0), fr.errors.ParameterError, "keyword_scale"),
+        (lambda: store_of(collection_name=""), fr.errors.ParameterError, "collection_name"),
+        (lambda: filled(statistics="all").keyword_search("tea"), fr.errors.QueryError, "statistics"),
+        (lambda: store_of().update("nobody", payload={"data": "x"}), fr.errors.UnknownIdError, "nobody"),
+    ],
+)
+def test_errors_say_what_is_wrong(act: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        act()
 
 
-def test_a_directory_is_read_again(tmp_path: Path) -> None:
-    first = filled(path=tmp_path / "m")
-    answers = (
-        first.search_batch(["", ""], [[1, 0, 0, 0], [0.1, 0.9, 0, 0]], 4),
-        first.keyword_search("tea"),
-        first.list(),
-    )
-    first.close()
-    again = store_of(path=tmp_path / "m")
-    assert again.engine is not first.engine
-    assert (
-        again.search_batch(["", ""], [[1, 0, 0, 0], [0.1, 0.9, 0, 0]], 4),
-        again.keyword_search("tea"),
-        again.list(),
-    ) == answers
-    again.close()
-
-
-def test_errors_say_what_is_wrong(tmp_path: Path) -> None:
-    store = filled()
-    with pytest.raises(fr.errors.ParameterError, match="one each"):
-        store.insert([[1, 0, 0, 0]], [], ["a"])
-    with pytest.raises(fr.errors.ParameterError, match="each query has one vector"):
-        store.search_batch(["a"], [])
-    with pytest.raises(ValueError, match="cosine"):
-        store.create_col("x", 4, "euclid")
-    with pytest.raises(fr.errors.ModelMismatchError, match="length 4"):
-        store.create_col("x", 5)
-    with pytest.raises(fr.errors.ModelMismatchError, match=r"no vectors.*OwnVectors\(4\)"):
-        store_of(engine=fr.Engine())
-    with pytest.raises(fr.errors.ModelMismatchError, match="vectors of length 8"):
-        store_of(engine=fr.Engine(encoder=fr.OwnVectors(8)))
-    with pytest.raises(fr.errors.ParameterError, match="namespace"):
-        store_of(engine=fr.Engine(encoder=fr.OwnVectors(4)).namespace("x"))
-    with pytest.raises(fr.errors.ParameterError, match="not both"):
-        store_of(engine=fr.Engine(encoder=fr.OwnVectors(4)), path=tmp_path)
-    with pytest.raises(fr.errors.ParameterError, match="keyword_scale"):
-        store_of(keyword_scale=0)
-    with pytest.raises(fr.errors.ParameterError, match="collection_name"):
-        store_of(collection_name="")
-    with pytest.raises(fr.errors.QueryError, match="statistics"):
-        filled(statistics="all").keyword_search("tea")
+def test_a_directory_is_opened_once_and_as_it_was_made(tmp_path: Path) -> None:
     opened = store_of(path=tmp_path / "m")
     with pytest.raises(fr.errors.ParameterError, match="other engine_options"):
         store_of(path=tmp_path / "m", engine_options={"analyzer": "minimal"})
     with pytest.raises(fr.errors.ModelMismatchError):
         FanrankVectorStore(path=tmp_path / "m", embedding_model_dims=5)
-    opened.close()
-
-
-def test_threads_write_and_search_at_once() -> None:
-    store = store_of()
-    barrier, failures = threading.Barrier(8), []
-
-    def work(number: int) -> None:
-        try:
-            barrier.wait(30)
-            for turn in range(20):
-                store.insert([[1, 0, 0, 0]], [{"data": f"tea {number}"}], [f"{number}-{turn}"])
-                found = store.search("", [1, 0, 0, 0], 200)
-                assert {f"{number}-{past}" for past in range(turn + 1)} <= {memo.id for memo in found}
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
-    assert store.col_info()["count"] == 160
+    opened.engine.close()
+    again = store_of(path=tmp_path / "m")
+    assert not again.engine.closed
+    again.close()
 
 
 # -- the provider ------------------------------------------------------------------------------------------------------
@@ -451,37 +391,24 @@ def test_who_a_memory_is_of_is_kept_apart(memory: Memory) -> None:
     assert len(memory.get_all(filters={"user_id": "u2"})["results"]) == 1
 
 
-def test_filters_of_every_operator_choose_as_an_oracle_does(memory: Memory) -> None:
-    facts = [
-        {"n": n, "city": city, "role": role, "tags": tags}
-        for n, (city, role, tags) in enumerate(
-            [("Rome", "user", ["a"]), ("Oslo", "tool", []), ("rome west", "user", ["a", "b"]), ("Bern", "x", ["b"])]
-        )
+def test_filters_read_the_metadata_alone(memory: Memory) -> None:
+    """Operators are compared in tests/records/test_dialects.py."""
+    for n, (city, session) in enumerate([("Rome", "s1"), ("Oslo", "s2"), ("rome west", "s1"), ("Bern", "s3")]):
+        memory.add(f"tea {n}", user_id="u", metadata={"n": n, "city": city, "session": session}, infer=False)
+    cases: list[tuple[dict[str, Any], list[int]]] = [
+        ({"session": "s1"}, [0, 2]),
+        ({"city": {"ne": "Oslo"}}, [0, 2, 3]),
+        ({"n": {"gte": 1, "lt": 3}}, [1, 2]),
+        ({"city": {"icontains": "ROME"}}, [0, 2]),
+        ({"city": "*"}, [0, 1, 2, 3]),
+        ({"OR": [{"city": "Oslo"}, {"n": 3}]}, [1, 3]),
+        ({"NOT": [{"city": {"in": ["Oslo", "Bern"]}}]}, [0, 2]),
     ]
-    for fact in facts:
-        memory.add(f"tea {fact['n']}", user_id="u", metadata=fact, infer=False)
-    cases: list[tuple[dict[str, Any], Any]] = [
-        ({"n": 2}, lambda f: f["n"] == 2),
-        ({"city": {"eq": "Oslo"}}, lambda f: f["city"] == "Oslo"),
-        ({"city": {"ne": "Oslo"}}, lambda f: f["city"] != "Oslo"),
-        ({"n": {"gt": 1}}, lambda f: f["n"] > 1),
-        ({"n": {"gte": 1, "lt": 3}}, lambda f: 1 <= f["n"] < 3),
-        ({"n": {"lte": 1}}, lambda f: f["n"] <= 1),
-        ({"city": {"in": ["Rome", "Bern"]}}, lambda f: f["city"] in ("Rome", "Bern")),
-        ({"city": {"nin": ["Rome", "Bern"]}}, lambda f: f["city"] not in ("Rome", "Bern")),
-        ({"city": {"contains": "ome"}}, lambda f: "ome" in f["city"]),
-        ({"city": {"icontains": "ROME"}}, lambda f: "rome" in f["city"].lower()),
-        ({"city": "*"}, lambda f: True),
-        ({"AND": [{"n": {"gte": 1}}, {"city": "Oslo"}]}, lambda f: f["n"] >= 1 and f["city"] == "Oslo"),
-        ({"OR": [{"city": "Oslo"}, {"n": 3}]}, lambda f: f["city"] == "Oslo" or f["n"] == 3),
-        ({"NOT": [{"city": "Oslo"}]}, lambda f: f["city"] != "Oslo"),
-    ]
-    for spec, passes in cases:
+    for spec, numbers in cases:
         found = memory.search("tea", filters={"user_id": "u", **spec}, threshold=0.0)["results"]
-        expected = {f"tea {fact['n']}" for fact in facts if passes(fact)}
-        assert {one["memory"] for one in found} == expected, spec
+        assert sorted(one["memory"] for one in found) == [f"tea {n}" for n in numbers], spec
         words = memory.vector_store.keyword_search("tea", filters={"user_id": "u", **spec})
-        assert {memo.payload["data"] for memo in words} == expected, spec
+        assert sorted(memo.payload["data"] for memo in words) == [f"tea {n}" for n in numbers], spec
     with pytest.raises(ValueError, match="near"):
         memory.vector_store.search("tea", Words().embed("tea"), filters={"n": {"near": 3}})
 
@@ -500,34 +427,20 @@ def test_an_async_memory_does_the_same(tmp_path: Path) -> None:
         memory = AsyncMemory.from_config(config(tmp_path / "m"))
         rows = await asyncio.gather(*(memory.add(f"Fact tea {n} Ana", user_id=f"u{n % 3}") for n in range(12)))
         assert all(len(row["results"]) == 1 for row in rows)
-        answers = await asyncio.gather(
-            *(memory.search("tea Ana", filters={"user_id": f"u{n % 3}"}, top_k=3) for n in range(30))
-        )
-        sync = [memory.vector_store.search("", Words().embed("tea Ana"), 60, {"user_id": f"u{n}"}) for n in range(3)]
-        for n, answer in enumerate(answers):
-            assert len(answer["results"]) == 3
-            assert {one["id"] for one in answer["results"]} <= {memo.id for memo in sync[n % 3]}
-            assert all(one["user_id"] == f"u{n % 3}" for one in answer["results"])
+        asked = [{"user_id": f"u{n % 3}"} for n in range(30)]
+        answers = await asyncio.gather(*(memory.search("tea Ana", filters=one, top_k=3) for one in asked))
+        for one, answer in zip(asked, answers, strict=True):
+            assert [found["user_id"] for found in answer["results"]] == [one["user_id"]] * 3
         first = rows[0]["results"][0]["id"]
         await memory.update(first, "Fact coffee")
         assert (await memory.get(first))["memory"] == "Fact coffee"
         await memory.delete(first)
         assert await memory.get(first) is None
-        assert [one["event"] for one in await memory.history(first)] == ["ADD", "UPDATE", "DELETE"]
         await memory.delete_all(user_id="u1")
         assert (await memory.get_all(filters={"user_id": "u1"}))["results"] == []
         await memory.reset()
         assert (await memory.get_all(filters={"user_id": "u2"}))["results"] == []
-        await memory.add("Fact tea", user_id="u2")
-        assert len((await memory.get_all(filters={"user_id": "u2"}))["results"]) == 1
         memory.vector_store.close()
         memory.close()
 
     asyncio.run(run())
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "fanrank.integrations.mem0")
-    monkeypatch.setitem(sys.modules, "mem0.vector_stores.base", None)
-    with pytest.raises(fr.errors.MissingExtraError, match=r"pip install 'fanrank\[mem0\]'"):
-        importlib.import_module("fanrank.integrations.mem0")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import borders
+from support.evaluations import Letters
 
 import fanrank as fr
 
@@ -173,17 +174,6 @@ def test_top_ranked_documents_have_their_exact_scores() -> None:
     assert few == {query: {other: 0.0} if query == "q0" else {} for query in whole}
 
 
-def test_top_ranked_keeps_the_order_of_arrival() -> None:
-    split = small_split(3)
-    whole = ask(FanrankSearch(), split, top_k=80)
-    top_ranked = {query: sorted(split["corpus"]["id"])[:40] for query in whole}
-    found = ask(FanrankSearch(), split, top_k=80, top_ranked=top_ranked)
-    for query, scores in found.items():
-        matched = [name for name in scores if scores[name] > 0.0]
-        assert matched == [name for name in whole[query] if name in top_ranked[query]]
-        assert len({np.float32(scores[name]) for name in matched}) == len(matched)
-
-
 def test_many_candidates_take_several_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     split = small_split(4)
     model = FanrankSearch()
@@ -204,17 +194,6 @@ def test_a_method_with_negative_scores_ranks_candidates_without_a_word_above_the
     found = ask(model, split, top_ranked={"q": ["d3", "d0", "d1"]})["q"]
     assert list(found) == ["d0", "d1", "d3"]
     assert found["d0"] == 0.0 > found["d1"] > found["d3"]
-
-
-def test_mteb_reranks_as_it_retrieves() -> None:
-    split = small_split(6)
-    names = list(split["corpus"]["id"])
-    whole = run_mteb(FanrankSearch(), make_task(split))
-    ranked = {**small_split(6), "top_ranked": dict.fromkeys(split["queries"]["id"], names)}
-    again = run_mteb(FanrankSearch(), make_task(ranked))
-    assert [again[name] for name in ("ndcg_at_10", "map_at_10")] == pytest.approx(
-        [whole[name] for name in ("ndcg_at_10", "map_at_10")], abs=0.02
-    )
 
 
 def test_instructions_and_conversations() -> None:
@@ -257,34 +236,6 @@ def test_what_is_wrong_is_named() -> None:
         FanrankSearch(name="mine")
     with pytest.raises(fr.errors.ParameterError, match="unknown strategy"):
         FanrankSearch("best")
-
-
-class Letters:
-    """A vector of a text: how often each letter stands in it."""
-
-    name, version, dimension = "letters", "1", 26
-
-    def queries(self, texts: Any) -> Any:
-        return np.array([[text.count(chr(97 + n)) + 0.01 for n in range(26)] for text in texts], dtype=np.float32)
-
-    def documents(self, texts: Any, *, progress: bool = False) -> Any:
-        return self.queries(texts)
-
-
-def test_results_of_other_settings_have_another_revision() -> None:
-    made = [
-        FanrankSearch(),
-        FanrankSearch(k1=1.0),
-        FanrankSearch(analyzer="minimal"),
-        FanrankSearch(separator=" "),
-        FanrankSearch("dense", encoder=Letters()),
-        FanrankSearch("fused", encoder=Letters()),
-    ]
-    revisions = [model.mteb_model_meta.revision for model in made]
-    assert len(set(revisions)) == len(made)
-    assert FanrankSearch().mteb_model_meta.revision == revisions[0]
-    assert [model.mteb_model_meta.name for model in made[3:]] == ["fanrank/bm25", "fanrank/dense", "fanrank/fused"]
-    assert [model.mteb_model_meta.model_type for model in made[3:]] == [["sparse"], ["dense"], ["hybrid"]]
 
 
 @pytest.mark.parametrize("strategy", ["dense", "fused", "auto"])
