@@ -240,6 +240,11 @@ def test_records_are_written_read_listed_and_deleted_as_in_the_engine() -> None:
         assert sorted(client.namespaces()) == sorted(engine.namespaces)
         assert ana.stats()["documents"] == engine.count(namespace="users/ana")
         assert client.stats()["documents"] == len(engine)
+        assert list(client.records(limit=0)) == []
+        # An engine reads all namespaces here. A client must not give another number without a word.
+        for read in (client.count, client.records):
+            with pytest.raises(fr.errors.QueryError, match="one namespace at a time"):
+                read(namespace=None)
         assert ana.search(["Ana coffee"])[0] == engine.namespace("users/ana").search(["Ana coffee"])[0] != []
 
 
@@ -260,6 +265,12 @@ def test_records_are_written_read_listed_and_deleted_as_in_the_engine() -> None:
         lambda memory: list(memory.records(order="nope")),
         lambda memory: list(memory.records(after="nope")),
         lambda memory: memory.get(5),
+        lambda memory: memory.records(limit=-1),
+        lambda memory: memory.records(limit=True),
+        lambda memory: memory.search(["tea"], min_score="x"),
+        lambda memory: memory.patch("a", 5),
+        lambda memory: memory.patch(5, role="y"),
+        lambda memory: memory.drop(5),
         lambda memory: memory.namespace("users/ana").search([fr.Query("tea", under="users")]),
     ],
 )

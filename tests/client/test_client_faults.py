@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import pickle
 import socket
 import threading
@@ -13,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from starlette.responses import Response
 from support.serving import running, served
@@ -199,90 +197,6 @@ def test_a_client_serves_several_event_loops_and_is_closed_in_each() -> None:
             hits = blocking.search(["tea"])
         with pytest.raises(UNREACHABLE, match="closed"):
             hits.explain(0, "a")
-
-
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda memory: memory.records(order="nope"),
-        lambda memory: memory.records(limit=-1),
-        lambda memory: memory.records(limit=True),
-        lambda memory: memory.search(["tea"], min_score="x"),
-        lambda memory: memory.patch("a"),
-        lambda memory: memory.patch("a", {"role": "x"}, role="y"),
-        lambda memory: memory.patch("a", 5),
-        lambda memory: memory.patch(5, role="y"),
-        lambda memory: memory.patch("nobody", role="y"),
-        lambda memory: memory.patch("a", nope=5),
-        lambda memory: memory.update_where({}, role="y"),
-        lambda memory: memory.delete_where({}),
-        lambda memory: memory.delete_where({"nope": 1}),
-        lambda memory: memory.drop(5),
-    ],
-)
-def test_a_mistake_is_refused_at_the_call_as_the_engine_refuses_it(act: Callable[[Any], Any]) -> None:
-    engine = fr.Engine()
-    engine.add([{"id": "a", "text": "tea"}])
-    with served(engine) as url, fr.Client(url) as client:
-        found = []
-        for memory in (engine, client):
-            with pytest.raises(fr.FanrankError) as caught:
-                act(memory)
-            found.append((type(caught.value), str(caught.value)))
-        assert found[0] == found[1]
-        assert client.search(["tea"], texts=1)[0][0].text == "tea"
-        assert list(client.records(limit=0)) == []
-        # An engine reads all namespaces here. A client must not give another number without a word.
-        for read in (client.count, client.records):
-            with pytest.raises(fr.errors.QueryError, match="one namespace at a time"):
-                read(namespace=None)
-
-
-def test_fields_are_patched_and_namespaces_dropped_as_in_the_engine() -> None:
-    rows = [{"id": f"m{n}", "text": "tea", "role": ("user", "tool")[n % 2], "embedding": [1, n]} for n in range(6)]
-    engines = [fr.Engine(columns={"project": "category"}, encoder=fr.OwnVectors(2)) for _ in range(2)]
-    day = dt.datetime(2026, 3, 1, tzinfo=dt.timezone.utc)
-    relation = fr.Relation("a", "b", "knows")
-
-    def write(memory: Any) -> list[Any]:
-        ana = memory.namespace("users/ana #?%")
-        memory.add(rows)
-        ana.add([{**row, "namespace": "users/ana #?%"} for row in rows])
-        return [
-            memory.patch("m1", {"project": "atlas"}, importance=np.float32(0.5), time=day, relations=[relation]),
-            memory.patch(
-                ["m2", "nobody"], missing_ok=True, embedding=np.array([0.5, 2], np.float32), payload={"x": [1]}
-            ),
-            ana.patch(["m0"], text="coffee", expires=day.date() + dt.timedelta(days=36500), embedding=[1, 2]),
-            ana.update_where({"role": "user"}, session="s"),
-            memory.update_where(fr.col("project") == "atlas", {"project": "borealis"}, namespace=""),
-            ana.delete_where({"role": "tool"}),
-            memory.count(),
-            ana.count({"session": "s"}),
-        ]
-
-    with served(engines[1]) as url, fr.Client(url) as client:
-        assert write(engines[0]) == write(client) == [1, 1, 1, 3, 1, 3, 6, 3]
-        for name in ("", "users/ana #?%"):
-            mine, theirs = (list(memory.records(namespace=name)) for memory in (client, engines[0]))
-            assert mine == theirs
-            assert [one.embedding.tobytes() for one in mine] == [one.embedding.tobytes() for one in theirs]
-        client.namespace("users/ana #?%").drop()
-        for name in ("..", "a/../b"):
-            client.add([{"id": "a", "text": "x", "embedding": [1, 2], "namespace": name}])
-            client.drop(name)
-        assert engines[1].namespaces == ("",)
-
-        async def change() -> list[int]:
-            async with fr.AsyncClient(url) as memory:
-                return [
-                    await memory.patch("m1", role="x"),
-                    await memory.update_where({"role": "x"}, role="y"),
-                    await memory.delete_where({"role": "y"}),
-                    len([record async for record in memory.records()]),
-                ]
-
-        assert asyncio.run(change()) == [1, 1, 1, 5]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1", "http://127.8.0.1:1", "http://[::1]", "http://LOCALHOST"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,9 +10,7 @@ from starlette.testclient import TestClient
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
-from fanrank.server.access import Principal
 from fanrank.server.app import make_app
-from fanrank.server.limits import Limits
 
 RECORDS = [
     {"id": "a", "text": "Ana drinks tea", "namespace": "users/ana", "payload": {"from": "chat"}},
@@ -46,12 +43,6 @@ def test_a_batch_is_answered_as_the_engine_answers_it(client: TestClient, engine
     assert [row["hits"] for row in answer["results"]] == engine.search(asked, 2, texts=True).to_dicts()
 
 
-def test_the_rows_of_a_batch_can_be_streamed(client: TestClient) -> None:
-    body = {"queries": ["tea", "nothing of this"]}
-    lines = client.post("/v1/search", json=body, headers={"accept": "application/x-ndjson"}).text.splitlines()
-    assert [json.loads(line) for line in lines] == post(client, "/v1/search", **body).json()["results"]
-
-
 def test_scores_are_explained_and_add_up(client: TestClient) -> None:
     found = post(client, "/v1/search", query={"text": "tea plant"}, explain=True).json()["results"][0]["hits"][0]
     assert sum(term["quanta"] for term in found["explanation"]["terms"]) / 2**18 == found["score"]
@@ -78,86 +69,6 @@ def test_records_are_written_read_listed_and_deleted(client: TestClient, engine:
     assert client.delete("/v1/records/d/1", params={"namespace": "users/ana"}).json() == {"deleted": 1}
     listed = client.get("/v1/namespaces").json()["namespaces"]
     assert listed == [{"namespace": name, "records": 1} for name in engine.namespaces]
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "title", "field"),
-    [
-        ({}, 422, "InvalidBody", "queries"),
-        ({"query": "a", "queries": []}, 422, "InvalidBody", "queries"),
-        ({"queries": ["a"] * 4}, 422, "TooManyQueries", "queries"),
-        ({"queries": ["a"], "k": 51}, 422, "TooManyHits", "k"),
-        ({"queries": [{"text": "a", "k": 40, "offset": 20}]}, 422, "TooManyHits", "queries[0].k"),
-        ({"queries": ["a" * 101]}, 422, "TextTooLong", "queries[0].text"),
-        ({"queries": ["a", {"text": 5}]}, 422, "QueryError", "queries[1]"),
-        ({"queries": [{"text": "a", "filter": {"nope": 1}}]}, 422, "UnknownColumnError", None),
-        ({"queries": ["a"], "k": True}, 422, "InvalidField", "k"),
-        ({"queries": ["a"], "strategy": "nope"}, 422, "ParameterError", None),
-        ({"queries": ["a"], "kk": 1}, 422, "UnknownField", "kk"),
-    ],
-)
-def test_a_mistake_is_a_problem_that_names_its_place(
-    engine: fr.Engine, body: dict[str, Any], status: int, title: str, field: str | None
-) -> None:
-    with TestClient(make_app(engine, limits=Limits(queries=3, k=50, text=100))) as client:
-        answer = client.post("/v1/search", json=body)
-    assert answer.headers["content-type"] == "application/problem+json"
-    document = answer.json()
-    assert (answer.status_code, document["status"], document["title"], document.get("field")) == (
-        status,
-        status,
-        title,
-        field,
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [
-        (b"", 400),
-        (b"{", 400),
-        (b"\xff{}", 400),
-        (b"[" * 100_000, 400),
-        (b'{"k": NaN}', 400),
-        (b"[]", 422),
-        (b" " * 2_000, 413),
-    ],
-)
-def test_a_body_that_cannot_be_read(engine: fr.Engine, content: bytes, status: int) -> None:
-    limit = 1_000 if status == 413 else 1 << 20
-    with TestClient(make_app(engine, limits=Limits(body_bytes=limit))) as client:
-        assert (
-            client.post("/v1/search", content=content, headers={"content-type": "application/json"}).status_code
-            == status
-        )
-
-
-def test_a_caller_sees_its_namespaces_alone(engine: fr.Engine) -> None:
-    ana = Principal("ana", ("users/ana", "teams/*"), write=False)
-    with TestClient(make_app(engine, admit=lambda request: ana)) as client:
-        assert post(client, "/v1/search", query="tea", namespace="users/ana").status_code == 200
-        refused = [
-            post(client, "/v1/search", query="tea"),
-            post(client, "/v1/search", query={"text": "tea", "namespaces": ["users/ana", "users/bo"]}),
-            post(client, "/v1/search", query={"text": "tea", "under": "users"}),
-            post(client, "/v1/search", query={"text": "tea", "namespace": "users/nobody"}),
-            client.get("/v1/records"),
-            client.get("/v1/records/b", params={"namespace": "users/bo"}),
-            client.get("/v1/stats"),
-            post(client, "/v1/records", namespace="users/ana", records=[{"id": "x", "text": "y"}]),
-            client.delete("/v1/records/a", params={"namespace": "users/ana"}),
-        ]
-        assert {answer.status_code for answer in refused} == {403}
-        assert client.get("/v1/namespaces").json() == {"namespaces": [{"namespace": "users/ana", "records": 1}]}
-
-
-def test_a_full_server_turns_callers_away_and_still_says_that_it_lives(engine: fr.Engine) -> None:
-    app = make_app(engine, limits=Limits(in_flight=1))
-    app.state.fanrank.in_flight = 1
-    with TestClient(app) as client:
-        answer = post(client, "/v1/search", query="tea")
-        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-        assert client.get("/v1/health").status_code == 200
 
 
 def test_a_deadline_is_seconds(client: TestClient) -> None:

@@ -33,7 +33,7 @@ def bits(value: Any) -> Any:
 @example("\ud800")
 @example({"\ud800": [1 << 64, -(1 << 63) - 1]})
 @example([math.pi, 5e-324, 1.7976931348623157e308, -0.0, 2**53 + 1.0, 0.1 + 0.2])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_value_keeps_its_bits(value: Any) -> None:
     written = encode(value)
     assert bits(json.loads(written)) == bits(value)
@@ -50,7 +50,7 @@ def test_a_value_keeps_its_bits(value: Any) -> None:
 @example("0.00012345678901234567")
 @example("123456789012345678901e5")
 @example("9007199254740993.0")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_number_is_read_as_json_reads_it(text: str) -> None:
     found = decode(text.encode())
     assert found is None or bits(found[0]) == bits(json.loads(text))

@@ -18,7 +18,6 @@ from support.memories import make_memory
 
 import fanrank as fr
 from fanrank.server import metrics
-from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.connections import FULL
 from fanrank.server.keys import Keyring, add_key
@@ -271,14 +270,6 @@ def test_who_may_read_them(engine: fr.Engine, tmp_path: Path) -> None:
         assert client.get("/metrics").status_code == 200
         assert client.get("/metrics", headers={"origin": "https://elsewhere.example"}).status_code == 403
         assert client.get("/metrics", headers={"host": "elsewhere.example"}).status_code == 403
-
-
-def test_a_tenant_learns_nothing_of_others_from_being_refused(engine: fr.Engine) -> None:
-    tenant = Principal("a", ("acme/*",))
-    with TestClient(make_app(engine, admit=lambda request: tenant)) as client:
-        first = client.get("/metrics").json()
-        engine.add([{"id": SECRET, "text": SECRET, "namespace": SECRET}])
-        assert client.get("/metrics").json() == first
 
 
 def test_the_sizes_of_the_memory_are_read_a_twentieth_of_the_time(

@@ -17,7 +17,6 @@ from fanrank.engine.route.policy import strategy_of
 from fanrank.server import page
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
-from fanrank.server.keys import Keyring, add_key
 from fanrank.server.problems import Problem
 
 FILES = {path.name: path.read_text(encoding="utf-8") for path in page.FILES.values()}
@@ -91,23 +90,6 @@ def test_the_page_has_no_inline_script_and_no_other_address() -> None:
     assert [fault for name, text in FILES.items() for fault in faults_of(name, text)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.html", '<script src="https://cdn.example/x.js"></script>'),
-        ("a.html", "<script>go()</script>"),
-        ("a.html", '<p onclick="go()">'),
-        ("a.html", '<p style="color: red">'),
-        ("a.html", '<link href="//cdn.example/x.css">'),
-        ("a.js", "row.innerHTML = hit.text;"),
-        ("a.js", "localStorage.setItem(key);"),
-        ("a.css", 'p { background: url("/x.png") }'),
-    ],
-)
-def test_a_planted_fault_is_found(name: str, text: str) -> None:
-    assert faults_of(name, text)
-
-
 def test_every_field_has_a_label() -> None:
     html = FILES["index.html"]
     fields = re.findall(r'<(?:input|textarea|select) id="([\w-]+)"', html)
@@ -130,11 +112,6 @@ def contrast(first: str, second: str) -> float:
     """From 1 to 21."""
     light, dark = sorted((luminance(first), luminance(second)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
-
-
-def test_the_contrast_of_two_colors() -> None:
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.005)
 
 
 def test_colors_have_the_contrast_of_wcag_aa_light_and_dark() -> None:
@@ -216,23 +193,9 @@ def test_every_strategy_that_is_listed_is_one(client: TestClient) -> None:
         assert strategy_of(one["name"]) is not None
 
 
-def test_a_key_sees_its_own_namespaces_alone(engine: fr.Engine, tmp_path: Path) -> None:
-    key = add_key(tmp_path / "keys.json", ["users/ana"])
-    headers = {"authorization": f"Bearer {key}"}
-    with TestClient(make_app(engine, admit=Keyring(tmp_path / "keys.json"))) as client:
-        for namespace in ("users/bo", "users/none", ""):
-            refused = [
-                client.get("/v1/monitor", params={"namespace": namespace}, headers=headers),
-                client.post("/v1/drift", json={"namespace": namespace}, headers=headers),
-                client.post(
-                    "/v1/search", json={"query": "tea", "namespace": namespace, "timing": True}, headers=headers
-                ),
-            ]
-            assert {(one.status_code, one.json()["detail"]) for one in refused} == {
-                (403, "this key does not reach this namespace")
-            }
-        assert client.get("/v1/strategies").status_code == 401
-        body = {"query": "tea drinks", "namespace": "users/ana", "timing": True}
-        before = client.post("/v1/search", json=body, headers=headers).json()["postings"]
+def test_postings_of_a_timed_search_tell_nothing_of_other_namespaces(engine: fr.Engine) -> None:
+    body = {"query": "tea drinks", "namespace": "users/ana", "timing": True}
+    with TestClient(make_app(engine, admit=lambda request: ANA)) as client:
+        before = client.post("/v1/search", json=body).json()["postings"]
         engine.namespace("users/bo").add([fr.Record(f"n{n}", "tea drinks") for n in range(50)])
-        assert client.post("/v1/search", json=body, headers=headers).json()["postings"] == before
+        assert client.post("/v1/search", json=body).json()["postings"] == before

@@ -1,15 +1,18 @@
-"""docs/server.md: every ``curl`` of a ``sh`` block prints what the ``json`` block below it shows.
+"""The commands of docs/server.md and of the README: what ``curl`` prints is what the page shows.
 
 ``...`` stands for any text within a line.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +21,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from support import source
+from support.commands import run, write
 
 import fanrank as fr
 from fanrank.server.app import make_app
@@ -26,6 +30,7 @@ from fanrank.server.operations import operations
 
 SHOWN = "http://127.0.0.1:8765"
 """The address of the page's commands."""
+README = (source.ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"```sh\n(curl.*?)```\n\n```json\n(.*?)```\n", re.DOTALL)
 
 
@@ -41,14 +46,14 @@ def serving() -> Iterator[str]:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(300)
 
 
 def run_curl(command: str, address: str) -> str:
     """What a command prints, sent to this address. The first waits until the server listens."""
     command = command.replace(SHOWN, address).replace("curl ", "curl --retry 20 --retry-connrefused --retry-delay 1 ")
     environment = {**os.environ, "no_proxy": "127.0.0.1"}
-    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -79,3 +84,35 @@ def test_every_operation_has_a_curl() -> None:
         assert any(method == operation.method and re.fullmatch(pattern, path) for method, path in sent), (
             f"{operation.method} {operation.path}"
         )
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_serve_what_was_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(
+        tmp_path / "records.jsonl",
+        [{"id": "m1", "text": "Error 4711: fixed by a new key"}, {"id": "m2", "text": "tea"}],
+    )
+    (added,) = re.findall(r"^fanrank (add .*)$", README, re.MULTILINE)
+    run(*shlex.split(added))
+    ((served, curl),) = re.findall(r"^fanrank (serve .*)\n(curl .*)$", README, re.MULTILINE)
+    # The address that the page shows is the one by default.
+    assert SHOWN in curl
+    assert served == "serve memory/"
+    command = [sys.executable, "-m", "fanrank.engine.cli.start", *shlex.split(served), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(fr.__file__).parents[1]), "no_proxy": "127.0.0.1"}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            address = process.stderr.readline().strip()
+            ended = subprocess.run(
+                ["bash", "-c", curl.replace(SHOWN, address)],
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=300,
+            )
+        finally:
+            process.terminate()
+    (result,) = json.loads(ended.stdout)["results"]
+    assert [hit["id"] for hit in result["hits"]] == ["m1"]

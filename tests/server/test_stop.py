@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
 WRITERS, SEARCHERS, ENOUGH = 3, 2, 20
 """Clients, and how many writes are acknowledged before the server is asked to stop."""
-PATIENCE = 60
+PATIENCE = 300
 """Seconds that the test waits for what must happen."""
 
 

@@ -25,8 +25,8 @@ class Live:
     server: Server
 
     def connect(self) -> socket.socket:
-        """A connection to it. Whoever waits longer than 30 seconds fails."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        """A connection to it. Whoever waits longer than 5 minutes fails."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=300)
 
     def send(self, data: bytes) -> bytes:
         """Send bytes, and read until the server ends the connection."""
@@ -80,14 +80,14 @@ def serving(
         yield Live(listeners[0].getsockname()[1], app.state.fanrank, server)
     finally:
         server.state.stopping = True
-        thread.join(60)
+        thread.join(300)
         assert not thread.is_alive()
 
 
 def wait_until(holds: Callable[[], bool]) -> bool:
-    """Whether it holds within 30 seconds."""
+    """Whether it holds within 5 minutes."""
     event = threading.Event()
-    for _ in range(600):
+    for _ in range(6_000):
         if holds():
             return True
         event.wait(0.05)

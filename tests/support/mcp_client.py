@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
 import jsonschema
+import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-
-WAIT = 30
-"""Seconds that a test waits for what must happen."""
-
-
-def run(test: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        await asyncio.wait_for(test, 2 * WAIT)
-
-    asyncio.run(bounded())
 
 
 async def ask(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -47,9 +38,24 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 
 
 @asynccontextmanager
-async def connected(url: str, key: str = "none", mode: str = "auto") -> AsyncIterator[Client]:
+async def running(app: Any) -> AsyncIterator[str]:
+    """The address of the application's tools, on a port of the system's choice, for as long as the block runs."""
+    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="error", timeout_graceful_shutdown=5))
+    task = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
+    finally:
+        server.should_exit = True
+        await task
+
+
+@asynccontextmanager
+async def connected(url: str, key: str = "none", mode: str = "auto", **headers: str) -> AsyncIterator[Client]:
+    headers = {"authorization": f"Bearer {key}", **headers}
     async with (
-        httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, trust_env=False) as http,
+        httpx2.AsyncClient(headers=headers, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         yield client

@@ -6,32 +6,27 @@ import asyncio
 import itertools
 import json
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import httpx2
 import pytest
-import uvicorn
 from mcp import Client, MCPError
-from support.mcp_client import ask, connected, refused, run
+from support.mcp_client import ask, connected, refused, running
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
-from fanrank.server.access import Principal
 from fanrank.server.app import Admit, make_app
-from fanrank.server.mcp import LIMITS, Settings, make_mcp
+from fanrank.server.mcp import Settings, make_mcp
 from fanrank.server.mcp_run import make_part
-from fanrank.server.problems import Problem
 
-WAIT = 30
+WAIT = 300
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "Ana drinks tea", "namespace": "users/ana", "time": 10, "payload": {"from": "chat"}},
     {"id": "b", "text": "Bo drinks tea and secret coffee", "namespace": "users/bo", "time": 20},
     {"id": "c", "text": "tea is a plant", "time": 30, "role": "tool"},
     {"id": "d/1 é", "text": "green tea", "time": 40, "role": "user"},
 ]
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.fixture(params=KINDS)
@@ -46,47 +41,26 @@ def local(engine: fr.Engine, **settings: Any) -> Client:
     return Client(make_mcp(engine, Settings(**settings), local=True))
 
 
-def by_key(keys: dict[str, Principal]) -> Admit:
-    def admit(request: Any) -> Principal:
-        key = request.headers.get("authorization", "").removeprefix("Bearer ")
-        if key not in keys:
-            raise Problem(401, "KeyUnknown", "give a key")
-        return keys[key]
-
-    return admit
-
-
 @asynccontextmanager
 async def serving(engine: fr.Engine, admit: Admit | None = None, **settings: Any) -> AsyncIterator[str]:
-    """The address of a server on a port of the system's choice, for as long as the block runs."""
     app = make_app(engine, admit=admit, local=admit is None, parts=[make_part(engine, Settings(**settings))])
-    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="error", timeout_graceful_shutdown=5))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    try:
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    finally:
-        server.should_exit = True
-        await task
+    async with running(app) as url:
+        yield url
 
 
-def test_a_batch_is_answered_as_the_engine_answers_it(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            found = await ask(client, "search_memory", queries=["tea plant", "green", "nothing of this"], k=2)
-        expected = engine.search(["tea plant", "green", "nothing of this"], 2, texts=True)
-        for answer, row, note in zip(found["answers"], expected.to_dicts(), expected.notes, strict=True):
-            assert [(hit["id"], hit["score"], hit["text"]) for hit in answer["hits"]] == [
-                (hit["id"], hit["score"], hit["text"]) for hit in row
-            ]
-            assert answer.get("note") == note
-        assert "cut" not in found
-
-    run(test())
+async def test_a_batch_is_answered_as_the_engine_answers_it(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        found = await ask(client, "search_memory", queries=["tea plant", "green", "nothing of this"], k=2)
+    expected = engine.search(["tea plant", "green", "nothing of this"], 2, texts=True)
+    for answer, row, note in zip(found["answers"], expected.to_dicts(), expected.notes, strict=True):
+        assert [(hit["id"], hit["score"], hit["text"]) for hit in answer["hits"]] == [
+            (hit["id"], hit["score"], hit["text"]) for hit in row
+        ]
+        assert answer.get("note") == note
+    assert "cut" not in found
 
 
-def test_all_queries_of_a_call_are_one_launch(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_queries_of_a_call_are_one_launch(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     asearch = engine.asearch
 
@@ -95,116 +69,94 @@ def test_all_queries_of_a_call_are_one_launch(engine: fr.Engine, monkeypatch: py
         return await asearch(queries, *arguments, **keywords)
 
     monkeypatch.setattr(engine, "asearch", counted)
-
-    async def test() -> None:
-        async with local(engine) as client:
-            await ask(client, "search_memory", queries=["tea"] * 20)
-
-    run(test())
+    async with local(engine) as client:
+        await ask(client, "search_memory", queries=["tea"] * 20)
     assert calls == [20]
 
 
-def test_a_search_is_narrowed_by_time_filter_and_namespace(engine: fr.Engine) -> None:
+async def test_a_search_is_narrowed_by_time_filter_and_namespace(engine: fr.Engine) -> None:
     async def ids(client: Client, **arguments: Any) -> list[str]:
         found = await ask(client, "search_memory", queries=["tea"], **arguments)
         return [hit["id"] for hit in found["answers"][0]["hits"]]
 
-    async def test() -> None:
-        async with local(engine) as client:
-            assert await ids(client, since="1970-01-01T00:00:35Z") == ["d/1 é"]
-            assert await ids(client, until="35") == ["c"]
-            assert await ids(client, filter={"role": "tool"}) == ["c"]
-            assert await ids(client, namespace="users/bo") == ["b"]
-            one = await ask(client, "search_memory", queries=["tea"], namespace="users/ana", payload=True)
-            assert one["answers"][0]["hits"][0]["payload"] == {"from": "chat"}
-
-    run(test())
+    async with local(engine) as client:
+        assert await ids(client, since="1970-01-01T00:00:35Z") == ["d/1 é"]
+        assert await ids(client, until="35") == ["c"]
+        assert await ids(client, filter={"role": "tool"}) == ["c"]
+        assert await ids(client, namespace="users/bo") == ["b"]
+        one = await ask(client, "search_memory", queries=["tea"], namespace="users/ana", payload=True)
+        assert one["answers"][0]["hits"][0]["payload"] == {"from": "chat"}
 
 
-def test_records_are_remembered_once_replaced_when_asked_and_forgotten(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            same = [{"text": "Ana moved to Lisbon", "metadata": {"project": "x"}}, {"text": "Ana moved to Lisbon"}]
-            first = await ask(client, "remember", records=same)
-            assert first["written"] == 1
-            assert len(set(first["ids"])) == 1
-            assert (await ask(client, "remember", records=same))["written"] == 0
-            record = engine.get(first["ids"][0])
-            assert record is not None
-            assert record.time is not None
-            assert "already" in await refused(client, "remember", records=[{"id": "c", "text": "other"}])
-            assert (await ask(client, "remember", records=[{"id": "c", "text": "other"}], replace=True))["written"] == 1
-            found = await ask(client, "search_memory", queries=["Lisbon"], filter={"project": "x"})
-            assert [hit["id"] for hit in found["answers"][0]["hits"]] == first["ids"][:1]
-            gone = await ask(client, "forget", ids=["c", "c", "nobody"])
-            assert (gone["deleted"], gone["unknown"]) == (1, 1)
-            assert (await ask(client, "forget", ids=["c"]))["deleted"] == 0
-
-    run(test())
+async def test_records_are_remembered_once_replaced_when_asked_and_forgotten(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        same = [{"text": "Ana moved to Lisbon", "metadata": {"project": "x"}}, {"text": "Ana moved to Lisbon"}]
+        first = await ask(client, "remember", records=same)
+        assert first["written"] == 1
+        assert len(set(first["ids"])) == 1
+        assert (await ask(client, "remember", records=same))["written"] == 0
+        record = engine.get(first["ids"][0])
+        assert record is not None
+        assert record.time is not None
+        assert "already" in await refused(client, "remember", records=[{"id": "c", "text": "other"}])
+        assert (await ask(client, "remember", records=[{"id": "c", "text": "other"}], replace=True))["written"] == 1
+        found = await ask(client, "search_memory", queries=["Lisbon"], filter={"project": "x"})
+        assert [hit["id"] for hit in found["answers"][0]["hits"]] == first["ids"][:1]
+        gone = await ask(client, "forget", ids=["c", "c", "nobody"])
+        assert (gone["deleted"], gone["unknown"]) == (1, 1)
+        assert (await ask(client, "forget", ids=["c"]))["deleted"] == 0
 
 
-def test_recent_records_come_newest_first(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            assert [one["id"] for one in (await ask(client, "recent", n=5))["records"]] == ["d/1 é", "c"]
-            assert [one["id"] for one in (await ask(client, "recent", filter={"role": "tool"}))["records"]] == ["c"]
-
-    run(test())
+async def test_recent_records_come_newest_first(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        assert [one["id"] for one in (await ask(client, "recent", n=5))["records"]] == ["d/1 é", "c"]
+        assert [one["id"] for one in (await ask(client, "recent", filter={"role": "tool"}))["records"]] == ["c"]
 
 
-def test_a_score_is_explained_and_adds_up(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            parts = (await ask(client, "explain", query="tea plant", id="c"))["explanation"]
-            assert sum(term["quanta"] for term in parts["terms"]) / 2**18 == parts["score"]
-            assert parts["score"] == engine.search(["tea plant"], 1)[0][0].score
-            assert "nobody" in await refused(client, "explain", query="tea", id="nobody")
-
-    run(test())
+async def test_a_score_is_explained_and_adds_up(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        parts = (await ask(client, "explain", query="tea plant", id="c"))["explanation"]
+        assert sum(term["quanta"] for term in parts["terms"]) / 2**18 == parts["score"]
+        assert parts["score"] == engine.search(["tea plant"], 1)[0][0].score
+        assert "nobody" in await refused(client, "explain", query="tea", id="nobody")
 
 
-def test_a_record_is_read_by_its_address(engine: fr.Engine) -> None:
+async def test_a_record_is_read_by_its_address(engine: fr.Engine) -> None:
     async def read(client: Client, uri: str) -> dict[str, Any]:
         (content,) = (await client.read_resource(uri)).contents
         return dict(json.loads(content.text))  # type: ignore[union-attr]
 
-    async def test() -> None:
-        async with local(engine) as client:
-            (template,) = (await client.list_resource_templates()).resource_templates
-            assert template.uri_template == "memory://{namespace}/{id}"
-            assert (await read(client, "memory:///c"))["text"] == "tea is a plant"
-            assert (await read(client, "memory:///d%2F1%20%C3%A9"))["text"] == "green tea"
-            assert (await read(client, "memory://users%2Fana/a"))["payload"] == {"from": "chat"}
-            for uri in (
-                "memory:///nobody",
-                "memory://users%2Fana/..%2F..%2Fetc",
-                "memory://users/ana/a",
-                "file:///etc",
-            ):
-                with pytest.raises(MCPError):
-                    await read(client, uri)
-
-    run(test())
+    async with local(engine) as client:
+        (template,) = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template == "memory://{namespace}/{id}"
+        assert (await read(client, "memory:///c"))["text"] == "tea is a plant"
+        assert (await read(client, "memory:///d%2F1%20%C3%A9"))["text"] == "green tea"
+        assert (await read(client, "memory://users%2Fana/a"))["payload"] == {"from": "chat"}
+        for uri in (
+            "memory:///nobody",
+            "memory://users%2Fana/..%2F..%2Fetc",
+            "memory://users/ana/a",
+            "file:///etc",
+        ):
+            with pytest.raises(MCPError):
+                await read(client, uri)
 
 
-def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        reads = {"search_memory", "recent", "explain"}
-        assert tools.keys() == reads | {"remember", "forget"}
-        for name, tool in tools.items():
-            assert tool.annotations is not None
-            assert tool.annotations.read_only_hint is (name in reads)
-            assert name in reads or (tool.annotations.destructive_hint and tool.annotations.idempotent_hint)
-            assert tool.input_schema["additionalProperties"] is False
-            assert tool.output_schema is not None
-        async with local(engine, read_only=True) as client:
-            assert {tool.name for tool in (await client.list_tools()).tools} == reads
-            assert "there is no tool" in await refused(client, "forget", ids=["c"])
-        assert engine.get("c") is not None
-
-    run(test())
+async def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: fr.Engine) -> None:
+    async with local(engine) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+    reads = {"search_memory", "recent", "explain"}
+    assert tools.keys() == reads | {"remember", "forget"}
+    for name, tool in tools.items():
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is (name in reads)
+        assert name in reads or (tool.annotations.destructive_hint and tool.annotations.idempotent_hint)
+        assert tool.input_schema["additionalProperties"] is False
+        assert tool.output_schema is not None
+    async with local(engine, read_only=True) as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == reads
+        assert "there is no tool" in await refused(client, "forget", ids=["c"])
+    assert engine.get("c") is not None
 
 
 @pytest.mark.parametrize(
@@ -236,33 +188,26 @@ def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: fr.Engi
         ("nothing", {}, "there is no tool 'nothing'"),
     ],
 )
-def test_a_mistake_is_named_and_nothing_is_written(
+async def test_a_mistake_is_named_and_nothing_is_written(
     engine: fr.Engine, tool: str, arguments: dict[str, Any], says: str
 ) -> None:
-    async def test() -> None:
-        async with local(engine) as client:
-            assert says in await refused(client, tool, **arguments)
-
-    run(test())
+    async with local(engine) as client:
+        assert says in await refused(client, tool, **arguments)
     assert sum(engine.count(namespace=name) for name in engine.namespaces) == len(RECORDS)
 
 
-def test_a_failure_of_the_server_shows_nothing_of_it(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_of_the_server_shows_nothing_of_it(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*arguments: Any, **keywords: Any) -> Any:
         raise RuntimeError("secret of the server")
 
     monkeypatch.setattr(engine, "asearch", broken)
-
-    async def test() -> None:
-        async with local(engine) as client:
-            assert await refused(client, "search_memory", queries=["x"]) == (
-                "the server failed on this request; its log says why"
-            )
-
-    run(test())
+    async with local(engine) as client:
+        assert await refused(client, "search_memory", queries=["x"]) == (
+            "the server failed on this request; its log says why"
+        )
 
 
-def test_the_same_text_of_several_calls_at_once_is_kept_once(
+async def test_the_same_text_of_several_calls_at_once_is_kept_once(
     engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All calls have looked whether the text is there before the first one writes it."""
@@ -275,100 +220,51 @@ def test_the_same_text_of_several_calls_at_once_is_kept_once(
         return found
 
     monkeypatch.setattr(engine, "fetch", fetch_together)
-
-    async def test() -> None:
-        async with local(engine) as client:
-            records = [{"text": "the same text"}]
-            answers = await asyncio.gather(*(ask(client, "remember", records=records) for _ in range(4)))
-        assert sorted(answer["written"] for answer in answers) == [0, 0, 0, 1]
-        assert len({answer["ids"][0] for answer in answers}) == 1
-
-    run(test())
+    async with local(engine) as client:
+        records = [{"text": "the same text"}]
+        answers = await asyncio.gather(*(ask(client, "remember", records=records) for _ in range(4)))
+    assert sorted(answer["written"] for answer in answers) == [0, 0, 0, 1]
+    assert len({answer["ids"][0] for answer in answers}) == 1
 
 
-def test_a_fixed_namespace_cannot_be_left(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with local(engine, namespace="users/ana") as client:
-            for tool in (await client.list_tools()).tools:
-                assert "namespace" not in tool.input_schema["properties"]
-            found = await ask(client, "search_memory", queries=["tea drinks coffee"])
-            assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["a"]
-            for other in ("users/bo", "users", "users/ana/../bo", "users/ana/"):
-                assert "one namespace" in await refused(client, "search_memory", queries=["tea"], namespace=other)
-                assert "one namespace" in await refused(client, "forget", ids=["b"], namespace=other)
-            with pytest.raises(MCPError):
-                await client.read_resource("memory://users%2Fbo/b")
-            with pytest.raises(MCPError):
-                await client.read_resource("memory:///c")
-            await ask(client, "remember", records=[{"id": "n", "text": "new"}])
-            assert (await ask(client, "forget", ids=["b", "c"]))["deleted"] == 0
-        assert engine.get("n", namespace="users/ana") is not None
-        # Text that reads as JSON null is a name, and not the default.
-        async with local(engine) as client:
-            found = await ask(client, "search_memory", queries=["tea"], namespace="null")
-            assert (found["namespace"], found["answers"][0]["hits"]) == ("null", [])
-
-    run(test())
-
-
-def test_a_key_sees_nothing_of_another_tenant(engine: fr.Engine) -> None:
-    keys = {"A": Principal("ana", ("users/ana",)), "R": Principal("reader", ("users/ana",), write=False)}
-
-    async def test() -> None:
-        async with serving(engine, by_key(keys)) as url:
-            async with connected(url, "A") as ana, connected(url, "R") as reader:
-                found = await ask(ana, "search_memory", queries=["tea"], namespace="users/ana")
-                assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["a"]
-                calls: list[tuple[str, dict[str, Any]]] = [
-                    ("search_memory", {"queries": ["coffee"]}),
-                    ("recent", {}),
-                    ("explain", {"query": "coffee", "id": "b"}),
-                    ("remember", {"records": [{"text": "x"}]}),
-                    ("forget", {"ids": ["b"]}),
-                ]
-                for tool, arguments in calls:
-                    texts = {
-                        (await refused(ana, tool, **arguments, namespace=name)).replace(name, "")
-                        for name in ("users/bo", "users/nobody")
-                    }
-                    # A namespace that is there and one that is not are told apart by nothing.
-                    assert texts == {"namespace: this key reaches users/ana alone"}
-                told = []
-                for uri in ("memory://users%2Fbo/b", "memory://users%2Fnobody/b"):
-                    with pytest.raises(MCPError) as error:
-                        await ana.read_resource(uri)
-                    told.append(error.value.error.message)
-                assert told[0] == told[1]
-                assert "read and not write" in await refused(reader, "forget", ids=["a"], namespace="users/ana")
-            for key in ("none", "B"):
-                with pytest.raises(BaseException) as failure:  # noqa: PT011
-                    async with connected(url, key) as client:
-                        await client.list_tools()
-                assert "secret" not in repr(failure.value)
-        assert engine.get("b", namespace="users/bo") is not None
-
-    run(test())
+async def test_a_fixed_namespace_cannot_be_left(engine: fr.Engine) -> None:
+    async with local(engine, namespace="users/ana") as client:
+        for tool in (await client.list_tools()).tools:
+            assert "namespace" not in tool.input_schema["properties"]
+        found = await ask(client, "search_memory", queries=["tea drinks coffee"])
+        assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["a"]
+        for other in ("users/bo", "users", "users/ana/../bo", "users/ana/"):
+            assert "one namespace" in await refused(client, "search_memory", queries=["tea"], namespace=other)
+            assert "one namespace" in await refused(client, "forget", ids=["b"], namespace=other)
+        with pytest.raises(MCPError):
+            await client.read_resource("memory://users%2Fbo/b")
+        with pytest.raises(MCPError):
+            await client.read_resource("memory:///c")
+        await ask(client, "remember", records=[{"id": "n", "text": "new"}])
+        assert (await ask(client, "forget", ids=["b", "c"]))["deleted"] == 0
+    assert engine.get("n", namespace="users/ana") is not None
+    # Text that reads as JSON null is a name, and not the default.
+    async with local(engine) as client:
+        found = await ask(client, "search_memory", queries=["tea"], namespace="null")
+        assert (found["namespace"], found["answers"][0]["hits"]) == ("null", [])
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_two_clients_at_once_over_http(engine: fr.Engine, mode: str) -> None:
-    async def test() -> None:
-        async with serving(engine) as url, AsyncExitStack() as stack:
-            clients = [await stack.enter_async_context(connected(url, mode=mode)) for _ in range(2)]
+async def test_two_clients_at_once_over_http(engine: fr.Engine, mode: str) -> None:
+    async with serving(engine) as url, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(url, mode=mode)) for _ in range(2)]
 
-            async def work(client: Client, own: str) -> None:
-                for turn in range(5):
-                    word = f"{own}word{turn}"
-                    await ask(client, "remember", records=[{"id": word, "text": word}], namespace=own)
-                    found = await ask(client, "search_memory", queries=[word, "tea"], namespace=own)
-                    assert [[hit["id"] for hit in row["hits"]] for row in found["answers"]] == [[word], []]
+        async def work(client: Client, own: str) -> None:
+            for turn in range(5):
+                word = f"{own}word{turn}"
+                await ask(client, "remember", records=[{"id": word, "text": word}], namespace=own)
+                found = await ask(client, "search_memory", queries=[word, "tea"], namespace=own)
+                assert [[hit["id"] for hit in row["hits"]] for row in found["answers"]] == [[word], []]
 
-            await asyncio.gather(*(work(client, f"n{place}") for place, client in enumerate(clients)))
-
-    run(test())
+        await asyncio.gather(*(work(client, f"n{place}") for place, client in enumerate(clients)))
 
 
-def test_a_slow_write_holds_up_no_search_and_a_cancelled_one_is_whole(
+async def test_a_slow_write_holds_up_no_search_and_a_cancelled_one_is_whole(
     engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
@@ -380,30 +276,26 @@ def test_a_slow_write_holds_up_no_search_and_a_cancelled_one_is_whole(
         return add(*arguments, **keywords)
 
     monkeypatch.setattr(engine, "add", slow)
-
-    async def test() -> None:
-        async with serving(engine) as url, connected(url) as client, connected(url) as other:
-            records = [{"id": "n1", "text": "slow one"}, {"id": "n2", "text": "slow two"}]
-            write = asyncio.create_task(ask(client, "remember", records=records))
-            try:
-                assert await asyncio.to_thread(began.wait, WAIT)
-                found = await ask(other, "search_memory", queries=["green"])
-                assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["d/1 é"]
-                assert not write.done()
-                write.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await write
-                await ask(client, "search_memory", queries=["green"])  # the connection goes on
-            finally:
-                go_on.set()
-            while engine.count() < 4:
-                await asyncio.sleep(0.01)
-            assert (await ask(client, "search_memory", queries=["slow"]))["answers"][0]["hits"][1]["id"] == "n2"
-
-    run(test())
+    async with serving(engine) as url, connected(url) as client, connected(url) as other:
+        records = [{"id": "n1", "text": "slow one"}, {"id": "n2", "text": "slow two"}]
+        write = asyncio.create_task(ask(client, "remember", records=records))
+        try:
+            assert await asyncio.to_thread(began.wait, WAIT)
+            found = await ask(other, "search_memory", queries=["green"])
+            assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["d/1 é"]
+            assert not write.done()
+            write.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await write
+            await ask(client, "search_memory", queries=["green"])  # the connection goes on
+        finally:
+            go_on.set()
+        while engine.count() < 4:
+            await asyncio.sleep(0.01)
+        assert (await ask(client, "search_memory", queries=["slow"]))["answers"][0]["hits"][1]["id"] == "n2"
 
 
-def test_a_cancelled_search_ends_alone(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_search_ends_alone(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     began, ended = asyncio.Event(), asyncio.Event()
     asearch = engine.asearch
 
@@ -417,36 +309,9 @@ def test_a_cancelled_search_ends_alone(engine: fr.Engine, monkeypatch: pytest.Mo
         return await asearch(queries, *arguments, **keywords)
 
     monkeypatch.setattr(engine, "asearch", held)
-
-    async def test() -> None:
-        async with serving(engine) as url, connected(url) as client:
-            search = asyncio.create_task(client.call_tool("search_memory", {"queries": ["wait"]}))
-            await began.wait()
-            search.cancel()
-            await asyncio.wait_for(ended.wait(), WAIT - 5)
-            assert (await ask(client, "search_memory", queries=["green"]))["answers"][0]["hits"]
-
-    run(test())
-
-
-def test_a_web_page_of_another_name_and_what_is_no_message_are_refused(engine: fr.Engine) -> None:
-    async def test() -> None:
-        async with serving(engine) as url, httpx2.AsyncClient(trust_env=False) as http:
-            headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-            call = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-            for name, value in (("host", "evil.example"), ("origin", "http://evil.example")):
-                answer = await http.post(url, json=call, headers={**headers, name: value})
-                assert answer.status_code in (403, 421)
-            body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ' + b"[" * 100_000
-            assert (await http.post(url, content=body, headers=headers)).status_code == 400
-            for odd in (b'"\\ud800"', b'"\xff"', b"NaN", b"1e999"):
-                body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search_memory", '
-                body += b'"arguments": {"queries": [' + odd + b"]}}}"
-                answer = await http.post(url, content=body, headers=headers)
-                assert answer.status_code == 400 or '"isError":true' in answer.text, answer.text
-            large = await http.post(url, content=b" " * (LIMITS.body_bytes + 1), headers=headers)
-            assert large.status_code == 413
-        async with serving(engine) as url, connected(url) as client:
-            await ask(client, "recent")
-
-    run(test())
+    async with serving(engine) as url, connected(url) as client:
+        search = asyncio.create_task(client.call_tool("search_memory", {"queries": ["wait"]}))
+        await began.wait()
+        search.cancel()
+        await asyncio.wait_for(ended.wait(), WAIT / 2)
+        assert (await ask(client, "search_memory", queries=["green"]))["answers"][0]["hits"]

@@ -40,7 +40,7 @@ def engine() -> fr.Engine:
 
 @pytest.fixture
 def live(engine: fr.Engine) -> Iterator[Live]:
-    limits = Limits(body_bytes=100_000, bodies_bytes=150_000, body_seconds=0.5, queries=3)
+    limits = Limits(body_bytes=100_000, bodies_bytes=150_000, body_seconds=600.0, queries=3)
     with serving(engine, limits=limits, parts=lambda engine: [make_part(engine, limits=limits)]) as made:
         yield made
         assert b"green tea" in made.send(to_tools(call("search_memory", queries=["tea"])))
@@ -97,8 +97,12 @@ def test_bodies_for_the_tools_count_with_all_that_are_held(engine: fr.Engine) ->
         assert wait_until(lambda: live.state.body_bytes == 0)
 
 
-def test_a_slow_body_is_refused(live: Live) -> None:
-    with live.connect() as connection:
+def test_a_slow_body_is_refused(engine: fr.Engine) -> None:
+    parts = [make_part(engine)]
+    with (
+        serving(engine, limits=Limits(body_seconds=0.5), parts=lambda _: parts) as hasty,
+        hasty.connect() as connection,
+    ):
         connection.sendall(to_tools(call("recent"))[:-3])
         assert status(read_all(connection)) == 408
 
@@ -108,3 +112,30 @@ def test_the_smaller_limits_of_the_tools_and_of_the_server_hold(engine: fr.Engin
         told = b"Content-Length: %d" % (LIMITS.body_bytes + 1)
         assert status(live.send(to_tools(b"").replace(b"Content-Length: 0", told))) == 413
         assert b'"isError":true' in live.send(to_tools(call("search_memory", queries=["tea"] * (LIMITS.queries + 1))))
+
+
+def test_a_connection_that_breaks_within_its_body_ends_its_request(live: Live) -> None:
+    for _ in range(4):
+        with live.connect() as connection:
+            connection.sendall(to_tools(call("recent"))[:-3])
+            assert wait_until(lambda: live.state.body_bytes > 0)
+        assert wait_until(lambda: not (live.state.in_flight or live.state.body_bytes))
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
+def test_there_is_no_stream_that_holds_a_place(live: Live, method: str) -> None:
+    head = f"{method} /mcp HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\nConnection: close\r\n\r\n"
+    assert status(live.send(head.encode())) == 405
+    assert not live.state.in_flight
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "expected"),
+    [
+        (b"application/json\r\n", b"text/plain\r\n", 415),
+        (b"Host: localhost", b"Host: evil.example", 403),
+        (b"Host: localhost", b"Host: localhost\r\nOrigin: http://evil.example", 403),
+    ],
+)
+def test_pages_of_other_sites_reach_no_tool(live: Live, line: bytes, changed: bytes, expected: int) -> None:
+    assert status(live.send(to_tools(call("recent")).replace(line, changed, 1))) == expected

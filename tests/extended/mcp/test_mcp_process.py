@@ -18,7 +18,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from support.commands import fails
 from support.commands import run as run_command
-from support.mcp_client import ask, connected, refused, run
+from support.mcp_client import ask, connected, refused
 
 import fanrank as fr
 from fanrank.engine.cli.mcp import mcp_command
@@ -41,118 +41,67 @@ def stdio(path: Path, *options: str) -> StdioServerParameters:
     )
 
 
-def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> None:
+async def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> None:
     path = tmp_path / "memory"
-
-    async def test() -> None:
-        async with Client(stdio(path, "--namespace", "users/ana")) as client:
-            await ask(client, "remember", records=[{"id": "a", "text": "Ana drinks tea"}])
-            # A reader of the same directory sees what was written since it began.
-            async with Client(stdio(path, "--read-only")) as reader:
-                await ask(client, "remember", records=[{"id": "b", "text": "Ana drinks water"}])
-                found = await ask(reader, "search_memory", queries=["water"], namespace="users/ana")
-                assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["b"]
-        with fr.Engine.open(path) as engine:
-            assert [record.id for record in engine.records(namespace="users/ana")] == ["a", "b"]
-
-    run(test())
+    async with Client(stdio(path, "--namespace", "users/ana")) as client:
+        await ask(client, "remember", records=[{"id": "a", "text": "Ana drinks tea"}])
+        # A reader of the same directory sees what was written since it began.
+        async with Client(stdio(path, "--read-only")) as reader:
+            await ask(client, "remember", records=[{"id": "b", "text": "Ana drinks water"}])
+            found = await ask(reader, "search_memory", queries=["water"], namespace="users/ana")
+            assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["b"]
+    with fr.Engine.open(path) as engine:
+        assert [record.id for record in engine.records(namespace="users/ana")] == ["a", "b"]
 
 
-def test_the_tools_work_over_a_sharded_memory(tmp_path: Path) -> None:
+async def test_the_tools_work_over_a_sharded_memory(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     local = "--transport", "local"
-
-    async def test() -> None:
-        async with Client(stdio(path, "--shards", "2", *local)) as client:
-            records = [{"id": name, "text": f"{name} drinks tea"} for name in ("Ana", "Bo")]
-            await ask(client, "remember", records=records)
-        # Without the tools that write. The memory has one owner, so the first had to end.
-        async with Client(stdio(path, "--read-only", *local)) as reader:
-            found = await ask(reader, "search_memory", queries=["Bo"])
-            assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["Bo"]
-            assert "forget" not in {tool.name for tool in (await reader.list_tools()).tools}
-        with fr.ShardedEngine.open(path, transport="local") as several:
-            assert [record.id for record in several.records()] == ["Ana", "Bo"]
-
-    run(test())
+    async with Client(stdio(path, "--shards", "2", *local)) as client:
+        records = [{"id": name, "text": f"{name} drinks tea"} for name in ("Ana", "Bo")]
+        await ask(client, "remember", records=records)
+    # Without the tools that write. The memory has one owner, so the first had to end.
+    async with Client(stdio(path, "--read-only", *local)) as reader:
+        found = await ask(reader, "search_memory", queries=["Bo"])
+        assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["Bo"]
+        assert "forget" not in {tool.name for tool in (await reader.list_tools()).tools}
+    with fr.ShardedEngine.open(path, transport="local") as several:
+        assert [record.id for record in several.records()] == ["Ana", "Bo"]
 
 
-def test_the_pipe_carries_messages_alone(tmp_path: Path) -> None:
-    """Also while the answer is an error, or what came in is no message."""
-
-    async def test() -> None:
-        parameters = stdio(tmp_path / "memory")
-        process = await asyncio.create_subprocess_exec(
-            parameters.command,
-            *parameters.args,
-            env=parameters.env,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        lines: list[Any] = [
-            INITIALIZE,
-            "no message",
-            {"jsonrpc": "2.0", "method": "notifications/initialized"},
-            {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "recent", "arguments": {"n": "x"}}},
-            {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "recent", "arguments": {}}},
-        ]
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers = []
-        for line in lines:
-            process.stdin.write((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
-            if isinstance(line, dict) and "id" in line:
-                while True:
-                    answers.append(json.loads(await process.stdout.readline()))
-                    if answers[-1].get("id") == line["id"]:
-                        break
-        process.stdin.close()
-        answers += [json.loads(line) for line in (await process.stdout.read()).splitlines()]
-        assert await process.wait() == 0
-        assert all(answer["jsonrpc"] == "2.0" for answer in answers)
-        results = {answer.get("id"): answer["result"] for answer in answers if "result" in answer}
-        assert results[2]["isError"]
-        assert results[3]["structuredContent"]["records"] == []
-
-    run(test())
-
-
-def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
-    async def test() -> None:
-        key = add_key(tmp_path / "keys", ["users/ana"])
-        parameters = stdio(tmp_path / "memory", "--http", "--port", "0", "--keys", str(tmp_path / "keys"))
-        process = await asyncio.create_subprocess_exec(
-            parameters.command, *parameters.args, env=parameters.env, stderr=asyncio.subprocess.PIPE
-        )
-        try:
-            assert process.stderr is not None
-            url = (await process.stderr.readline()).decode().strip()
-            assert url.startswith("http://127.0.0.1:")
-            async with connected(url, key) as client:
-                await ask(client, "remember", records=[{"id": "a", "text": "tea"}], namespace="users/ana")
-                assert "users/ana alone" in await refused(client, "recent", namespace="users/bo")
-            async with httpx2.AsyncClient(trust_env=False) as http:
-                base = url.removesuffix("/mcp")
-                assert (await http.get(f"{base}/v1/health")).status_code == 200
-                assert (await http.post(url, json={})).status_code == 401
-                headers = {"authorization": f"Bearer {key}"}
-                assert (await http.get(f"{base}/v1/records", headers=headers)).status_code == 404
-        finally:
-            process.terminate()
-            await process.wait()
-
-    run(test())
+async def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
+    key = add_key(tmp_path / "keys", ["users/ana"])
+    parameters = stdio(tmp_path / "memory", "--http", "--port", "0", "--keys", str(tmp_path / "keys"))
+    process = await asyncio.create_subprocess_exec(
+        parameters.command, *parameters.args, env=parameters.env, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stderr is not None
+        url = (await process.stderr.readline()).decode().strip()
+        assert url.startswith("http://127.0.0.1:")
+        async with connected(url, key) as client:
+            await ask(client, "remember", records=[{"id": "a", "text": "tea"}], namespace="users/ana")
+            assert "users/ana alone" in await refused(client, "recent", namespace="users/bo")
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            base = url.removesuffix("/mcp")
+            assert (await http.get(f"{base}/v1/health")).status_code == 200
+            assert (await http.post(url, json={})).status_code == 401
+            headers = {"authorization": f"Bearer {key}"}
+            assert (await http.get(f"{base}/v1/records", headers=headers)).status_code == 404
+    finally:
+        process.terminate()
+        await process.wait()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_an_interrupt_ends_the_tools_while_they_wait_for_input(tmp_path: Path) -> None:
-    record = {"records": [{"id": "a", "text": "tea"}]}
-    messages = [
-        INITIALIZE,
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "remember", "arguments": record}},
-    ]
+def test_the_pipe_carries_messages_alone_and_an_interrupt_ends_the_tools_while_they_wait(tmp_path: Path) -> None:
+    def call(number: int, tool: str, **arguments: Any) -> str:
+        return json.dumps(
+            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
+        )
+
+    lines = [json.dumps(INITIALIZE), "no message", '{"jsonrpc": "2.0", "method": "notifications/initialized"}']
+    lines += [call(2, "recent", n="x"), call(3, "remember", records=[{"id": "a", "text": "tea"}]), call(4, "recent")]
     command = [sys.executable, "-c", START, "mcp", str(tmp_path / "memory")]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as process:
@@ -160,15 +109,20 @@ def test_an_interrupt_ends_the_tools_while_they_wait_for_input(tmp_path: Path) -
             assert process.stdin is not None
             assert process.stdout is not None
             assert process.stderr is not None
-            for message in messages:
-                process.stdin.write(json.dumps(message) + "\n")
+            results: dict[Any, Any] = {}
+            for line in lines:
+                process.stdin.write(f"{line}\n")
                 process.stdin.flush()
-                if "id" in message:
-                    assert json.loads(process.stdout.readline())["id"] == message["id"]
+            while 4 not in results:
+                answer = json.loads(process.stdout.readline())
+                assert answer["jsonrpc"] == "2.0"
+                results[answer.get("id")] = answer.get("result")
+            assert results[2]["isError"]
+            assert [record["id"] for record in results[4]["structuredContent"]["records"]] == ["a"]
             # The pipe stays open: a host that is interrupted in a terminal does not close it first.
             process.send_signal(signal.SIGINT)
             assert process.wait(300) == 130
-            assert process.stderr.read() == "fanrank: interrupted\n"
+            assert process.stderr.read().endswith("fanrank: interrupted\n")
         finally:
             process.kill()
     with fr.Engine.open(tmp_path / "memory") as engine:

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import httpx2
 import pytest
-import uvicorn
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from support.mcp_client import ask, refused, run
+from support.mcp_client import ask, connected, refused, running
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -30,27 +22,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SECRET = "Zanzibarov"
 
 
-@asynccontextmanager
-async def connected(app: Any) -> AsyncIterator[Client]:
-    """A client whose requests are all of one trace."""
-    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_level="error", timeout_graceful_shutdown=5))
-    task = asyncio.create_task(server.serve())
-    while not server.started:
-        await asyncio.sleep(0.01)
-    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp"
-    headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
-    try:
-        async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
-            Client(streamable_http_client(url, http_client=http)) as client,
-        ):
-            yield client
-    finally:
-        server.should_exit = True
-        await task
-
-
-def test_tools_are_seen_as_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tools_are_seen_as_requests_are(monkeypatch: pytest.MonkeyPatch) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
@@ -58,14 +30,11 @@ def test_tools_are_seen_as_requests_are(monkeypatch: pytest.MonkeyPatch) -> None
     log = Log("json", stream=stream)
     ana = Principal("0123", ("users/ana",), label="ana")
     app = make_app(engine, admit=lambda request: ana, parts=[make_part(engine)], log=log)
-
-    async def test() -> None:
-        async with connected(app) as client:
-            await ask(client, "remember", records=[{"text": f"tea of {SECRET}"}] * 2, namespace="users/ana")
-            await ask(client, "search_memory", queries=["tea", "nothing", SECRET], namespace="users/ana")
-            await refused(client, "search_memory", queries=["tea"], namespace="elsewhere")
-
-    run(test())
+    traced = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
+    async with running(app) as url, connected(url, **traced) as client:
+        await ask(client, "remember", records=[{"text": f"tea of {SECRET}"}] * 2, namespace="users/ana")
+        await ask(client, "search_memory", queries=["tea", "nothing", SECRET], namespace="users/ana")
+        await refused(client, "search_memory", queries=["tea"], namespace="elsewhere")
     log.close()
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert {line["route"] for line in lines} == {"/mcp"}
