@@ -6,7 +6,7 @@ broken (nothing was tested), and exits with 1 unless all are caught.
 
 The faults stand in the text files of this folder. A file of the product heads its faults::
 
-    [engine/x.py]
+    [path of the file]
     what is wrong | arguments of pytest, or of sanitize.sh where "thread" ends the line
     -the code, which stands there exactly once
     +what takes its place
