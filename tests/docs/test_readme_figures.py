@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
+
+from support.benches import load
+from support.source import ROOT
 
 from fanrank.engine.evaluate import synthetic
 
-ROOT = Path(__file__).resolve().parents[2]
-# Only while importing: the root holds folders named like other people's packages.
-sys.path.append(str(ROOT))
-try:
-    from bench.harness import cases, methods
-    from bench.report import readme as report_readme
-    from bench.report import rows as report_rows
-finally:
-    sys.path.remove(str(ROOT))
-
+cases, methods, report_readme, report_rows = load("harness.cases", "harness.methods", "report.readme", "report.rows")
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in report_readme.PAGES]
 SETTINGS = {
     "5 to 20": "what a planner asks, from the description of the workload",

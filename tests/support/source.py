@@ -6,7 +6,7 @@ A module is named without "fanrank.": ``engine.storage.memory``. Nothing here im
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -31,9 +31,12 @@ class Imported(NamedTuple):
 class Module:
     name: str
     path: Path
-    text: str
     known: frozenset[str]
     """The names of all modules."""
+
+    @cached_property
+    def text(self) -> str:
+        return self.path.read_text(encoding="utf-8")
 
     @cached_property
     def tree(self) -> ast.Module:
@@ -44,22 +47,14 @@ class Module:
         return tuple(_imports(self))
 
 
-def paths(root: Path = ROOT) -> dict[str, Path]:
-    """Each module of the product and its file."""
-    found = {}
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            parts = path.relative_to(root).with_suffix("").parts
-            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
 @cache
 def modules(root: Path = ROOT) -> dict[str, Module]:
     """Every module of the product, by its name."""
-    files = paths(root)
-    known = frozenset(files)
-    return {name: Module(name, path, path.read_text(encoding="utf-8"), known) for name, path in files.items()}
+    files = {}
+    for path in (path for folder in FOLDERS for path in sorted((root / folder).rglob("*.py"))):
+        parts = path.relative_to(root).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return {name: Module(name, path, frozenset(files)) for name, path in files.items()}
 
 
 def _imports(module: Module) -> Iterator[Imported]:
@@ -68,30 +63,22 @@ def _imports(module: Module) -> Iterator[Imported]:
         if isinstance(node, ast.Import):
             for one in node.names:
                 if one.name.split(".")[0] == PACKAGE:
-                    yield Imported(_inner(one.name), "", one.asname or PACKAGE, node.lineno)
+                    yield Imported(one.name.removeprefix(f"{PACKAGE}."), "", one.asname or PACKAGE, node.lineno)
         elif isinstance(node, ast.ImportFrom):
-            if node.level == 0:
-                if (node.module or "").split(".")[0] != PACKAGE:
-                    continue
-                base = _inner(node.module or "")
+            if node.level:
+                base = ".".join([*package[: len(package) - (node.level - 1)], *([node.module] if node.module else [])])
+            elif (node.module or "").split(".")[0] == PACKAGE:
+                base = str(node.module).removeprefix(PACKAGE).lstrip(".")
             else:
-                above = package[: len(package) - (node.level - 1)]
-                base = ".".join([*above, *([node.module] if node.module else [])])
+                continue
             for one in node.names:
-                inner = one.name if base in ("", PACKAGE) else f"{base}.{one.name}"
-                if inner in module.known:
-                    yield Imported(inner, "", one.asname or one.name, node.lineno)
-                else:
-                    yield Imported(base or PACKAGE, one.name, one.asname or one.name, node.lineno)
+                inner = f"{base}.{one.name}".lstrip(".")
+                target = (inner, "") if inner in module.known else (base or PACKAGE, one.name)
+                yield Imported(*target, one.asname or one.name, node.lineno)
 
 
-def _inner(name: str) -> str:
-    return name.removeprefix(f"{PACKAGE}.")
-
-
-@dataclass(frozen=True)
-class Read:
-    """One place that reads a constant. It is `frozen` where setting the constant afterwards changes nothing there."""
+class Read(NamedTuple):
+    """One place that reads a constant. It is `frozen` where Python evaluates it once, when it defines something."""
 
     module: str
     line: int
@@ -115,86 +102,51 @@ def holders(module: str, name: str, root: Path = ROOT) -> list[tuple[str, str]]:
 def defines(module: str, name: str, owner: str = "", root: Path = ROOT) -> bool:
     """Whether the module, or its class `owner`, binds this name at its top."""
     known = modules(root).get(module)
-    if known is None:
-        return False
-    body = known.tree.body
+    body = known.tree.body if known else []
     if owner:
         body = [line for node in body if isinstance(node, ast.ClassDef) and node.name == owner for line in node.body]
-    return any(name in _bound(statement) for statement in body)
-
-
-def _bound(statement: ast.stmt) -> set[str]:
-    targets: list[ast.expr] = []
-    if isinstance(statement, ast.Assign):
-        targets = statement.targets
-    elif isinstance(statement, ast.AnnAssign):
-        targets = [statement.target]
-    return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    targets = [
+        target
+        for one in body
+        if isinstance(one, ast.Assign | ast.AnnAssign)
+        for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
+    ]
+    return any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target))
 
 
 def reads(module: str, name: str, owner: str = "", root: Path = ROOT) -> list[Read]:
-    """Every place of the product that reads the constant."""
-    found: list[Read] = []
-    if owner:
-        for one in modules(root).values():
-            if name in one.text:
-                found += (Read(one.name, line, frozen) for line, frozen in _loads(one.tree, "", {name: None}))
-        return found
-    known = holders(module, name, root)
+    """Every place of the product that reads the constant; of a class, by any attribute of its name."""
+    known = [] if owner else holders(module, name, root)
+    found = []
     for one in modules(root).values():
-        if name not in one.text and not any(holder == one.name for holder, _ in known):
-            continue
-        locals_ = {local for holder, local in known if holder == one.name}
+        own = {local for holder, local in known if holder == one.name}
         # ``alias.NAME``, where the alias is a module that holds the constant.
         aliases = {
-            (local, held): None
-            for origin, imported, local, _ in one.imports
-            if not imported
-            for holder, held in known
-            if holder == origin
+            (alias.local, held)
+            for at, held in known
+            if held in one.text
+            for alias in one.imports
+            if alias.module == at and not alias.name
         }
-        for local in locals_:
-            found += (Read(one.name, line, frozen) for line, frozen in _loads(one.tree, local, {}))
-        for alias, held in aliases:
-            found += (Read(one.name, line, frozen) for line, frozen in _loads(one.tree, "", {held: alias}))
+        if not own and not aliases and not (owner and name in one.text):
+            continue
+
+        def is_read(node: ast.AST, own: set[str] = own, aliases: set[tuple[str, str]] = aliases) -> bool:
+            if isinstance(node, ast.Attribute):
+                base = node.value.id if isinstance(node.value, ast.Name) else ""
+                return (node.attr == name if owner else (base, node.attr) in aliases) and isinstance(node.ctx, ast.Load)
+            return isinstance(node, ast.Name) and node.id in own and isinstance(node.ctx, ast.Load)
+
+        found += [Read(one.name, *place) for place in _places(one.tree, is_read, True)]
     return found
 
 
-def _loads(tree: ast.Module, name: str, attributes: dict[str, str | None]) -> Iterator[tuple[int, bool]]:
-    """(line, frozen) of each load of the name, or of an attribute of this base (None: of any).
-
-    Frozen is what Python evaluates once, when it defines something, and what numba compiles. Triton refuses to start a
-    kernel whose constants were changed after it was compiled, so nothing is frozen there without a word.
-    """
-
-    def visit(node: ast.AST, frozen: bool) -> Iterator[tuple[int, bool]]:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            arguments = node.args
-            decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
-            for part in (*decorators, *arguments.defaults, *(own for own in arguments.kw_defaults if own)):
-                yield from visit(part, frozen)
-            every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
-            if name and any(own is not None and own.arg == name for own in every):
-                return
-            inside = any(_compiles(decorator) for decorator in decorators)
-            for part in [node.body] if isinstance(node, ast.Lambda) else node.body:
-                yield from visit(part, inside)
-            return
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and name and node.id == name:
-            yield node.lineno, frozen
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr in attributes:
-            base = attributes[node.attr]
-            if base is None or (isinstance(node.value, ast.Name) and node.value.id == base):
-                yield node.lineno, frozen
-        for part in ast.iter_child_nodes(node):
-            yield from visit(part, frozen)
-
-    for statement in tree.body:
-        yield from visit(statement, True)
-
-
-def _compiles(decorator: ast.expr) -> bool:
-    """Whether numba compiles what this decorates."""
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    text = ast.unparse(called)
-    return text.rpartition(".")[2] in ("njit", "vectorize", "guvectorize") or text.startswith("numba.")
+def _places(node: ast.AST, is_read: Callable[[ast.AST], bool], frozen: bool) -> Iterator[tuple[int, bool]]:
+    """(line, frozen) of each read. What stands in the body of a function is read when it runs."""
+    if is_read(node):
+        yield getattr(node, "lineno", 0), frozen
+    body: list[ast.AST] = []
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        body = [node.body] if isinstance(node, ast.Lambda) else [*node.body]
+    for part in ast.iter_child_nodes(node):
+        yield from _places(part, is_read, frozen and part not in body)
