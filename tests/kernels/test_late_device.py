@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
-import shutil
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,17 +14,21 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
+from support.host_kernels import family, need_compiler  # noqa: E402
 from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
-from support.plain_device import PlainDevice  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.plan.plan import make_plan  # noqa: E402
 from fanrank.engine.plan.requests import Request  # noqa: E402
 from fanrank.kernels import device, download, fanout, lifetime, search  # noqa: E402
-from fanrank.kernels.work import Verbs  # noqa: E402
 
 WORDS = [f"w{number}" for number in range(9)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiler() -> None:
+    need_compiler()
 
 
 @pytest.fixture(autouse=True)
@@ -44,14 +46,13 @@ class Memory:
         seed: int,
         count: int = 100,
         limit: int | None = None,
-        verbs: Verbs | None = None,
         method: str = "lucene",
     ) -> None:
         self.draw = random.Random(seed)
         self.runtime = LateDevice(seed)
         residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)
         self.search = search.DeviceSearch(
-            LateVerbs(verbs or PlainDevice(holds=self.runtime.holds), self.runtime),  # type: ignore[arg-type]
+            LateVerbs(family(tile_bits=5), self.runtime),  # type: ignore[arg-type]
             self.runtime.device,
             residency=residency,
         )
@@ -517,18 +518,6 @@ def test_buffers_of_a_failed_fan_out_wait_for_it(monkeypatch: pytest.MonkeyPatch
         # As another part of the same call would, where memory is short.
         assert lifetimes.reclaim()
         assert lifetimes._launches[stream.number].reached
-
-
-@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to build the kernels with")
-@pytest.mark.parametrize("seed", range(3))
-def test_every_road_on_the_cuda_kernels(seed: int) -> None:
-    from fanrank.kernels import cuda
-    from fanrank.kernels.cuda.verbs import CudaVerbs
-    from fanrank.kernels.cuda_host import HostLauncher, build
-
-    folder = Path(cuda.__file__).parent
-    library = build(sorted(folder.glob("*.cu")), include=[folder])
-    some_day(Memory(seed, verbs=CudaVerbs(HostLauncher(library), tile_bits=5)))
 
 
 def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:

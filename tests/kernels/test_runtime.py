@@ -189,6 +189,42 @@ def test_free_bytes_are_asked_for_once_a_second(cuda: Cuda, monkeypatch: pytest.
     assert asked == [3]
 
 
+class Copied:
+    """A tensor of the device, and how it was copied to."""
+
+    def __init__(self) -> None:
+        self.how: list[dict[str, Any]] = []
+
+    def copy_(self, source: Any, **how: Any) -> None:
+        self.how.append(how)
+
+
+def test_copies_do_not_wait_for_the_device() -> None:
+    """A copy that waits also ends a capture, and then every fan-out is launched kernel by kernel."""
+    target = Copied()
+    CudaRuntime(torch.device("cuda", 0)).copy(target, torch.zeros(1))  # type: ignore[arg-type]
+    assert target.how == [{"non_blocking": True}]
+
+
+def test_memory_that_a_copy_reads_or_writes_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of other memory wait for the device."""
+    asked: list[dict[str, Any]] = []
+    empty = torch.empty
+
+    def noted(*given: Any, **how: Any) -> torch.Tensor:
+        asked.append(how)
+        return empty(*given, dtype=how["dtype"])
+
+    monkeypatch.setattr(runtime.torch, "empty", noted)
+    moved: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *given, **how: moved.append(how) or self)
+    device = CudaRuntime(torch.device("cuda", 0))
+    assert device.upload(np.arange(6).reshape(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
+    device.pinned(4, torch.int32)
+    assert [how["pin_memory"] for how in asked] == [True, True]
+    assert moved == [{"non_blocking": True}]
+
+
 class AcceleratorError(RuntimeError):
     pass
 

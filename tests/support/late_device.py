@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fanrank.kernels.work import Verbs
+from fanrank.kernels.work import SEGMENT_FIELDS, Tables, Verbs, Work
 
 # Allocations are rounded up to this, as torch's are, so that blocks of nearly one size are taken again.
 GRAIN = 512
@@ -304,8 +304,12 @@ def _copied(target: torch.Tensor, source: torch.Tensor) -> None:
     target.view(-1).copy_(source.view(-1))
 
 
+ADDRESSES = SEGMENT_FIELDS.index("term_count")
+"""So many first columns of a row of segments are addresses."""
+
+
 class LateVerbs:
-    """A family's verbs, given to the late device's current stream."""
+    """A family's verbs, given to the late device's current stream. What they read of segments must be its memory."""
 
     def __init__(self, verbs: Verbs, device: LateDevice) -> None:
         self._verbs, self._device = verbs, device
@@ -314,4 +318,17 @@ class LateVerbs:
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         verb = getattr(self._verbs, name)
-        return lambda *given: self._device.launch(name, verb, *given)
+
+        def checked(*given: Any) -> None:
+            for each in given:
+                self._check(each)
+            verb(*given)
+
+        return lambda *given: self._device.launch(name, checked, *given)
+
+    def _check(self, given: Any) -> None:
+        """The addresses in rows of segments; a caller's own tensors may lie anywhere."""
+        if isinstance(given, Work | Tables):
+            rows = given.segments if isinstance(given, Work) else given.segment
+            for address in rows[:, :ADDRESSES].flatten().tolist():
+                assert not address or self._device.holds(address, 1), "what is read is not the device's memory"

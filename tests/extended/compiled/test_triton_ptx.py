@@ -31,10 +31,12 @@ from support.ptx import triton_jit  # noqa: E402
 from support.ptx.triton_jit import Compiled, Device  # noqa: E402
 
 from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
+from fanrank.engine.vectors.interaction import Interaction  # noqa: E402
 from fanrank.kernels.cuda_host.build import compiler  # noqa: E402
 from fanrank.kernels.cuda_host.launcher import KernelFault  # noqa: E402
 from fanrank.kernels.triton import TritonVerbs, score  # noqa: E402
 from fanrank.kernels.triton import verbs as verbs_module  # noqa: E402
+from fanrank.kernels.triton.segment_reduce import Settings, segment_reduce  # noqa: E402
 from fanrank.kernels.triton.verbs import DEFAULT  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -80,6 +82,7 @@ def test_a_branch_by_what_each_warp_loaded_is_caught() -> None:
 def test_every_kernel_compiles_without_spills(target: int) -> None:
     rows = rows_of("compiles", target)
     names = {"_derive", "_cuts", "_maxima", "_describe", "_plan", "_order", "_score", "_reduce_stripe", "_finish"}
+    names.add("_segment_reduce")
     assert {row["name"] for row in rows} == names
     for row in rows:
         assert row["spilled"] == 0, row
@@ -89,7 +92,8 @@ def test_every_kernel_compiles_without_spills(target: int) -> None:
             width = r"\.64" if row["constants"]["WIDE"] else ""
             assert any(re.fullmatch(rf"REDG?\.E\.ADD{width}\.STRONG\.GPU", each) for each in row["atomics"]), row
         # What must round as numpy does is not contracted.
-        if row["name"] in ("_derive", "_plan", "_order", "_score"):
+        logarithm = row["name"] == "_segment_reduce" and row["constants"]["KIND"] > 1
+        if not logarithm:
             assert not [each for each in row["float64"] if each.startswith("fma")], row
 
 
@@ -135,6 +139,10 @@ def compiles(capability: str) -> Iterator[dict[str, Any]]:
                 verbs.score(own, buffers)
                 for width, keys in ((16, buffers.keys), (1024, torch.empty(1 << 16, dtype=torch.int64))):
                     verbs.select(replace(own, width=width), replace(buffers, keys=keys), answer)
+        for kind in ("late", "top", "lse", "lme"):
+            segment_reduce(
+                torch.zeros((2, 5), dtype=torch.float64), torch.tensor([0, 2, 5]), Interaction(kind), Settings()
+            )
     for each in sorted(device.compiled):
         yield usage(each)
 
