@@ -59,6 +59,10 @@ AGENT, RECALL, PAGE_RANK = AgentRRF(), STRATEGIES["recall-source"], PageRank()
 FACTOIDS = FactoidRoute().of
 ADAPTIVE = AdaptiveSoftCentroid()
 
+E009 = {
+    **{"when": "was is", "who": "was founded", "where": "was is", "which": "country year"},
+    **{"what": "year city name", "how": "many much long old"},
+}
 CONSTANTS: list[tuple[str, object, object]] = [
     # Windows
     ("A030 windows at most", default(Recency, "max_windows"), 4),
@@ -126,12 +130,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("E009 K, alpha, tau", FACTOIDS, SoftCentroid(k=3, alpha=0.524, tau=0.05)),
     ("E009 by name", feedback_of("factoid-route"), FactoidRoute()),
     ("E009 first words", set(FACTOID), {"when", "who", "where", "which", "what", "how"}),
-    ("E009 when", set(FACTOID["when"]) >= {"was", "is"}, True),
-    ("E009 who", set(FACTOID["who"]) >= {"was", "founded"}, True),
-    ("E009 where", set(FACTOID["where"]) >= {"was", "is"}, True),
-    ("E009 which", set(FACTOID["which"]) >= {"country", "year"}, True),
-    ("E009 what", set(FACTOID["what"]) >= {"year", "city", "name"}, True),
-    ("E009 how", set(FACTOID["how"]) >= {"many", "much", "long", "old"}, True),
+    ("E009 what follows", [word for word, own in E009.items() if not set(FACTOID[word]) >= set(own.split())], []),
 ]
 
 
