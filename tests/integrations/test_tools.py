@@ -7,7 +7,6 @@ import copy
 import datetime as dt
 import operator
 import random
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -224,24 +223,6 @@ def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch, mix
     after = {record.id: record.text for record in tools.memory.records()}
     expected = {**before, "fresh1": "one", "fresh2": "two", **({"m3": "three"} if mixed else {})}
     assert after == expected
-
-
-def test_remembering_from_many_threads_keeps_every_memory() -> None:
-    tools = tools_of()
-    barrier = threading.Barrier(8)
-    ids: list[str] = []
-
-    def work(number: int) -> None:
-        barrier.wait(30)
-        for turn in range(10):
-            ids.extend(remembered(tools, f"memory {number} {turn}", f"beside {number} {turn}"))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert len({*ids}) == len(ids) == 160 == tools.memory.count()
 
 
 # --- Tenants

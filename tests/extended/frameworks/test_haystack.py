@@ -175,24 +175,6 @@ def test_two_writers_that_skip_write_each_document_once() -> None:
         assert sum(pool.map(write, range(4))) == store.count_documents() == 300
 
 
-def test_concurrent_updates_by_filter_both_count() -> None:
-    store = store_of(20)
-    start = threading.Barrier(4)
-    everything = {"field": "meta.number", "operator": ">=", "value": 0}
-
-    def update(number: int) -> None:
-        start.wait()
-        for turn in range(10):
-            assert store.update_by_filter(everything, {f"by{number}.{turn}": turn}) == 20
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(update, range(4)))
-    before = {one.id: one for one in documents(20)}
-    for one in store.filter_documents():
-        assert {f"by{number}.{turn}" for number in range(4) for turn in range(10)} < one.meta.keys()
-        assert (one.content, one.embedding) == (before[one.id].content, before[one.id].embedding)
-
-
 COMPARISONS: list[dict[str, Any]] = [
     *({"field": "meta.number", "operator": name, "value": 2} for name in ("==", "!=", ">", ">=", "<", "<=")),
     {"field": "meta.number", "operator": "in", "value": [1, 4]},

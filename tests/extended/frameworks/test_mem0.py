@@ -328,14 +328,6 @@ def test_the_provider_is_known_to_mem0() -> None:
         Memory.from_config(config(None, colection_name="x"))
 
 
-def test_a_memory_takes_an_engine_that_is_open() -> None:
-    engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION))
-    made = Memory.from_config(config(None, engine=engine))
-    made.add("Ana prefers tea", user_id="u", infer=False)
-    assert made.vector_store.engine is made.entity_store.engine is engine
-    assert len(engine.namespace("mem0")) == 1
-
-
 # -- mem0's Memory -----------------------------------------------------------------------------------------------------
 
 

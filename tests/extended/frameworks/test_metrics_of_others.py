@@ -75,44 +75,48 @@ def test_trec_lines_carry_the_scores_of_runs() -> None:
     ]
 
 
-def test_ir_measures_agrees() -> None:
-    ir_measures = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
-    hits, grades = random_case(7)
-    measures = {
-        "ndcg@10": ir_measures.nDCG @ 10,
-        "recall@5": ir_measures.R @ 5,
-        "map": ir_measures.AP,
-        "mrr": ir_measures.RR,
-        "hit@1": ir_measures.Success @ 1,
-    }
-    ours = our_metrics(hits, grades, *measures)
-    found: dict[Any, dict[str, float]] = {}
-    for value in ir_measures.iter_calc(list(measures.values()), grades, hits.to_ir_measures()):
-        found.setdefault(value.measure, {})[value.query_id] = value.value
-    for name, measure in measures.items():
-        # A query without hits is left out by some measures.
-        assert [found[measure].get(query, 0.0) for query in grades] == ours[name].tolist(), name
-    assert [(doc.query_id, doc.doc_id) for doc in hits.to_ir_measures()] == [
-        (query, hit.id) for query, row in zip(hits.query_ids(), hits, strict=True) for hit in row
-    ]
-    exact = [doc.score for doc in hits.to_ir_measures(keep_order=False)]
-    assert exact == [hit.score for row in hits for hit in row]
+def by_ir_measures(hits: fr.Hits, grades: Any, metrics: list[str]) -> dict[str, dict[str, float]]:
+    theirs = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    measures = {theirs.parse_measure(IR_MEASURES[name]): name for name in metrics}
+    found: dict[str, dict[str, float]] = {name: {} for name in metrics}
+    for value in theirs.iter_calc(list(measures), grades, hits.to_ir_measures()):
+        found[measures[value.measure]][value.query_id] = value.value
+    return found
 
 
-def test_ranx_agrees() -> None:
-    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
-    hits, grades = random_case(11)
+def by_ranx(hits: fr.Hits, grades: Any, metrics: list[str]) -> dict[str, dict[str, float]]:
+    theirs = pytest.importorskip("ranx", reason="ranx is not installed")
     run = hits.to_ranx("fanrank")
     assert run.name == "fanrank"
-    # Before ranx adds what is missing: the queries with hits, in the order of the hits.
-    assert {query: list(row) for query, row in run.to_dict().items()} == {
-        query: [hit.id for hit in row] for query, row in zip(hits.query_ids(), hits, strict=True) if row
-    }
-    names = ["ndcg@10", "recall@5", "mrr"]
-    ranx.evaluate(ranx.Qrels(grades), run, names, make_comparable=True)
-    ours = our_metrics(hits, grades, *names)
-    for name in names:
-        assert [run.scores[name][query] for query in grades] == pytest.approx(ours[name].tolist(), abs=1e-12), name
+    theirs.evaluate(theirs.Qrels(grades), run, metrics, make_comparable=True)
+    return {name: dict(run.scores[name]) for name in metrics}
+
+
+IR_MEASURES = {"ndcg@10": "nDCG@10", "recall@5": "R@5", "map": "AP", "mrr": "RR", "hit@1": "Success@1"}
+
+
+@pytest.mark.parametrize(
+    ("measure", "metrics"), [(by_ir_measures, [*IR_MEASURES]), (by_ranx, ["ndcg@10", "recall@5", "mrr"])]
+)
+def test_other_packages_agree(measure: Any, metrics: list[str]) -> None:
+    hits, grades = random_case(7)
+    ours, theirs = our_metrics(hits, grades, *metrics), measure(hits, grades, metrics)
+    for name in metrics:
+        # A query without hits is left out by some measures.
+        found = [theirs[name].get(query, 0.0) for query in grades]
+        assert found == pytest.approx(ours[name].tolist(), abs=1e-12), name
+
+
+def test_runs_of_other_packages_hold_the_hits_in_their_order() -> None:
+    pytest.importorskip("ranx", reason="ranx is not installed")
+    pytest.importorskip("ir_measures", reason="ir_measures is not installed")
+    hits, _ = random_case(11)
+    rows = {query: [hit.id for hit in row] for query, row in zip(hits.query_ids(), hits, strict=True) if row}
+    assert {query: list(row) for query, row in hits.to_ranx().to_dict().items()} == rows
+    pairs = [(query, name) for query, row in rows.items() for name in row]
+    assert [(one.query_id, one.doc_id) for one in hits.to_ir_measures()] == pairs
+    exact = [one.score for one in hits.to_ir_measures(keep_order=False)]
+    assert exact == [hit.score for row in hits for hit in row]
 
 
 def test_ranx_takes_an_answer_without_hits() -> None:

@@ -115,28 +115,6 @@ def test_documents_are_scored_again_exactly(engine: fr.Engine) -> None:
         FanrankRetriever(plain).transform(pd.DataFrame([["0", "tea", "d1"]], columns=["qid", "query", "docno"]))
 
 
-def test_operators(engine: fr.Engine) -> None:
-    one = FanrankRetriever(engine, keep_order=False)
-    two = FanrankRetriever(engine, filter={"year": {">": 2001}}, keep_order=False)
-    left, right = one(QUERIES), two(QUERIES)
-    scores = {(row.qid, row.docno): row.score for row in left.itertuples()}
-    both = {(row.qid, row.docno) for row in right.itertuples()}
-    summed = (one + two)(QUERIES)
-    assert {(row.qid, row.docno): row.score for row in summed.itertuples()} == {
-        pair: score * (2.0 if pair in both else 1.0) for pair, score in scores.items()
-    }
-    assert (one * 3)(QUERIES)["score"].tolist() == (left["score"] * 3).tolist()
-    assert {(row.qid, row.docno) for row in (one | two)(QUERIES).itertuples()} == set(scores)
-    assert {(row.qid, row.docno) for row in (one & two)(QUERIES).itertuples()} == both
-    assert set(ranking((two ^ one)(QUERIES))) == set(left["qid"])
-    features = (two >> (one**two))(QUERIES)
-    assert [row.features.tolist() for row in features.itertuples()] == [
-        [row.score, row.score] for row in right.itertuples()
-    ]
-    assert ranking((one % 3)(QUERIES)) == {name: row[:3] for name, row in ranking(left).items()}
-    assert not pt.java.started()
-
-
 def test_a_cutoff_becomes_the_number_of_results(engine: fr.Engine) -> None:
     retriever = FanrankRetriever(engine, filter={"year": 2001}, metadata=["text"])
     compiled = (retriever % 3).compile()
