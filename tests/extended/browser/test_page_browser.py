@@ -203,7 +203,7 @@ def test_a_sum_that_is_not_the_score_and_a_memory_that_changed_are_called_so(ope
         search(page, "tea", namespace="")
         page.locator(".hit").first.click()
         expect(page.locator(".sum.bad")).to_contain_text("this is not the score", timeout=WAIT)
-        page.unroute("**/v1/explain")
+        page = open_page(url)
         search(page, "tea", namespace="")
         engine.add([fr.Record("c", "more tea")])
         page.locator(".hit").first.click()
