@@ -20,7 +20,6 @@ from fanrank.engine.evaluate import (
     draw_per_category,
     judge_answers,
 )
-from fanrank.engine.evaluate.answering import NO_ANSWER
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 
@@ -69,19 +68,12 @@ def test_strict_counts_yes_and_lenient_partial_too() -> None:
     assert "answers" not in judged.to_dict(answers=False)
 
 
-def test_an_abstention_question_has_an_answer_without_a_gold_one() -> None:
-    evaluation = found(ANSWERS, RANKED, unanswerable=frozenset({"y:2"}))
-    gold = {}
-    judge_answers(evaluation, stub_answerer, lambda q, of, a: gold.setdefault(q.id, of) and "no")
-    assert gold == {**ANSWERS, "y:2": NO_ANSWER}
-
-
 def test_workers_do_not_change_the_result() -> None:
     evaluation = found(ANSWERS, RANKED)
     both = threading.Barrier(2)
 
     def meet(question: Query, records: Sequence[Record], /) -> str:
-        both.wait(30)  # two of the four questions are under way at once, twice
+        both.wait(300)  # two of the four questions are under way at once, twice
         return stub_answerer(question, records)
 
     done: list[tuple[int, int]] = []

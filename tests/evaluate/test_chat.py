@@ -63,7 +63,7 @@ def server() -> Iterator[Server]:
         thread.start()
         yield serving
         serving.shutdown()
-        thread.join(30)
+        thread.join(300)
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import statistics
 from dataclasses import replace
 
 import pytest
@@ -32,16 +30,3 @@ def test_ranks_and_ages_by_hand() -> None:
     timeless = replace(dataset, records=[Record(name, "", "x") for name in times])
     with pytest.raises(ParameterError, match="no gold record of toy has a time"):
         gold_recency(timeless)
-
-
-def test_ranks_are_those_of_a_plain_loop() -> None:
-    draw = random.Random(5)
-    for _ in range(30):
-        times = [float(draw.randrange(6)) for _ in range(draw.randrange(2, 9))]
-        records = [Record(str(number), "", time=time) for number, time in enumerate(times)]
-        gold = draw.randrange(len(times))
-        dataset = Dataset("toy", records, [Query("", id="q")], {"q": {str(gold): 1}})
-        newer = sum(time > times[gold] for time in times)
-        same = sum(time == times[gold] for time in times)
-        places = range(newer, newer + same)
-        assert gold_recency(dataset)["all"]["median_rank"] == pytest.approx(statistics.mean(places) / (len(times) - 1))

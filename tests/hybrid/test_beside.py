@@ -18,7 +18,7 @@ from fanrank.engine.backends.choose import Backend
 from fanrank.engine.hybrid import beside
 from fanrank.engine.hybrid.strategy import STRATEGIES
 
-WAIT = 30.0
+WAIT = 300.0
 HYBRID = ("rrf", "fused", "agent_rrf", "softcentroid-fused", "recall")
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
-import operator
 import random
 import re
 from collections.abc import Sequence
@@ -291,21 +289,6 @@ def test_what_is_asked_wrongly_is_refused_by_name() -> None:
     engine.add([fr.Record("r0", "the lake", session="s"), fr.Record("r1", "the lake", session="s")])
     with pytest.raises(fr.errors.QueryError, match="keeps no texts"):
         engine.search(["lake"], strategy="dialogue-words")
-
-
-def test_the_order_of_weights_changes_no_bit_and_shares_add_up_in_order() -> None:
-    engine, asked = chat()
-    base = fr.Strategy.of("dialogue")
-    assert isinstance(base.fusion, Linear)
-    turned = replace(base.fusion, weights=dict(reversed(base.fusion.weights.items())))
-    other = replace(base, fusion=turned)
-    assert other == base
-    found = engine.search(asked, 15, strategy=other)
-    assert found.scores.tobytes() == engine.search(asked, 15, strategy=base).scores.tobytes()
-    for place, row in enumerate(found):
-        for record_id, score in row:
-            shares = [share.share for share in found.explain(place, record_id).channels]
-            assert functools.reduce(operator.add, shares) == score
 
 
 @pytest.mark.parametrize("searched_again", [False, True])

@@ -328,20 +328,6 @@ def test_equal_texts_are_encoded_once() -> None:
     assert {"encode", "dense", "fuse"} <= set(hits.timing)
 
 
-def test_first_sentences_move_the_query(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path / "m", encoder=Letters()) as engine:
-        engine.add(
-            [fr.Record("a", "rrrr. eeee"), fr.Record("b", "eeee. rrrr"), fr.Record("c", "aaaa"), fr.Record("d", "")]
-        )
-        plain = engine.search(["ree"], strategy="dense")
-        moved = engine.search(["ree"], strategy="first-sentence")
-        assert {name for name, _ in plain[0]} == {name for name, _ in moved[0]}
-        assert moved[0] != plain[0]
-        for name, own in STRATEGIES.items():
-            if own.feedback is not None and own.feedback.needs_sentences:
-                assert len(engine.search(["ree", "aaaa"], strategy=name)[0]) == 3  # a blank text has no vector
-
-
 def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
     def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
         return [-float(len(text)) for _, text in pairs]

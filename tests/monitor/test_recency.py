@@ -85,18 +85,6 @@ def test_few_hits_do_not_swing_it() -> None:
     assert recency.rate == pytest.approx(math.log1p(1.0 / mean))
 
 
-def test_a_heavy_tail_lowers_the_rate() -> None:
-    tail = np.random.default_rng(1).zipf(1.6, 2000) - 1
-    recency = Recency(max_windows=None)
-    recency.observe(np.minimum(tail, 200))
-    assert recency.rate < 0.3
-    assert recency.windows() > 10
-    capped = Recency()
-    capped.observe(np.minimum(tail, 3)[tail < 4], windows=4)
-    assert capped.rate < 1.4
-    assert capped.windows() == MAX_WINDOWS
-
-
 def test_old_hits_fade() -> None:
     recency = Recency()
     recency.observe(ranks_of(2.5, 20_000, None, 1))

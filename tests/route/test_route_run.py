@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.hashing import Hashing
 
 from fanrank import Engine, OwnVectors, Query, Record
 from fanrank.engine.errors import ModelMismatchError, ParameterError, QueryError
@@ -141,20 +142,11 @@ def test_a_cascade_may_escalate_to_a_router() -> None:
 
 
 def test_only_what_is_not_sure_is_encoded() -> None:
-    seen: list[str] = []
-
-    class Counting:
-        name, version, dimension = "counting", "1", 8
-
-        def documents(self, texts: list[str], progress: bool = False) -> Any:
-            return np.stack([vector(text) for text in texts])
-
-        def queries(self, texts: list[str]) -> Any:
-            seen.extend(texts)
-            return np.stack([vector(text) for text in texts])
-
-    engine = Engine(encoder=Counting(), analyzer="minimal")  # type: ignore[arg-type]
+    encoder = Hashing(dimension=8)
+    engine = Engine(encoder=encoder, analyzer="minimal")
     engine.add(Record(f"r{i}", text) for i, text in enumerate(["tea rain", "tea", "red red wind", "red"]))
+    seen = encoder.asked
+    seen.clear()
     found = engine.search(["tea", "red wind", "unknown"], strategy=Cascade(0.3, escalate="rrf"))
     assert found.decisions is not None
     assert seen == [q.text for q, d in zip(found.queries, found.decisions, strict=True) if d.escalated]

@@ -51,7 +51,7 @@ def first_step(word: str) -> str:
 
 def test_every_rule_after_every_beginning() -> None:
     ends = ["", *ENDS.split()]
-    hold_equal(a + b + c for a in BEGINNINGS.split() for b in ends for c in ends)
+    hold_equal(a + b + c for a in BEGINNINGS.split() for b in ends for c in ends[::3])
 
 
 def test_irregular_words_and_their_neighbours() -> None:

@@ -190,14 +190,6 @@ def test_an_index_is_made_once_and_let_go(queries: np.ndarray) -> None:
     assert (len(kept[verbs]), len(kept)) == (before[0] - 1, before[1])
 
 
-def test_the_number_of_threads_is_put_back(single: Stretch, queries: np.ndarray) -> None:
-    before = faiss.omp_get_max_threads()
-    one = best(verbs, queries, [single], 10, Interaction(), threads=1, options=SMALL)
-    two = best(verbs, queries, [single], 10, Interaction(), threads=2, options=SMALL)
-    assert faiss.omp_get_max_threads() == before
-    assert [each.tolist() for each in one] == [each.tolist() for each in two]
-
-
 def test_the_defaults_are_the_sources() -> None:
     """A068: M 32, efConstruction 200; B006: efSearch 64. CAGRA's are those of FAISS."""
     assert (DEFAULT.neighbours, DEFAULT.ef_construction, DEFAULT.ef_search, DEFAULT.threads) == (32, 200, 64, 1)

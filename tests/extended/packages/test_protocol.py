@@ -59,14 +59,6 @@ def test_unmatched_documents_follow_in_document_order() -> None:
     assert as_it_is.backend == "scripted"
 
 
-def test_a_list_that_may_have_been_cut_is_not_completed() -> None:
-    answers = {"q0": [("d4", 2.0), ("d2", 1.0), ("d3", 0.5)], "q1": [("d4", 1.0)]}
-    found = rank(Scripted(answers), toy("d3", "d1"), k=2, complete=True)
-    assert found.ranked == {"q0": ["d4", "d2"], "q1": ["d4", "d1"]}
-    # Nothing beyond rank 2 is known, so nothing is said about it.
-    assert {"hit@1", "recall@1", "mrr", "map"} == set(found.values)
-
-
 def test_a_query_does_not_find_itself() -> None:
     dataset = toy("d3", "d2")
     dataset.own["q0"] = "d1"
@@ -199,23 +191,6 @@ def test_a_cascade_is_made_of_its_parts(tmp_path: Path) -> None:
     assert evaluate("locomo", file, strategy=Cascade(confidence="entropy"), **how)["margin_sweep"] is None
 
 
-def test_a_policy_is_given_as_a_value_a_mapping_or_a_file(tmp_path: Path) -> None:
-    file = write_locomo(tmp_path / "locomo.json")
-    router = Router({"single-hop": STRATEGIES["bm25"]}, STRATEGIES["rrf"])
-    save(tmp_path / "policy.json", router, {})
-    how: dict[str, Any] = {"preset": "opsem", "encoder": Letters(), "types": "oracle"}
-    found = [
-        evaluate("locomo", file, strategy=router, **how),
-        evaluate("locomo", file, strategy=router.to_dict(), **how),
-        evaluate("locomo", file, policy=tmp_path / "policy.json", **how),
-    ]
-    for one in found:
-        assert one["answered_by"] == {"bm25": 4, "rrf": 2}  # 4 questions of category 4, single-hop
-        assert "skip" not in one
-        assert one["metrics"] == found[0]["metrics"]
-        assert one["margin_sweep"] is None
-
-
 def test_slips_with_policies_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "no.json"
     save(tmp_path / "policy.json", Cascade(), {})
@@ -306,18 +281,6 @@ def test_the_encoder_that_is_installed(tmp_path: Path, monkeypatch: pytest.Monke
     found = evaluate("locomo", file, strategy="cascade", embeddings=tmp_path / "vectors.db")
     assert found["encoder"]["name"] == encoders.DEFAULT_ENCODER
     assert found["encoder"]["default"] is True
-
-
-def test_sessions_as_one_vector_and_as_events(tmp_path: Path) -> None:
-    file = write_locomo(tmp_path / "locomo.json")
-    turns, whole = load_locomo(file), load_locomo(file, passages=False, events=True)
-    assert [record.text for record in whole.records] == [record.text for record in turns.records]
-    assert all(record.passages for record in turns.records)
-    assert {(record.passages, record.type) for record in whole.records} == {(None, "Event")}
-    assert {record.type for record in turns.records} == {None}
-    encoder = Letters()
-    evaluate("locomo", file, strategy="dense", encoder=encoder, reading={"passages": False})
-    assert set(encoder.embedded) == {record.text for record in whole.records}
 
 
 def test_overrides(tmp_path: Path) -> None:

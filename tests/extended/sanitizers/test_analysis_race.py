@@ -26,7 +26,7 @@ def test_readers_and_the_writer_do_not_race(tmp_path: Path, sanitizer: str) -> N
     if built.returncode and "cannot find" in built.stderr:
         pytest.skip("the sanitizer's library is not installed")
     assert not built.returncode, built.stderr
-    run = subprocess.run([str(program)], capture_output=True, text=True, timeout=300)
+    run = subprocess.run([str(program)], capture_output=True, text=True, timeout=900)
     if "unexpected memory mapping" in run.stderr:
         pytest.skip("the thread sanitizer does not run in this address space")
     assert (run.returncode, run.stdout) == (0, "ok\n"), run.stdout + run.stderr
