@@ -173,21 +173,6 @@ def test_ranks_of_lists_of_many_lengths() -> None:
     assert (found > 0).tolist() == listed.tolist()
 
 
-@settings(deadline=None, max_examples=40)
-@given(batch=batches())
-def test_boosts_add_to_z_scores_and_lower_nothing(batch: list[FusionQuery]) -> None:
-    for asked in batch:
-        for document in asked.documents:
-            document.evidence["bm25"].listed |= not document.evidence["dense"].listed
-            document.evidence["bm25"].scored |= document.evidence["bm25"].listed
-    candidates = batch_of(batch, NAMES)
-    plain, unmoved = ZScore()(candidates), Boosted(alpha=0.5, below=1.0, boosts={"other": 0.0})(candidates)
-    assert plain.scores.tobytes() == unmoved.scores.tobytes()
-    raised = Boosted(alpha=0.5, below=1.0)(candidates).scores - plain.scores
-    assert (raised >= 0.0).all()
-    assert (raised <= 0.5 + 1e-12).all()
-
-
 def test_worth_by_the_name_of_the_channel() -> None:
     # Two of four candidates are listed by words, one of them also by each other channel.
     def evidence(score: float, listed: bool) -> Evidence:

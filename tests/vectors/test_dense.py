@@ -377,14 +377,6 @@ def test_a_device_has_a_limit() -> None:
     assert verbs.bytes == 0
 
 
-def test_which_reduction_serves() -> None:
-    from fanrank.kernels import dense, segment_reduce
-    from fanrank.kernels.triton import segment_reduce as kernel
-
-    assert dense.dense_verbs("triton")._reduce is kernel.segment_reduce  # type: ignore[attr-defined]
-    assert dense.dense_verbs("cuda-host")._reduce is segment_reduce.segment_reduce  # type: ignore[attr-defined]
-
-
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 1 << 32), st.integers(1, 40), st.integers(1, 40), st.sampled_from([1, 7, 8, 9, 1041]))
 def test_int8_products_as_on_a_gpu(seed: int, queries: int, rows: int, dimension: int) -> None:

@@ -16,7 +16,6 @@ from support.evaluations import Letters, Scripted
 
 from fanrank.engine.errors import DatasetError, MissingExtraError, ParameterError
 from fanrank.engine.evaluate import (
-    PRESETS,
     Answering,
     Dataset,
     compare,
@@ -281,27 +280,6 @@ def test_the_encoder_that_is_installed(tmp_path: Path, monkeypatch: pytest.Monke
     found = evaluate("locomo", file, strategy="cascade", embeddings=tmp_path / "vectors.db")
     assert found["encoder"]["name"] == encoders.DEFAULT_ENCODER
     assert found["encoder"]["default"] is True
-
-
-def test_overrides(tmp_path: Path) -> None:
-    file = write_locomo(tmp_path / "locomo.json")
-    found = evaluate(
-        "locomo",
-        file,
-        preset="agentir",
-        analyzer="full",
-        method="lucene",
-        k1=0.9,
-        b=0.4,
-        k=2,
-        backend="numpy",
-        reading={"date": True},
-    )
-    assert (found["analyzer"], found["backend"]) == ("full", "numpy")
-    given = {name: found["parameters"][name] for name in ("method", "k1", "b", "k", "date", "gold")}
-    assert given == {"method": "lucene", "k1": 0.9, "b": 0.4, "k": 2, "date": True, "gold": "lenient"}
-    assert "hit@5" not in found["metrics"]
-    assert PRESETS["agentir", "locomo"].reading == {"gold": "lenient", "text": "turns"}
 
 
 def test_unknown_presets_and_kinds(tmp_path: Path) -> None:

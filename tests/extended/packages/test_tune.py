@@ -26,7 +26,6 @@ from fanrank.engine.tune.command import render_tuned
 from fanrank.engine.tune.front import Point, pareto, plot
 from fanrank.engine.tune.measure import Labelled, Questions, encode_afresh
 from fanrank.engine.tune.thresholds import (
-    ALWAYS,
     HUNDREDTHS,
     MARGIN,
 )
@@ -207,32 +206,6 @@ def test_the_cascade_that_costs_half_is_chosen(monkeypatch: pytest.MonkeyPatch) 
     assert (found.policy.tau, found.policy.escalate) == (0.01, STRATEGIES["dense"])
     assert found.confirmation is not None
     assert (found.confirmation.chosen.skip, found.confirmation.chosen.accuracy) == (0.0, 1.0)
-
-
-def test_thresholds_of_points_are_the_smallest() -> None:
-    """The cascade of each system, run for real, keeps within the margin of the system and skips as the sweep says."""
-    engine = memory()
-    found = tune(
-        engine, [Labelled(one.query, one.relevant) for one in MIXED], systems=SYSTEMS, metric="hit@1", repeats=1
-    )
-    assert found.types == {}
-    assert found.classified is None
-    assert set(found.folds) == {"one threshold"}
-    of = {point.name: point for point in found.points}
-    for name in SYSTEMS[1:]:
-        fitted = next(
-            p for p in found.points if p.name.startswith(f"cascade {name} ") and p.cross_validated is not None
-        )
-        assert fitted.accuracy >= of[name].accuracy - MARGIN - 1e-9
-        printed = fitted.name.split()[-1]
-        tau = ALWAYS if printed == "always" else float(printed)
-        hits = engine.search([one.query for one in MIXED], 1, strategy=Cascade(tau, escalate=name))
-        assert hits.decisions is not None
-        assert fitted.skip == pytest.approx(np.mean([not one.escalated for one in hits.decisions]))
-    for step in found.steps:
-        swept = of.get(f"cascade {found.escalation} {step.tau:.2f}")
-        if swept is not None:
-            assert (swept.skip, swept.accuracy) == (pytest.approx(step.skip), pytest.approx(step.accuracy))
 
 
 def test_degenerate_labels() -> None:
