@@ -291,7 +291,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Pool, Any]:
 
 
 @pytest.mark.parametrize("feedback", METHODS, ids=label)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(case=cases())
 def test_each_query_is_moved_as_plain_loops_move_it(feedback: Feedback, case: tuple[Any, Pool, Any]):
     queries, pool, firsts = case

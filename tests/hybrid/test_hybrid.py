@@ -262,7 +262,7 @@ COMPARED = (
 
 
 @pytest.mark.parametrize("name", COMPARED)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     history=histories(),
     batch=st.lists(queries(), max_size=4),

@@ -149,7 +149,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.data())
 @pytest.mark.parametrize("chunk", [1, 7, entity_graph.CHUNK])
 @pytest.mark.parametrize("share", [0, 8])

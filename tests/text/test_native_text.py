@@ -96,7 +96,7 @@ def queries_hold_equal(one: TermIndexer, other: TermIndexer, texts: list[str]) -
 
 
 @pytest.mark.parametrize("name", COMPILED)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(CALLS, st.lists(TEXTS, max_size=4), st.integers(1, 3), st.integers(1, 40), st.sampled_from([2, 4, 4096]))
 @example([["1" * 255 + "a", "1" * 300, "a" * 300, "a" * 255, "é" * 300, "b" * 256]], [""], 1, 9, 2)
 @example([["", "", "the"], [], [""], ["\n", "a\n\nb"]], ["a\nb", ""], 2, 1, 2)
@@ -308,15 +308,14 @@ def corpus(name: str) -> Iterator[str]:
                 yield f"{document.get('title', '')} {document['text']}"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", ["scifact", "sgd", "locomo", "cranfield"])
-def test_real_texts(name: str, threads: int) -> None:
+@pytest.mark.parametrize("name", ["sgd", "locomo", "cranfield"])
+def test_real_texts(name: str) -> None:
     if not (DATA / name).is_dir():
         pytest.skip(f"no folder {DATA / name}; set FANRANK_DATA")
     texts = list(corpus(name))
     one, other = compiled("nltk"), plain("nltk")
     for part in (texts[: len(texts) // 2], texts):
-        hold_equal(one, other, part, threads)
+        hold_equal(one, other, part, 2)
     queries_hold_equal(one, other, texts[::50])
 
 
