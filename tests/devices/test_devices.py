@@ -32,7 +32,7 @@ corpus = repeated(document)
 def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = name == "triton" and not torch.cuda.is_available()
 
-    @settings(max_examples=10 if few else 60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+    @settings(max_examples=5 if few else 30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(corpus, queries, st.integers(0, 160), parameters())
     @example([["a1", "b2"], ["a1"], []] * 57, [["a1"], ["b2", "a1"]], 40, {"method": "lucene"})
     def check(documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]) -> None:
@@ -73,14 +73,14 @@ def test_filters_and_namespaces_in_one_batch(
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 64, 65, 151])
+@pytest.mark.parametrize("size", [1, 32, 33, 65, 151])
 def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last segment has this many documents, or the two last ones."""
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(75 + size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]
     engine = serve(build(documents), name)
-    for k in (33,) if interpreted(engine) else (1, 10, 31, 32, 33, 1023, 1024, 1025):
+    for k in (33,) if interpreted(engine) else (1, 32, 33, 1025):
         expected = [oracle(documents).search(q, k) for q in batch]
         for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
             assert got == expected, (k, path)
@@ -149,18 +149,6 @@ def test_timing_is_there_when_asked_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_repeated_runs_are_identical(name: str) -> None:
-    rng = random.Random(3)
-    engine = serve(build([rng.choices(TERMS, k=4) for _ in range(150)]), name)
-    batch = [rng.choices(TERMS, k=3) for _ in range(30)]
-    first = engine.search(batch, 10)
-    for _ in range(50 if torch.cuda.is_available() else 5):
-        again = engine.search(batch, 10)
-        assert first.scores.tobytes() == again.scores.tobytes()
-        assert first.documents.tobytes() == again.documents.tobytes()
-
-
-@pytest.mark.parametrize("name", FAST)
 def test_queries_of_thousands_of_terms(name: str) -> None:
     rng = random.Random(9)
     words = [f"w{number}" for number in range(6000)]
@@ -174,7 +162,7 @@ def test_queries_of_thousands_of_terms(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_a_hundred_thousand_queries(name: str) -> None:
     # The CUDA kernels on the CPU take half a millisecond a query.
-    count = 100_000 if torch.cuda.is_available() else 10_000
+    count = 100_000 if torch.cuda.is_available() else 2_000
     words = [f"w{number}" for number in range(400)]
     rng = random.Random(10)
     documents = [rng.choices(words, k=5) for _ in range(100)]
@@ -190,7 +178,7 @@ def test_a_hundred_thousand_queries(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> None:
     engine, asked = remembered(seed, 160)
     plain = engine.search(asked, 5)
@@ -205,7 +193,7 @@ def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> No
         assert hits.counts.tobytes() == plain.counts.tobytes()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", FAST)
 def test_what_records_borrow_is_the_same_on_devices(name: str) -> None:
     rng = random.Random(5)
     engine, asked = remembered(2, 180)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -91,44 +90,6 @@ def test_fan_outs_within_fan_outs(name: str, texts: bool, between: Between) -> N
 
         ask(0)
         assert got == wanted
-
-
-@pytest.mark.parametrize("texts", [False, True], ids=["plans", "texts"])
-@pytest.mark.parametrize("name", FAST)
-def test_an_answer_stays_when_its_buffers_are_used_again(name: str, texts: bool) -> None:
-    documents = corpus()
-    engine = serve(build(documents), name, texts=texts)
-    for k in (4, 64):
-        kept = [engine.search(ONE, k) for _ in range(3)]
-        engine.search(OTHER, k)
-        engine.search(OTHER, k)
-        assert [answer(hits) for hits in kept] == [expected_of(documents, ONE, k)] * 3
-
-
-@pytest.mark.parametrize("texts", [False, True], ids=["plans", "texts"])
-@pytest.mark.parametrize("name", FAST)
-def test_fan_outs_of_several_threads(name: str, texts: bool) -> None:
-    documents = corpus()
-    engine = serve(build(documents), name, texts=texts)
-    batches = [[[a, b], [b]] for a in TERMS[:4] for b in TERMS[4:6]]
-    wanted = [expected_of(documents, batch, 4) for batch in batches]
-    failures: list[Any] = []
-
-    def ask(first: int) -> None:
-        try:
-            for turn in range(12):
-                number = (first + turn) % len(batches)
-                if answer(engine.search(batches[number], 4)) != wanted[number]:
-                    failures.append(number)
-        except Exception as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
 
 
 @pytest.mark.parametrize("texts", [False, True], ids=["plans", "texts"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from support import borders
-from support.answers import TERMS, answer, build, delete, oracle, records
+from support.answers import TERMS, answer, build, delete, oracle
 from support.device_cases import (
     FAMILIES,
     FAST,
@@ -281,19 +281,3 @@ def test_few_and_many_blocks_take_all_turns(
         expected = serve_numpy(engine).search(asked, 900)
         assert_same_bits(serve(engine, name).search(asked, 900), expected)
     assert max(made.queries * made.tiles for made in launched.made) > 8 * multiprocessors or multiprocessors == 64
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_grown_to_many_tiles(name: str, monkeypatch: pytest.MonkeyPatch, launched: Launches) -> None:
-    """Fan-outs between writes, over a segment of 33 tiles and what comes after it."""
-    segments_of(monkeypatch, 1200)
-    documents = long_and_short_lists(1900, 5)
-    batch = [["edges", "a1"], ["half", "c3"]]
-    engine = serve(build(documents[:1040]), name)
-    for start in range(1040, 1900, 172):
-        engine.add(records(documents[start : start + 172], start))
-        expected = [oracle(documents[: start + 172]).search(q, 9) for q in batch]
-        for _ in range(3):
-            assert answer(engine.search(batch, 9)) == expected
-    if launched.made:
-        assert launched.most("tiles") > 32

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.answers import TERMS, build, oracle, records, remembered
+from support.answers import TERMS, build, oracle, remembered
 from support.device_cases import FAMILIES, FAST, device_of, serve, tensor_answer, tensors_of
 
 import fanrank as fr
@@ -148,28 +148,6 @@ def test_one_shape_with_other_numbers_of_hits(name: str) -> None:
         assert tensor_answer(engine.search_tensors(terms, offsets, k=k)) == expected
         weighted = engine.search_tensors(terms, offsets, torch.ones_like(terms), k=k)
         assert tensor_answer(weighted) == expected
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_tensors_between_writes(name: str) -> None:
-    """One shape asked in every epoch, twice, and once more in an epoch that a reader still holds."""
-    rng = random.Random(14)
-    documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(260)]
-    engine = serve(build(documents[:100]), name)
-    batch = [["a1", "b2"], ["c3"]]
-    old, held = dict(engine.index.memory.snapshots), [oracle(documents[:100]).search(q, 30) for q in batch]
-    for start in range(100, 260, 40):
-        engine.add(records(documents[start : start + 40], start))
-        expected = [oracle(documents[: start + 40]).search(q, 30) for q in batch]
-        terms, offsets = tensors_of(engine, batch)
-        for wanted in (expected, held, expected):
-            new, engine.index.memory.snapshots = (
-                engine.index.memory.snapshots,
-                old if wanted is held else dict(engine.index.memory.snapshots),
-            )
-            for _ in range(2):
-                assert tensor_answer(engine.search_tensors(terms, offsets, k=30)) == wanted
-            engine.index.memory.snapshots = new
 
 
 @pytest.mark.gpu
