@@ -4,6 +4,7 @@
 tables    lists that have cuts and maxima by tile, by the postings a tile from which on they do; what is streamed
 turns     tiles scored, by the order of turns, the turns of a look and first thresholds; bytes; how uneven tiles are
 inside    in scored tiles: documents at the threshold, and the postings, look-ups and time of MaxScore
+blocks    in scored tiles: bytes and postings that a filter of 8-bit maxima a block of documents would leave
 ========  ============================================================================================================
 
 The counts follow from corpora and BM25 alone. The times are what `Rates` make of them: assumed, and only there to
@@ -28,11 +29,13 @@ from ..harness.code import code_of
 from ..harness.options import names, numbers
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
+from .filtered import filter_blocks
 from .inside import look_inside
 from .schedule import Outcome, Rates, Scheme, simulate
 from .tiles import KS, Integers, Lists, Pairs, kth_sums
 
-PARTS = ("tables", "turns", "inside")
+PARTS = ("tables", "turns", "inside", "blocks")
+BLOCK_BITS = (6, 7)
 RUN, WARPS = 128, 16
 """Postings of a warp's run and warps of a block (`RUN`, `WARPS` in score_tile.cuh)."""
 USUAL_BITS, USUAL_K = 14, 100
@@ -188,6 +191,24 @@ class Counts:
         return self.row("inside", bits, batch=len(queries), k=k, batches=1, pairs=len(queries) * pairs.tiles,
                         found=found, rates=asdict(rates))  # fmt: skip
 
+    def blocks(self, bits: int, k: int, sample: int, rates: Rates) -> SkippedRow:
+        """What a filter of blocks would read in the scored tiles of some queries, all of them one batch.
+
+        By the thresholds that turns see, and by the k-th score as if it were known at once.
+        """
+        total = self.problem.queries
+        queries = np.unique(np.linspace(0, total - 1, min(sample, total)).astype(np.int64))
+        pairs, kth = self.pairs(bits), self.kth((bits,), (k,))[bits, k]
+        firsts = {"as turns go": self.firsts(pairs, k), "at the k-th score": self.lists.kth_scores(queries, k)}
+        found = {}
+        for name, first in firsts.items():
+            outcome = simulate(pairs, kth, queries, first, SCHEMES[-1], rates)
+            for block_bits in BLOCK_BITS:
+                filtered = filter_blocks(self.lists, pairs, outcome.thresholds, queries, block_bits)
+                found[f"{1 << block_bits} documents, {name}"] = filtered.per_query()
+        return self.row("blocks", bits, batch=len(queries), k=k, batches=1, pairs=len(queries) * pairs.tiles,
+                        found=found, rates=asdict(rates))  # fmt: skip
+
 
 def _mean_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return {
@@ -208,7 +229,7 @@ def count(
     """The rows of one corpus: every tile size at the usual k, every k at the usual tile size."""
     rates = Rates()
     cells = [(bits, k) for bits in sizes for k in ks if bits == USUAL_BITS or k == USUAL_K]
-    if {"turns", "inside"} & set(parts):
+    if {"turns", "inside", "blocks"} & set(parts):
         counts.kth(sizes, ks)
     if "tables" in parts:
         yield from (counts.tables(bits) for bits in sizes)
@@ -218,6 +239,8 @@ def count(
             yield from (row for row in made if row is not None)
     if "inside" in parts:
         yield from (counts.inside(bits, k, sample, rates) for bits, k in cells)
+    if "blocks" in parts:
+        yield from (counts.blocks(bits, k, sample, rates) for bits, k in cells)
 
 
 def markdown(found: Sequence[SkippedRow]) -> str:
