@@ -13,8 +13,9 @@ NATIVE = setup.py $(wildcard native/*.cpp native/*.hpp)
 CORE ?= tests/index/test_postings.py tests/cpu_fallback/test_native.py tests/text/test_native_text.py
 SANITIZERS ?= address thread
 # The folders of tests/extended that pytest runs, and all that CI takes by turns.
-SHARES = $(patsubst tests/extended/%/requirements.txt,share-%,$(wildcard tests/extended/*/requirements.txt))
-TURNS = $(SHARES) types oldest sanitize planted-1 planted-2 planted-3 planted-4
+FOLDERS = $(patsubst tests/extended/%/requirements.txt,%,$(wildcard tests/extended/*/requirements.txt))
+SHARES = $(addprefix share-,$(filter-out planted,$(FOLDERS)))
+TURNS = $(SHARES) types oldest sanitize $(addprefix planted-,1 2 3 4 5 6 7 8)
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
@@ -92,10 +93,12 @@ sanitize: $(VENV)/.test
 # All of them take half an hour. ARGS="--part 3/20" plants a part, ARGS=select.cu those whose file or name holds this.
 mutants: $(VENV)/.test
 	$(BIN)/pip install -q -r tests/extended/planted/requirements.txt
+	$(BIN)/pytest -q tests/extended/planted
 	$(BIN)/python -m tests.extended.planted $(ARGS)
 
-planted-%: $(VENV)/.test
-	$(MAKE) mutants ARGS="--part $*/4"
+# An eighth of them.
+planted-%:
+	$(MAKE) mutants ARGS="--part $*/8"
 
 # The adapters' tests on the oldest versions of their frameworks.
 oldest: $(VENV)/.core
