@@ -58,7 +58,7 @@ def ways(engine: fr.Engine, batch: list[fr.Query], k: int) -> Any:
     yield "merged", numbered(engine.search(batch, k))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(document, sessions), max_size=40), queries, st.integers(0, 45), lent, histories, parameters())
 def test_borrowed_scores_equal_the_oracle(
     documents: list[tuple[list[str], str | None]],
@@ -88,7 +88,7 @@ def test_borrowed_scores_equal_the_oracle(
 vector = st.lists(st.integers(-2, 2), min_size=3, max_size=3).filter(any)
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, sessions, st.lists(vector, max_size=2)), max_size=30),
     st.lists(vector, min_size=1, max_size=3),
