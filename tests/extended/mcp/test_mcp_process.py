@@ -95,13 +95,18 @@ async def test_the_command_listens_where_it_says(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_the_pipe_carries_messages_alone_and_an_interrupt_ends_the_tools_while_they_wait(tmp_path: Path) -> None:
-    def call(number: int, tool: str, **arguments: Any) -> str:
-        return json.dumps(
-            {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-        )
+    def call(number: int, tool: str, **arguments: Any) -> tuple[int, str]:
+        parameters = {"name": tool, "arguments": arguments}
+        return number, json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": parameters})
 
-    lines = [json.dumps(INITIALIZE), "no message", '{"jsonrpc": "2.0", "method": "notifications/initialized"}']
-    lines += [call(2, "recent", n="x"), call(3, "remember", records=[{"id": "a", "text": "tea"}]), call(4, "recent")]
+    lines: list[tuple[int | None, str]] = [
+        (1, json.dumps(INITIALIZE)),
+        (None, "no message"),
+        (None, '{"jsonrpc": "2.0", "method": "notifications/initialized"}'),
+        call(2, "recent", n="x"),
+        call(3, "remember", records=[{"id": "a", "text": "tea"}]),
+        call(4, "recent"),
+    ]
     command = [sys.executable, "-c", START, "mcp", str(tmp_path / "memory")]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, env=ENVIRONMENT, text=True, **pipes) as process:
@@ -110,13 +115,13 @@ def test_the_pipe_carries_messages_alone_and_an_interrupt_ends_the_tools_while_t
             assert process.stdout is not None
             assert process.stderr is not None
             results: dict[Any, Any] = {}
-            for line in lines:
+            for number, line in lines:
                 process.stdin.write(f"{line}\n")
                 process.stdin.flush()
-            while 4 not in results:
-                answer = json.loads(process.stdout.readline())
-                assert answer["jsonrpc"] == "2.0"
-                results[answer.get("id")] = answer.get("result")
+                while number is not None and number not in results:
+                    answer = json.loads(process.stdout.readline())
+                    assert answer["jsonrpc"] == "2.0"
+                    results[answer.get("id")] = answer.get("result")
             assert results[2]["isError"]
             assert [record["id"] for record in results[4]["structuredContent"]["records"]] == ["a"]
             # The pipe stays open: a host that is interrupted in a terminal does not close it first.
