@@ -464,14 +464,14 @@ class Engine(Reading, Writing, Carrying):
         The other options change the time and the memory that searches take on the device, never an answer. None leaves
         them to the kernels. They belong to the device, so a directory does not keep them.
 
-        - `posting_bytes`: bytes of a posting in device memory: 8, or 6 or 4 with the CUDA kernels, for segments whose
-          postings are of at most 65,536 or 4,096 kinds (frequency and length). A search of others raises
-          `ParameterError`. The contributions of 6 and 4 are computed where they are added. Methods with contributions
+        - `posting_bytes`: bytes of a posting in device memory: 8, or 4 with the CUDA kernels, for segments whose
+          postings are of at most 4,096 kinds (frequency and length). A search of others raises
+          `ParameterError`. The contributions of 4 are computed where they are added. Methods with contributions
           below zero (robertson, okapi), and contributions beyond int32, take 8 in any case.
         - `tile_bits`: ``2**tile_bits`` documents are scored together. 5 to 15 with the CUDA kernels, 5 to 13 with
           Triton's.
-        - `select`: how the CUDA kernels find the best: ``bitonic`` sorts in shared memory, ``warp`` keeps lists in
-          registers, ``auto`` goes by k
+        - `select`: how the CUDA kernels find the best: ``bitonic`` sorts in shared memory, ``auto`` has warps keep
+          lists in registers up to k = 128
 
         Raises `BackendUnavailableError` with the reason, and `ParameterError`, also for an option that the family of
         kernels does not have. The engine then serves from where it did.

@@ -33,8 +33,8 @@ from .work import (
     tiles_of,
 )
 
-# The most impact classes of postings in a segment, by the bytes of a posting.
-MAX_CLASSES = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
+# The most impact classes of postings in a segment, at 4 bytes a posting.
+MAX_CLASSES = 1 << 32 - DOCUMENT_BITS
 
 _ALIVE, _FIRST, _OFFSET = (SEGMENT_FIELDS.index(name) for name in ("alive", "first", "tile_offset"))
 
@@ -320,11 +320,11 @@ class Residency:
         widths = self._held.get(segment)
         if widths is not None and long in widths:
             return
-        classes, most = segment.class_frequencies.shape[1], MAX_CLASSES.get(posting_bytes)
-        if most is not None and classes > most:
+        classes = segment.class_frequencies.shape[1]
+        if posting_bytes == 4 and classes > MAX_CLASSES:
             raise ParameterError(
-                f"a segment has {classes:,} kinds of postings (frequency and length), and {posting_bytes} bytes a "
-                f"posting hold {most:,}; use more of {POSTING_BYTES}"
+                f"a segment has {classes:,} kinds of postings (frequency and length), and 4 bytes a posting hold "
+                f"{MAX_CLASSES:,}; use 8"
             )
         self.reserve(Resident.bytes_of(segment, long, posting_bytes))
         made = Resident(segment, self.runtime, long, posting_bytes)

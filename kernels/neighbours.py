@@ -31,7 +31,7 @@ from .device import Residency
 from .download import Download, Downloads
 from .frame import answer_in, answer_size
 from .resident import Contributions
-from .runtime import is_out_of_memory
+from .runtime import is_out_of_memory, with_kernels
 from .search import DeviceSearch, apart
 from .timing import DevicePhases
 from .work import DOCUMENT_BITS, KernelAnswer
@@ -97,6 +97,9 @@ class DeviceNeighbours:
         phases: Phases | None = None,
     ) -> Output:
         """As `search_neighbours` of the CPU. Raises `DeviceMemoryError` where a single query does not fit."""
+        return with_kernels(lambda: self._borrow(plans, batch, k, phases))
+
+    def _borrow(self, plans: Sequence[Plan], batch: int, k: int, phases: Phases | None) -> Output:
         out = empty_output(batch, k)
         residency, clock = self._residency, DevicePhases(phases, self._residency.device)
         with self._search.lock, self._runtime.active():
@@ -258,10 +261,7 @@ def _quanta_of(contributions: Contributions, where: torch.Tensor, lists: torch.T
     """
     if contributions.posting_bytes == 8:
         return contributions.quanta[where].to(torch.int64)
-    if contributions.posting_bytes == 6:
-        classes = contributions.impact_classes[where].to(torch.int64) & 0xFFFF
-    else:
-        classes = (contributions.words[where].to(torch.int64) & 0xFFFFFFFF) >> DOCUMENT_BITS
+    classes = (contributions.words[where].to(torch.int64) & 0xFFFFFFFF) >> DOCUMENT_BITS
     # As `BM25.quanta`: two products, then one rounding, half to even. No signed method comes here.
     product = contributions.idf[lists] * contributions.saturated[classes]
     return (product * SCALE).round().to(torch.int64).clamp(min=1)

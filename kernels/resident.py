@@ -28,7 +28,6 @@ class Contributions:
 
     words: torch.Tensor
     quanta: torch.Tensor
-    impact_classes: torch.Tensor
     saturated: torch.Tensor
     idf: torch.Tensor
     posting_bytes: int
@@ -69,9 +68,8 @@ class Resident:
     Where a frequency does not fit the word, or there are several fields, frequencies take 4 more bytes a posting and
     field. Once a query decays, times take 8 a document.
 
-    With fewer bytes a posting, contributions are not kept but computed from the posting's impact class. At 6 bytes the
-    kind's number lies beside the word, at 4 in the word in place of the frequency. Terms then take 20 bytes, an impact
-    class 8.
+    With 4 bytes a posting, contributions are not kept but computed from the posting's impact class, which lies in the
+    word in place of the frequency. Terms then take 20 bytes, an impact class 8.
 
     All is uploaded and written on the stream that is current; `Residency` ties it to the launches.
     """
@@ -83,8 +81,6 @@ class Resident:
         self.posting_bytes = posting_bytes
         if posting_bytes == 4:
             words |= segment.impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
-        elif posting_bytes == 6:
-            pass
         elif _packs(segment):
             words |= segment.frequencies()[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         else:
@@ -95,7 +91,6 @@ class Resident:
             self.words, frequencies, runtime.upload(segment.offsets), runtime.upload(segment.lengths)
         )
         self.quanta = runtime.empty(0, torch.int32)
-        self.impact_classes = runtime.empty(0, torch.int16)
         self.saturated = runtime.empty(0, torch.float64)
         """float64 [impact classes] what a posting of each contributes, without the idf, in this epoch. Only with
         fewer than 8 bytes a posting."""
@@ -107,9 +102,6 @@ class Resident:
         else:
             self.saturated = runtime.empty(segment.class_frequencies.shape[1], torch.float64)
             self.idf = runtime.empty(len(segment.terms), torch.float64)
-        if posting_bytes == 6:
-            # The bits of uint16.
-            self.impact_classes = runtime.upload(segment.impact_classes.astype(np.uint16).view(np.int16))
         self.size = segment.size
         self.derived: object = None
         """Changes whenever the contributions do."""
@@ -123,7 +115,7 @@ class Resident:
 
     @property
     def contributions(self) -> Contributions:
-        return Contributions(self.words, self.quanta, self.impact_classes, self.saturated, self.idf, self.posting_bytes)
+        return Contributions(self.words, self.quanta, self.saturated, self.idf, self.posting_bytes)
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -142,7 +134,7 @@ class Resident:
 
     def _own(self) -> Iterator[torch.Tensor]:
         yield from (self.words, self.quanta, self.terms, self.postings.offsets, self.postings.lengths)
-        yield from (self.impact_classes, self.saturated, self.idf)
+        yield from (self.saturated, self.idf)
         yield from (tensor for tensor in (self.postings.frequencies, self._times) if tensor is not None)
         yield from list(self._latest.values())
 
@@ -215,10 +207,9 @@ class Resident:
     def row(self, tile_bits: int, decays: bool) -> dict[str, int]:
         """The segment's numbers in `Work.segments`, but for its place among the others and its tombstones."""
         lists = self.lists(tile_bits)
-        values = self.impact_classes if self.posting_bytes == 6 else self.quanta
         row = dict.fromkeys(SEGMENT_FIELDS, 0) | {
             "words": self.words.data_ptr(),
-            "quanta": values.data_ptr(),
+            "quanta": self.quanta.data_ptr(),
             "saturated": self.saturated.data_ptr(),
             "idf": self.idf.data_ptr(),
             "terms": self.terms.data_ptr(),

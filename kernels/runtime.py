@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,34 @@ FREE_KNOWN = 1.0
 """Seconds for which the free bytes are taken as known. To ask sorts torch's 120 counters twice, .2 ms of Python."""
 
 _capturing = threading.Lock()
+_call = threading.local()
+
+T = TypeVar("T")
+
+
+class KernelNotLoaded(Exception):
+    """A launch needs a kernel that is not compiled yet; `load` compiles it."""
+
+    def __init__(self, name: str, load: Callable[[], object]) -> None:
+        super().__init__(f"kernel {name} is not compiled yet")
+        self.load = load
+
+
+def with_kernels(answer: Callable[[], T]) -> T:
+    """What `answer` returns. It is asked again once a kernel that it needs is compiled, and holds no lock meanwhile."""
+    before, _call.defers = compiles_later(), True
+    try:
+        return answer()
+    except KernelNotLoaded as missing:
+        missing.load()
+    finally:
+        _call.defers = before
+    return with_kernels(answer)
+
+
+def compiles_later() -> bool:
+    """Whether a launch of a kernel that is not there is to raise `KernelNotLoaded`."""
+    return getattr(_call, "defers", False)
 
 
 class Event(Protocol):

@@ -32,7 +32,7 @@ from .device import Residency
 from .download import Download, Downloads
 from .fanout import Fanouts
 from .launch import run
-from .runtime import is_out_of_memory
+from .runtime import is_out_of_memory, with_kernels
 from .tensors import TensorHits, TensorSearch
 from .timing import DevicePhases
 from .work import Verbs
@@ -91,9 +91,12 @@ class DeviceSearch:
 
         Raises `DeviceMemoryError` if a segment, or a single query, does not fit the device.
         """
-        out = empty_output(batch, k)
         if not k:
-            return out
+            return empty_output(batch, k)
+        return with_kernels(lambda: self._search(plans, batch, k, execution, phases))
+
+    def _search(self, plans: Sequence[Plan], batch: int, k: int, execution: str, phases: Phases | None) -> Output:
+        out = empty_output(batch, k)
         clock = DevicePhases(phases, self.residency.device)
         downloads = Downloads(out)
         with self._one_at_a_time():
@@ -133,7 +136,7 @@ class DeviceSearch:
         if len(asked) < len(source):
             terms, offsets = terms[ranges(offsets[asked], lengths)], np.concatenate([[0], np.cumsum(lengths)])
         ready = time.perf_counter_ns()
-        found = self._answer_texts(Texts(snapshot, terms, offsets, width))
+        found = with_kernels(lambda: self._answer_texts(Texts(snapshot, terms, offsets, width)))
         if found is None:
             return None
         quanta, documents, counts = found
@@ -151,6 +154,11 @@ class DeviceSearch:
         self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
     ) -> TensorHits:
         """As `Engine.search_tensors`, on the caller's stream."""
+        return with_kernels(lambda: self._search_tensors(snapshot, terms, offsets, weights, k))
+
+    def _search_tensors(
+        self, snapshot: Snapshot, terms: torch.Tensor, offsets: torch.Tensor, weights: torch.Tensor | None, k: int
+    ) -> TensorHits:
         with self._serving():
             self._make_ready([snapshot], DevicePhases(None, self.residency.device))
             try:

@@ -27,9 +27,8 @@ import torch
 
 DOCUMENT_BITS = 20
 """A posting is one 32-bit word, ``document | frequency << DOCUMENT_BITS``; a segment holds at most 2**20 documents."""
-POSTING_BYTES = (8, 6, 4)
-"""A word and a contribution; a word and the posting's impact class; a word that holds the impact class in place of the
-frequency."""
+POSTING_BYTES = (8, 4)
+"""A word and a contribution; a word that holds the posting's impact class in place of the frequency."""
 MIN_TILE_BITS = 5
 MAX_SELECTED = 1024
 """The largest k that `Verbs.select` takes."""
@@ -47,10 +46,9 @@ ENTRY_BYTES = 16
 
 SEGMENT_FIELDS = (
     "words",  # address of int32 [postings] (bits of uint32): document | frequency << DOCUMENT_BITS
-    "quanta",  # address of the contributions, int32 (int64 if long_quanta) [postings]; at 6 bytes a posting of the
-    # impact classes, uint16 [postings]; at 4 bytes 0
-    "saturated",  # address of float64 [impact classes], below 8 bytes a posting
-    "idf",  # address of float64 [terms], below 8 bytes a posting
+    "quanta",  # address of the contributions, int32 (int64 if long_quanta) [postings]; 0 at 4 bytes a posting
+    "saturated",  # address of float64 [impact classes], at 4 bytes a posting
+    "idf",  # address of float64 [terms], at 4 bytes a posting
     "terms",  # address of int32 [term_count] vocabulary ids, ascending
     "offsets",  # address of int64 [term_count + 1], first posting of each term
     "rows",  # address of int32 [term_count], the term's row in the next two, or -1

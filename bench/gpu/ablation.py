@@ -57,15 +57,11 @@ from .systems import STOPS, DeviceSystem
 PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
 CUDA_IDEAS: tuple[dict[str, Any], ...] = (
     {},
-    {"sums": "global"},
-    {"raises_thresholds": False},
-    {"sums": "global", "raises_thresholds": False},
-    {"posting_bytes": 6},
     {"posting_bytes": 4},
     {"tables": False},
     {"wide": True},
 )
-TRITON_IDEAS: tuple[dict[str, Any], ...] = ({}, {"raises_thresholds": False})
+TRITON_IDEAS: tuple[dict[str, Any], ...] = ({},)
 GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
 """The variants that the growing parts (batch, corpus, k, length) measure."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS, CupyLauncher, Launcher
+from fanrank.kernels.cuda.launcher import FOLDER, CupyLauncher, Launcher
 
 SOURCE = Path(__file__).with_name("ceilings.cu")
 THREADS = 512
@@ -22,12 +22,8 @@ TIMES = 7
 class CeilingLauncher(CupyLauncher):
     """Launches the kernels of ceilings.cu."""
 
-    _ceilings: Any = None
-
-    def _module(self, operation: str) -> Any:
-        if CeilingLauncher._ceilings is None:
-            CeilingLauncher._ceilings = self._cupy.RawModule(code=SOURCE.read_text(), options=OPTIONS, backend="nvrtc")
-        return CeilingLauncher._ceilings
+    def _source(self, name: str) -> str:
+        return SOURCE.read_text()
 
 
 def launcher_of(device: torch.device) -> Launcher:

@@ -214,7 +214,7 @@ class Nothing:
     """Verbs that do nothing, a kernel each; every answer is empty."""
 
     name = "none"
-    posting_bytes = (8, 6, 4)
+    posting_bytes = (8, 4)
 
     def __init__(self, device: CountingDevice) -> None:
         self._device = device

@@ -65,13 +65,13 @@ class BaselineSystem:
     """AgentIR's execution (SPEC A045 to A051): float atomics into a matrix, then one block a query selects."""
 
     def __init__(self, merge: str, index: FlatIndex) -> None:
-        from fanrank.kernels.cuda.verbs import Baseline
+        from .baseline import Baseline, launcher_of
 
         self.name = f"baseline-{merge}"
         self.device = device_name(index.device)
         self.merge, self.index = merge, index
         self.index_bytes: int | None = index.bytes
-        self.baseline = Baseline(cuda_launcher(index.device))
+        self.baseline = Baseline(launcher_of(index.device))
 
     def phases(self, batch: int, k: int) -> Sequence[str]:
         return ("kernel",) if k <= 128 else ()

@@ -123,21 +123,16 @@ def edited_score(source: str, threads: int, blocks: int) -> str:
 
 
 def _edit_launcher(threads: int, blocks: int) -> Any:
-    from fanrank.kernels.cuda.launcher import OPTIONS, CupyLauncher, source_of
+    from fanrank.kernels.cuda.launcher import CupyLauncher, source_of
 
     class Edited(CupyLauncher):
         """A launcher with its own version of score.cu."""
 
-        _own: Any = None
         _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
 
-        def _module(self, operation: str) -> Any:
-            if operation != "score":
-                return super()._module(operation)
-            if self._own is None:
-                source = edited_score(source_of("score"), threads, blocks)
-                self._own = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
-            return self._own
+        def _source(self, name: str) -> str:
+            plain = super()._source(name)
+            return edited_score(source_of("score"), threads, blocks) if name.startswith("score") else plain
 
     return Edited()
 

@@ -269,7 +269,7 @@ device_options = bundle(
         "--posting-bytes",
         type=click.Choice([str(size) for size in POSTING_BYTES]),
         callback=lambda context, parameter, value: None if value is None else int(value),
-        help="Bytes of a posting in the memory of --backend. 6 and 4: for up to 65,536 and 4,096 kinds of postings.",
+        help="Bytes of a posting in the memory of --backend. 4: for up to 4,096 kinds of postings.",
     ),
     click.option("--tile-bits", type=int, help="Let --backend score 2**N documents together."),
     click.option("--select", type=click.Choice(SELECT), help="How the CUDA kernels of --backend find the best."),

@@ -6,18 +6,18 @@ from dataclasses import dataclass, fields
 
 from ..errors import ParameterError
 
-POSTING_BYTES = (8, 6, 4)
-SELECT = ("auto", "bitonic", "warp")
+POSTING_BYTES = (8, 4)
+SELECT = ("auto", "bitonic")
 
 
 @dataclass(frozen=True)
 class DeviceOptions:
     """Options of the kernels on a device; None leaves one to the family of kernels. None changes an answer.
 
-    `posting_bytes`, 8, 6 or 4, are the bytes of a posting in device memory. 6 and 4 are for segments whose postings are
-    of at most 65,536 and 4,096 kinds (frequency and length); a search of others raises `ParameterError`. `tile_bits`
+    `posting_bytes`, 8 or 4, are the bytes of a posting in device memory. 4 are for segments whose postings are of at
+    most 4,096 kinds (frequency and length); a search of others raises `ParameterError`. `tile_bits`
     says how many documents are scored together: ``2**tile_bits``. `select` is how the best are found: ``bitonic`` sorts
-    in shared memory, ``warp`` keeps lists in registers, ``auto`` goes by k. Raises `ParameterError`.
+    in shared memory, ``auto`` has warps keep lists in registers up to k = 128. Raises `ParameterError`.
     """
 
     posting_bytes: int | None = None

@@ -32,7 +32,7 @@ struct DeriveArguments {
 // A row of `Work.segments`; the fields are `SEGMENT_FIELDS` of kernels/work.py.
 struct SegmentRow {
     const u32* words;         // [P] uint32, document | frequency << DOCUMENT_BITS
-    const void* quanta;       // [P] int32 or int64; at 6 bytes a posting uint16, the impact classes; at 4 bytes null
+    const void* quanta;       // [P] int32 or int64; null at 4 bytes a posting
     const double* saturated;  // [impact classes] float64; null at 8 bytes a posting
     const double* idf;        // [terms] float64; null at 8 bytes a posting
     const i32* terms;         // [terms] int32 vocabulary ids, ascending
@@ -68,7 +68,7 @@ struct Entry {
 struct TabulateArguments {
     i32 tile_bits;              // a tile is 1 << tile_bits documents
     i32 tiles;                  // T
-    i32 posting_bytes;          // 8, 6 or 4
+    i32 posting_bytes;          // 8 or 4
     i32 long_quanta;            // 1: contributions are int64
     i64 lists;                  // L
     const SegmentRow* segment;  // [1]
@@ -79,7 +79,7 @@ struct TabulateArguments {
 
 struct DescribeArguments {
     i32 tile_bits;                // a tile is 1 << tile_bits documents
-    i32 posting_bytes;            // 8, 6 or 4
+    i32 posting_bytes;            // 8 or 4
     i32 long_quanta;              // 1: contributions are int64
     i32 is_signed;                // 1: scores may be 0 or negative
     i64 slots;                    // slots of all units
@@ -100,7 +100,7 @@ struct DescribeArguments {
 
 struct PlanArguments {
     i32 tile_bits;               // a tile is 1 << tile_bits documents
-    i32 posting_bytes;           // 8, 6 or 4
+    i32 posting_bytes;           // 8 or 4
     i32 long_quanta;             // 1: contributions are int64
     i32 is_signed;               // 1: scores may be 0 or negative
     i32 k;                       // of every query
@@ -160,7 +160,6 @@ struct OrderArguments {
 
 struct ScoreArguments {
     i32 tile_bits;                // a tile is 1 << tile_bits documents
-    i32 options;                  // KEEP_THRESHOLDS (score_tile.cuh)
     i32 queries;                  // Q
     const SegmentRow* segments;   // [S]
     const i32* query_k;           // [Q] int32
@@ -184,8 +183,6 @@ struct ScoreArguments {
     i32* counts;                  // [Q] int32, candidates emitted; raised
     i64* keys;                    // [candidates] int64, written
     u32* documents;               // [candidates] uint32, written where keys are long; else null
-    u8* global_sums;              // [blocks, stride] uint8, the tiles of score_narrow_global; else null
-    i64 stride;                   // bytes of a block in `global_sums`
 };
 
 struct SelectArguments {
@@ -201,20 +198,4 @@ struct SelectArguments {
     i64* answer_documents;        // [Q, width] int64, written
     i32* answer_counts;           // [Q] int32, written
     i32 wide;                     // of the launch: rows of the other width are left alone
-};
-
-struct BaselineArguments {
-    i32 max_terms;              // columns of `terms`
-    double k1;                  // BM25's k1
-    double b;                   // BM25's b
-    double average_length;      // of a document
-    i64 document_count;         // columns of `scores`
-    const i32* terms;           // [batch, max_terms] int32, -1 where a query has fewer
-    const i32* multiplicities;  // [batch, max_terms] int32
-    const i64* offsets;         // [terms + 1] int64
-    const i32* documents;       // [P] int32
-    const i32* frequencies;     // [P] int32
-    const i32* lengths;         // [documents] int32
-    const float* idf;           // [terms] float32
-    float* scores;              // [batch, documents] float32, zero at first; raised
 };

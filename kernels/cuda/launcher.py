@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,12 +18,18 @@ import numpy.typing as npt
 import torch
 
 from ...engine.errors import BackendUnavailableError, ParameterError
+from ..runtime import KernelNotLoaded, compiles_later
 
 FOLDER = Path(__file__).parent
-OPERATIONS = ("derive", "plan", "order", "score", "select", "baseline")
+OPERATIONS = ("derive", "plan", "order", "score", "select")
 SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
 """The CUDA sources; a kernel's name begins with the name of its file."""
 OPTIONS = ("-std=c++17", f"-I{FOLDER}")
+
+_INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
+_KERNEL = re.compile(
+    r'^extern "C" __global__ void __launch_bounds__\([^)]*\) (\w+)\(.*?^\}\n', re.MULTILINE | re.DOTALL
+)
 
 # A kernel must request more dynamic shared memory than this.
 DEFAULT_SHARED_BYTES = 48 * 1024
@@ -73,14 +80,17 @@ class Launcher(Protocol):
 
 
 class CupyLauncher:
-    """Launches on the current stream of a CUDA device; compiles each source once per process, on first use.
+    """Launches on the current stream of a CUDA device. Each kernel is compiled by itself, before its first launch.
+
+    CuPy keeps what was compiled in a folder of the user's (CUPY_CACHE_DIR, or ~/.cupy/kernel_cache), for every process.
+    Within `with_kernels` a launch of a kernel that is not there raises `KernelNotLoaded`.
 
     Raises `BackendUnavailableError` where CuPy is missing, or where a source cannot be compiled for the device or
     loaded; `torch.OutOfMemoryError` where the driver has no memory for a module or a launch; `ParameterError` where the
     device cannot hold a block of a launch.
     """
 
-    _modules: dict[str, Any] = {}  # noqa: RUF012
+    _modules: dict[tuple[type, str], Any] = {}  # noqa: RUF012
     _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
     # Of two engines that raise one kernel's limit, the one that asks for more must come last.
     _raising = threading.Lock()
@@ -118,8 +128,9 @@ class CupyLauncher:
         with self._current():
             kernel = self._kernels.get(name)
             if kernel is None:
-                with self._named_errors(f"kernel {name} cannot be loaded"):
-                    kernel = self._kernels[name] = self._module(name.partition("_")[0]).get_function(name)
+                if compiles_later():
+                    raise KernelNotLoaded(name, partial(self._load, name))
+                kernel = self._load(name)
             key = (self._device, name)
             what = f"kernel {name} with {math.prod(block)} threads and {shared_bytes:,} bytes of shared memory a block"
             with self._named_errors(what, launching=True):
@@ -128,6 +139,22 @@ class CupyLauncher:
                         self._raise_shared_bytes(kernel, key, shared_bytes)
                 with self._stream():
                     kernel(grid, block, values, shared_mem=shared_bytes)
+
+    def _load(self, name: str) -> Any:
+        """The kernel, compiled if it is not there."""
+        with self._current(), self._named_errors(f"kernel {name} cannot be loaded"):
+            key = type(self), name
+            if key not in self._modules:
+                self._modules[key] = self._cupy.RawModule(code=self._source(name), options=OPTIONS, backend="nvrtc")
+            self._kernels[name] = self._modules[key].get_function(name)
+        return self._kernels[name]
+
+    def _source(self, name: str) -> str:
+        """The text to compile a kernel from."""
+        operation = name.partition("_")[0]
+        if operation not in OPERATIONS:
+            raise ParameterError(f"no CUDA source {operation}.cu; there are: {', '.join(OPERATIONS)}")
+        return source_of(operation, name)
 
     def _raise_shared_bytes(self, kernel: Any, key: tuple[int, str], shared_bytes: int) -> None:
         if shared_bytes > self._shared_bytes.get(key, DEFAULT_SHARED_BYTES):
@@ -172,31 +199,30 @@ class CupyLauncher:
             stream = self._streams[pointer] = self._cupy.cuda.ExternalStream(pointer, self._device)
         return stream
 
-    def _module(self, operation: str) -> Any:
-        module = self._modules.get(operation)
-        if module is None:
-            if operation not in OPERATIONS:
-                raise ParameterError(f"no CUDA source {operation}.cu; there are: {', '.join(OPERATIONS)}")
-            source = source_of(operation)
-            module = self._modules[operation] = self._cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
-        return module
+
+def source_of(operation: str, kernel: str | None = None) -> str:
+    """A source as `with_headers` gives it; with a `kernel`, without the others, whose code takes seconds to compile."""
+    text = with_headers(FOLDER / f"{operation}.cu")
+    return text if kernel is None else _KERNEL.sub(lambda match: match[0] if match[1] == kernel else "", text)
 
 
-def source_of(operation: str) -> str:
+def with_headers(path: Path) -> str:
     """A source with its headers in place of the ``#include`` lines.
 
     CuPy's cache of compiled modules compares the source's text alone, so the headers must be part of that text.
     """
     included: set[str] = set()
 
-    def text_of(name: str) -> str:
+    def header(name: str) -> str:
         if name in included:
             return ""
         included.add(name)
-        text = (FOLDER / name).read_text().replace("#pragma once\n", "")
-        return re.sub(r'^#include "(.+)"$', lambda match: text_of(match[1]), text, flags=re.MULTILINE)
+        return expanded((FOLDER / name).read_text().replace("#pragma once\n", ""))
 
-    return text_of(f"{operation}.cu")
+    def expanded(text: str) -> str:
+        return _INCLUDE.sub(lambda match: header(match[1]), text)
+
+    return expanded(path.read_text())
 
 
 def _value(argument: Any, name: str) -> np.generic | npt.NDArray[np.void]:

@@ -58,17 +58,14 @@ struct Stored {
     }
 };
 
-// The contribution of a posting, computed from its impact class, which lies beside the word, or in it.
-template <bool BESIDE>
+// The contribution of a posting, computed from the impact class in its word.
 struct OfClass {
     using Value = i32;
-    const u16* impact_classes;
     const double* saturated;
     double idf;
 
-    __device__ __forceinline__ Value operator()(i64 posting, u32 word) const {
-        const u32 impact_class = BESIDE ? impact_classes[posting] : word >> DOCUMENT_BITS;
-        return static_cast<Value>(quanta_of_class(idf, saturated[impact_class]));
+    __device__ __forceinline__ Value operator()(i64, u32 word) const {
+        return static_cast<Value>(quanta_of_class(idf, saturated[word >> DOCUMENT_BITS]));
     }
 };
 
@@ -76,20 +73,12 @@ struct OfClass {
 template <typename Arguments, typename Body>
 __device__ __forceinline__ void with_contributions(
     const Arguments& a, const SegmentRow& row, i64 position, const Body& body) {
-    if (a.posting_bytes == 8) {
-        if (a.long_quanta) {
-            body(Stored<i64>{at_global(static_cast<const i64*>(row.quanta))});
-        } else {
-            body(Stored<i32>{at_global(static_cast<const i32*>(row.quanta))});
-        }
-        return;
-    }
-    const double idf = at_global(row.idf)[position];
-    const double* const saturated = at_global(row.saturated);
-    if (a.posting_bytes == 6) {
-        body(OfClass<true>{at_global(static_cast<const u16*>(row.quanta)), saturated, idf});
+    if (a.posting_bytes < 8) {
+        body(OfClass{at_global(row.saturated), at_global(row.idf)[position]});
+    } else if (a.long_quanta) {
+        body(Stored<i64>{at_global(static_cast<const i64*>(row.quanta))});
     } else {
-        body(OfClass<false>{nullptr, saturated, idf});
+        body(Stored<i32>{at_global(static_cast<const i32*>(row.quanta))});
     }
 }
 

@@ -4,8 +4,7 @@
 // The grid is persistent: as many blocks as the device holds, or as there are turns. The kernels differ in types alone,
 // so that each has only the registers that it needs. Narrow kernels add in int32, wide ones in two halves of 32 bits. Of
 // a query that decays, a document's complete sum becomes the bits of a positive double, which are ordered as integers. A
-// posting's contribution is read (8 bytes a posting), or computed from its impact class, which lies beside its word (6
-// bytes) or in it (4 bytes).
+// posting's contribution is read (8 bytes a posting), or computed from the impact class in its word (4 bytes).
 #include "score_candidates.cuh"
 
 // Chunks of turns that a block takes if all take the same number.
@@ -69,6 +68,77 @@ __device__ __forceinline__ void take_turns(const ScoreArguments& a, Shared& shar
     }
 }
 
+// Adds up to RUN postings of a described slot to the sums: a lane's next UNROLL. Where sums are narrow and positive,
+// lists the documents whose sum reaches `least_sum`; where they are signed, marks the documents that match.
+template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
+__device__ __forceinline__ void add_run(
+    Shared& shared,
+    const ClassFactors* factors,
+    const Tile<WIDE, DECAYS>& tile,
+    const u32* words,
+    const Quantum* quanta,
+    i32 run,
+    i32 described,
+    i32 least_sum) {
+    using Value = typename IntegerOf<WIDE>::Type;
+    const i32 lane = static_cast<i32>(threadIdx.x) % WARP;
+    const i32 slot = upper_bound(shared.slot_runs, 0, described, run);
+    const i32 begin = (run - (slot > 0 ? shared.slot_runs[slot - 1] : 0)) * RUN;
+    const i32 count = shared.slot_count[slot] - begin;
+    const i64 first = shared.slot_first[slot] + begin;
+    const Value weight = shared.slot_weight[slot];
+    const u32 tile_mask = static_cast<u32>(tile.size - 1);
+    // At 4 bytes a posting half as many loads are in flight: the registers of three blocks do not hold more.
+    constexpr i32 LOADS = BYTES == 4 && UNROLL % 2 == 0 ? UNROLL / 2 : UNROLL;
+#pragma unroll 1
+    for (i32 part = 0; part < UNROLL; part += LOADS) {
+        u32 locals[LOADS];
+        Value values[LOADS];
+#pragma unroll
+        for (i32 i = 0; i < LOADS; ++i) {
+            const i32 index = (part + i) * WARP + lane;
+            if (index < count) {
+                locals[i] = words[first + index];
+                if constexpr (BYTES == 8) {
+                    values[i] = static_cast<Value>(quanta[first + index]);
+                }
+            }
+        }
+#pragma unroll
+        for (i32 i = 0; i < LOADS; ++i) {
+            if ((part + i) * WARP + lane < count) {
+                const u32 local = locals[i] & tile_mask;
+                Value value;
+                if constexpr (BYTES == 8) {
+                    value = values[i];
+                } else {
+                    // Read last: it lies in the first-level cache, and takes two registers.
+                    const u32 impact_class = locals[i] >> DOCUMENT_BITS;
+                    value = static_cast<Value>(quanta_of_class(factors->idf[slot], at_global(factors->saturated)[impact_class]));
+                }
+                value *= weight;
+                if constexpr (WIDE) {
+                    add_halves(tile.low() + local, tile.high() + local, value);
+                } else {
+                    const i32 before = atomicAdd(tile.narrow() + local, value);
+                    // Contributions are positive, so a document reaches the threshold once.
+                    if (!SIGNED && before < least_sum && before + value >= least_sum) {
+                        if (!shared.state.restricted || is_set(tile.allowed(), static_cast<i32>(local))) {
+                            const i32 position = atomicAdd(&shared.reached_count, 1);
+                            if (position < MAX_REACHED) {
+                                shared.reached[position] = static_cast<u16>(local);
+                            }
+                        }
+                    }
+                }
+                if constexpr (SIGNED) {
+                    atomicOr(&tile.matched()[local / 32], 1u << (local % 32));
+                }
+            }
+        }
+    }
+}
+
 // Scores one entry. All threads of the block call it; none of them reads what the turn before left in shared memory.
 template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
 __device__ __forceinline__ void score_turn(
@@ -96,7 +166,6 @@ __device__ __forceinline__ void score_turn(
         // An older threshold is lower, so it excludes no hit. A sum lies in [-bound, bound], so the other one fits it.
         const i64 threshold = larger(live_threshold(a, turn.query), SIGNED ? -turn.bound : i64(1));
         if constexpr (BYTES < 8) {
-            factors->impact_classes = static_cast<const u16*>(row.quanta);
             factors->saturated = row.saturated;
         }
         shared.state.bound = turn.bound;
@@ -191,10 +260,10 @@ __device__ __forceinline__ void score_turn(
     emit_candidates(a, shared, eligible);
 }
 
-// `tile_memory` holds the sums of the tile and the bitmaps behind them: dynamic shared memory, or the block's part of
-// global memory.
+// The kernel of a block. Its dynamic shared memory holds the sums of the tile, and bitmaps behind them.
 template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
-__device__ __forceinline__ void score(const ScoreArguments& a, unsigned char* tile_memory) {
+__device__ __forceinline__ void score(const ScoreArguments& a) {
+    FANRANK_DYNAMIC_SHARED(tile_memory);
     static_assert(!DECAYS || !SIGNED, "a decayed score is the bits of a positive double");
     static_assert(BYTES == 8 || !SIGNED, "a contribution computed from an impact class is at least one quantum");
     static_assert(WIDE || sizeof(Quantum) == 4, "sums of 32 bits hold no contributions of 64");
@@ -237,13 +306,6 @@ __device__ __forceinline__ void score(const ScoreArguments& a, unsigned char* ti
     }
 }
 
-// `score` with the tile in dynamic shared memory.
-template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
-__device__ __forceinline__ void score_in_shared(const ScoreArguments& a) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    score<WIDE, Quantum, SIGNED, DECAYS, BYTES>(a, dynamic);
-}
-
 // With 228 KiB of shared memory a multiprocessor holds three tiles of 64 KiB of sums, if each thread makes do with 40
 // registers. Others hold two tiles (kernels/cuda/verbs.py).
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 || __CUDA_ARCH__ == 1030)
@@ -254,75 +316,54 @@ __device__ __forceinline__ void score_in_shared(const ScoreArguments& a) {
 
 extern "C" __global__ void __launch_bounds__(512, FANRANK_NARROW_BLOCKS) score_narrow(
     const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, false, 8>(a);
-}
-
-// The tile of a block in global memory, to measure what shared memory is worth.
-extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_global(const __grid_constant__ ScoreArguments a) {
-    score<false, i32, false, false, 8>(a, a.global_sums + blockIdx.x * a.stride);
-}
-
-extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_6(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, false, 6>(a);
+    score<false, i32, false, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, FANRANK_NARROW_BLOCKS) score_narrow_4(
     const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, false, 4>(a);
+    score<false, i32, false, false, 4>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_signed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, true, false, 8>(a);
+    score<false, i32, true, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_decayed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, true, 8>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_decayed_6(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, true, 6>(a);
+    score<false, i32, false, true, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_narrow_decayed_4(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<false, i32, false, true, 4>(a);
+    score<false, i32, false, true, 4>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_wide(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, false, 8>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(512, 2) score_wide_6(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, false, 6>(a);
+    score<true, i32, false, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_wide_4(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, false, 4>(a);
+    score<true, i32, false, false, 4>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_wide_signed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, true, false, 8>(a);
+    score<true, i32, true, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_wide_decayed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, true, 8>(a);
-}
-
-extern "C" __global__ void __launch_bounds__(512, 2) score_wide_decayed_6(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, true, 6>(a);
+    score<true, i32, false, true, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_wide_decayed_4(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i32, false, true, 4>(a);
+    score<true, i32, false, true, 4>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_long(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i64, false, false, 8>(a);
+    score<true, i64, false, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_long_signed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i64, true, false, 8>(a);
+    score<true, i64, true, false, 8>(a);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 2) score_long_decayed(const __grid_constant__ ScoreArguments a) {
-    score_in_shared<true, i64, false, true, 8>(a);
+    score<true, i64, false, true, 8>(a);
 }

@@ -289,7 +289,7 @@ __device__ __forceinline__ void emit_candidates(
         if (largest.equal > 0) {
             found = shared.state.k;
             kth = static_cast<Score>(static_cast<Key>(lowest) + largest.key);
-            if (thread == 0 && (a.options & KEEP_THRESHOLDS) == 0) {
+            if (thread == 0) {
                 atomicMax(&a.thresholds[shared.state.query], static_cast<i64>(kth));
             }
             if (largest.rank < largest.equal) {

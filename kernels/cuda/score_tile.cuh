@@ -1,4 +1,4 @@
-// A block's tile: what the block keeps of it in shared memory, and the addition of its postings.
+// A block's tile: what the block keeps of it in shared memory, and the slots whose postings it adds (score.cu).
 #pragma once
 
 #include "arguments.cuh"
@@ -13,9 +13,6 @@ constexpr i32 MAX_REACHED = 2048;   // documents listed as they reach the thresh
 constexpr i32 RADIX_BITS = 8;
 constexpr i32 RADIX = 1 << RADIX_BITS;
 constexpr i32 VECTOR = 4;  // neighbouring 32-bit words of the sums that a thread reads at once
-
-// Values of `ScoreArguments::options`. They leave out an optimisation, to measure it; the answer is the same.
-constexpr i32 KEEP_THRESHOLDS = 1;  // no tile raises its query's threshold
 
 // Other blocks raise the threshold meanwhile.
 __device__ __forceinline__ i64 live_threshold(const ScoreArguments& a, i32 query) {
@@ -69,9 +66,8 @@ struct Shared {
 // What contributions are computed from where a posting holds its impact class. It lies in shared memory to free
 // registers.
 struct ClassFactors {
-    const u16* impact_classes;  // [P] uint16, at 6 bytes a posting
-    const double* saturated;    // [impact_classes] float64
-    double idf[SLOTS];          // of the described slots
+    const double* saturated;  // [impact_classes] float64
+    double idf[SLOTS];        // of the described slots
 };
 
 // Neighbouring words of the sums.
@@ -170,79 +166,5 @@ __device__ __forceinline__ void describe_slots(
     }
     if (lane == 0) {
         shared.runs = runs;
-    }
-}
-
-// Adds up to RUN postings of a described slot to the sums: a lane's next UNROLL. Where sums are narrow and positive,
-// lists the documents whose sum reaches `least_sum`; where they are signed, marks the documents that match.
-template <bool WIDE, typename Quantum, bool SIGNED, bool DECAYS, i32 BYTES>
-__device__ __forceinline__ void add_run(
-    Shared& shared,
-    const ClassFactors* factors,
-    const Tile<WIDE, DECAYS>& tile,
-    const u32* words,
-    const Quantum* quanta,
-    i32 run,
-    i32 described,
-    i32 least_sum) {
-    using Value = typename IntegerOf<WIDE>::Type;
-    const i32 lane = static_cast<i32>(threadIdx.x) % WARP;
-    const i32 slot = upper_bound(shared.slot_runs, 0, described, run);
-    const i32 begin = (run - (slot > 0 ? shared.slot_runs[slot - 1] : 0)) * RUN;
-    const i32 count = shared.slot_count[slot] - begin;
-    const i64 first = shared.slot_first[slot] + begin;
-    const Value weight = shared.slot_weight[slot];
-    const u32 tile_mask = static_cast<u32>(tile.size - 1);
-    // At 4 bytes a posting half as many loads are in flight: the registers of three blocks do not hold more.
-    constexpr i32 LOADS = BYTES == 4 && UNROLL % 2 == 0 ? UNROLL / 2 : UNROLL;
-#pragma unroll 1
-    for (i32 part = 0; part < UNROLL; part += LOADS) {
-        u32 locals[LOADS];
-        Value values[LOADS];
-#pragma unroll
-        for (i32 i = 0; i < LOADS; ++i) {
-            const i32 index = (part + i) * WARP + lane;
-            if (index < count) {
-                locals[i] = words[first + index];
-                if constexpr (BYTES == 8) {
-                    values[i] = static_cast<Value>(quanta[first + index]);
-                } else if constexpr (BYTES == 6) {
-                    // A document's place in its tile takes less than 16 bits.
-                    locals[i] = (locals[i] & tile_mask) | static_cast<u32>(at_global(factors->impact_classes)[first + index]) << 16;
-                }
-            }
-        }
-#pragma unroll
-        for (i32 i = 0; i < LOADS; ++i) {
-            if ((part + i) * WARP + lane < count) {
-                const u32 local = locals[i] & tile_mask;
-                Value value;
-                if constexpr (BYTES == 8) {
-                    value = values[i];
-                } else {
-                    // Read last: it lies in the first-level cache, and takes two registers.
-                    const u32 impact_class = locals[i] >> (BYTES == 6 ? 16 : DOCUMENT_BITS);
-                    value = static_cast<Value>(quanta_of_class(factors->idf[slot], at_global(factors->saturated)[impact_class]));
-                }
-                value *= weight;
-                if constexpr (WIDE) {
-                    add_halves(tile.low() + local, tile.high() + local, value);
-                } else {
-                    const i32 before = atomicAdd(tile.narrow() + local, value);
-                    // Contributions are positive, so a document reaches the threshold once.
-                    if (!SIGNED && before < least_sum && before + value >= least_sum) {
-                        if (!shared.state.restricted || is_set(tile.allowed(), static_cast<i32>(local))) {
-                            const i32 position = atomicAdd(&shared.reached_count, 1);
-                            if (position < MAX_REACHED) {
-                                shared.reached[position] = static_cast<u16>(local);
-                            }
-                        }
-                    }
-                }
-                if constexpr (SIGNED) {
-                    atomicOr(&tile.matched()[local / 32], 1u << (local % 32));
-                }
-            }
-        }
     }
 }

@@ -294,10 +294,8 @@ __device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& 
     select_bitonic(a, reinterpret_cast<Key*>(dynamic), waiting);
 }
 
-// `a` is a copy, with `wide` last: through a reference, or with `wide` first, select_warp_wide_512 takes 138 registers on
-// sm_90 instead of 128, and three blocks fit where four did.
 template <typename Key, i32 ITEMS>
-__device__ __forceinline__ void select_warp_in_shared(const SelectArguments a, Key* queue) {
+__device__ __forceinline__ void select_warp_in_shared(const SelectArguments& a, Key* queue) {
     FANRANK_DYNAMIC_SHARED(dynamic);
     select_warp<Key, ITEMS>(a, queue, reinterpret_cast<Key*>(dynamic));
 }
@@ -322,16 +320,6 @@ extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(cons
     select_warp_in_shared<NarrowKey, 4>(a, queue);
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_512(const __grid_constant__ SelectArguments a) {
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    select_warp_in_shared<NarrowKey, 16>(a, queue);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_1024(const __grid_constant__ SelectArguments a) {
-    __shared__ NarrowKey queue[WARPS * QUEUE];
-    select_warp_in_shared<NarrowKey, 32>(a, queue);
-}
-
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(const __grid_constant__ SelectArguments a) {
     __shared__ WideKey queue[WARPS * QUEUE];
     select_warp_in_shared<WideKey, 1>(a, queue);
@@ -340,14 +328,4 @@ extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(const _
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(const __grid_constant__ SelectArguments a) {
     __shared__ WideKey queue[WARPS * QUEUE];
     select_warp_in_shared<WideKey, 4>(a, queue);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_512(const __grid_constant__ SelectArguments a) {
-    __shared__ WideKey queue[WARPS * QUEUE];
-    select_warp_in_shared<WideKey, 16>(a, queue);
-}
-
-extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_1024(const __grid_constant__ SelectArguments a) {
-    __shared__ WideKey queue[WARPS * QUEUE];
-    select_warp_in_shared<WideKey, 32>(a, queue);
 }

@@ -81,12 +81,12 @@ def test_a_wrong_answer_is_seen() -> None:
 
 @needs_gxx
 def test_an_ablation_verifies_and_a_failure_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablation, "CUDA_IDEAS", ({}, {"sums": "global"}, {"sums": "elsewhere"}))
+    monkeypatch.setattr(ablation, "CUDA_IDEAS", ({}, {"posting_bytes": 4}, {"select_method": "elsewhere"}))
     assert ablation.main([*SMALL, "--out", str(tmp_path), "--parts", "ideas", "--families", "cuda-host"]) == 1
     found = rows.read(tmp_path / "gpu_ablation.jsonl")
     assert {row.identical for row in found if row.error is None} == {1.0}
     assert [row.error for row in found if row.error] == [
-        "ParameterError: sums must be one of shared, global, not 'elsewhere'"
+        "ParameterError: select_method must be one of auto, bitonic, not 'elsewhere'"
     ]
 
 

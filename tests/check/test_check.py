@@ -192,7 +192,7 @@ def test_options_of_a_device_are_checked_with_it(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(fr.errors.ParameterError, match="tile_bits is an option of one backend; name the backend"):
         check(corpus(10), QUERIES, corpus="made", device=DeviceOptions(tile_bits=6))
     with pytest.raises(fr.errors.ParameterError, match="backend 'numpy' has no option select"):
-        check(corpus(10), QUERIES, corpus="made", backend="numpy", device=DeviceOptions(select="warp"))
+        check(corpus(10), QUERIES, corpus="made", backend="numpy", device=DeviceOptions(select="bitonic"))
     status = next(status for status in backend.statuses() if status.name == "cuda-host")
     if not status.usable:
         pytest.skip(status.reason)

@@ -289,7 +289,7 @@ def test_check_takes_options_of_a_device(records: Path) -> None:
     assert fails("check", records, "--posting-bytes", "4") == (
         "posting_bytes is an option of one backend; name the backend"
     )
-    refused = fails("check", records, "--backend", "numpy", "--select", "warp")
+    refused = fails("check", records, "--backend", "numpy", "--select", "bitonic")
     assert refused == "backend 'numpy' has no option select; such options are of a device"
     if not any(status.name == "cuda-host" and status.usable for status in backend.statuses()):
         pytest.skip("the CUDA kernels do not run here")

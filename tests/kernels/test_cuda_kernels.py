@@ -33,9 +33,9 @@ def _compiler() -> None:
 
 
 PATHS: list[tuple[Order, int, str, Edits]] = [
-    ("ascending", 0, "warp", ()),
+    ("ascending", 0, "auto", ()),
     ("descending", 0, "bitonic", SMALL),
-    ("shuffle", 2, "warp", SMALL),
+    ("shuffle", 2, "auto", SMALL),
 ]
 
 
@@ -51,8 +51,8 @@ def test_every_case(order: Order, seed: int, select: str, edits: Edits) -> None:
         kc.check_family(own, case, also=also)
         kc.check_plan(own, case, number, also=also)
         if order != "descending" and not case.work.signed and not case.work.long_quanta:
-            kc.check_family(own, kc.of_classes(case, 4))
-            kc.check_plan(own, kc.of_classes(case, 4), number)
+            kc.check_family(own, kc.of_classes(case))
+            kc.check_plan(own, kc.of_classes(case), number)
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,14 +79,14 @@ def test_random_launches(seed: int, path: tuple[Order, int, str, Edits], **optio
 
 
 def test_an_index_outside_its_array_is_a_fault() -> None:
-    edit = ("score_tile.cuh", "if (position < MAX_REACHED) {", "if (position <= MAX_REACHED) {")
+    edit = ("score.cu", "if (position < MAX_REACHED) {", "if (position <= MAX_REACHED) {")
     case = kc.build(5, identical=True, sizes=(100,), tile_bits=5, wide="none", restricted=0.0, ks=(1,))
     with pytest.raises(KernelFault, match="an index outside its array"):
         kc.check_family(family(edits=(*SMALL, edit)), case)
 
 
 MARKED = (
-    "score_tile.cuh",
+    "score.cu",
     "locals[i] = words[first + index];",
     "locals[i] = words[first + index]; const_cast<u32*>(words)[first + index] |= 1u << 31;",
 )
@@ -198,7 +198,7 @@ def test_many_terms(method: str) -> None:
     kc.check_family(family("shuffle", 3), case)
     kc.check_family(family("shuffle", 3, edits=SMALL), case)
     if not case.work.signed:
-        kc.check_family(family("shuffle", 3), kc.of_classes(case, 4))
+        kc.check_family(family("shuffle", 3), kc.of_classes(case))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_derive_over_a_grid(fields: dict[str, float], k1: float, b: float) -> No
 
 
 @pytest.mark.parametrize("wide", [False, True])
-@pytest.mark.parametrize("select", ["bitonic", "warp"])
+@pytest.mark.parametrize("select", ["bitonic", "auto"])
 @pytest.mark.parametrize("largest", [1, 31, 32, 33, 100, 1023])
 def test_select_at_every_k(wide: bool, select: str, largest: int) -> None:
     counts = [0, 1, 31, 32, 33, 100, 255, 256, 257, 1023, 1024, 1025, 2500, 9000]
@@ -276,7 +276,7 @@ def test_select_takes_1024(wide: str) -> None:
 
 def test_rows_do_not_depend_on_what_the_buffers_held() -> None:
     """SPEC A050: a launch with larger scores leaves nothing behind."""
-    for seed, select in itertools.product(range(4), ("bitonic", "warp")):
+    for seed, select in itertools.product(range(4), ("bitonic", "auto")):
         case = kc.build(seed, ks=(3, 40, 300), max_weight=2, method=("lucene", "robertson")[seed % 2])
         own = family(select_method=select)
         kc.tabulate(own, case)

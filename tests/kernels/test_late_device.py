@@ -14,14 +14,19 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
-from support.host_kernels import family, need_compiler  # noqa: E402
+from support.host_kernels import (  # noqa: E402
+    Launchers,
+    family,
+    need_compiler,
+)
 from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.plan.plan import make_plan  # noqa: E402
 from fanrank.engine.plan.requests import Request  # noqa: E402
-from fanrank.kernels import device, download, fanout, lifetime, search  # noqa: E402
+from fanrank.kernels import device, download, fanout, lifetime, runtime, search  # noqa: E402
+from fanrank.kernels.cuda.verbs import CudaVerbs  # noqa: E402
 
 WORDS = [f"w{number}" for number in range(9)]
 
@@ -518,6 +523,49 @@ def test_buffers_of_a_failed_fan_out_wait_for_it(monkeypatch: pytest.MonkeyPatch
         # As another part of the same call would, where memory is short.
         assert lifetimes.reclaim()
         assert lifetimes._launches[stream.number].reached
+
+
+def test_kernels_are_compiled_one_by_one_outside_the_lock() -> None:
+    """Each when it is first launched; whoever asked comes again and gets the answer."""
+    need_compiler()
+    launcher = Launchers()
+    loaded: list[str] = []
+    free: list[bool] = []
+
+    class Cold:
+        limits = launcher.limits
+
+        def launch(self, name: str, *given: Any) -> None:
+            if name in loaded:
+                launcher.launch(name, *given)
+            elif runtime.compiles_later():
+                raise runtime.KernelNotLoaded(name, lambda: load(name))
+            else:
+                raise AssertionError(f"{name} is compiled under the lock")
+
+    def load(name: str) -> None:
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        loaded.append(name)
+
+    def look() -> None:
+        free.append(lock.acquire(blocking=False))
+        if free[-1]:
+            lock.release()
+
+    engine = fr.Engine(analyzer="minimal", backend="numpy")
+    engine.add(fr.Record(f"r{n}", f"w{n % 5} w{n % 3}", time=float(n)) for n in range(200))
+    made = search.DeviceSearch(CudaVerbs(Cold(), tile_bits=5), torch.device("cpu"))
+    lock = made.lock
+    engine.backend = backend.Backend("cold", "a test", made, made, texts=made.search_texts)
+    engine.search(["w1 w2", "w3"], 4)
+    fan_out = ["derive_int32", "plan_tables", "plan_terms", "order_plain", "score_narrow", "select_warp_narrow_32"]
+    assert loaded == fan_out
+    engine.search([fr.Query("w1", half_life=20.0, now=200.0)], 200)
+    assert loaded[6:] == ["plan_describe", "order_decayed", "score_narrow_decayed", "select_bitonic_wide"]
+    engine.search([fr.Query("w1", neighbours=fr.Neighbours(1))], 200)
+    assert free == [True] * 10
 
 
 def failing(seeds: range, day: Callable[[Memory], None] = some_day) -> int:

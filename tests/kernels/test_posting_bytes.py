@@ -1,4 +1,4 @@
-"""What the CUDA kernels may read or leave out, option by option: the answer stays numpy's, to the bit."""
+"""Postings of 4 bytes in the CUDA kernels: the answer stays numpy's, to the bit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ from fanrank.kernels import device, search  # noqa: E402
 from fanrank.kernels.cuda.verbs import CudaVerbs  # noqa: E402
 from fanrank.kernels.families import device_search  # noqa: E402
 
-OPTIONS: tuple[dict[str, Any], ...] = (
-    {"sums": "global"},
-    {"raises_thresholds": False},
-    {"sums": "global", "raises_thresholds": False},
-)
-
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -44,8 +38,8 @@ def launcher() -> Any:
     return device_search("cuda-host").verbs._launcher  # type: ignore[attr-defined]
 
 
-def serve(engine: fr.Engine, launcher: Any, posting_bytes: int = 8, **options: Any) -> search.DeviceSearch:
-    verbs: Any = Watched(CudaVerbs(launcher, tile_bits=5, name="cuda-host", **options))
+def serve(engine: fr.Engine, launcher: Any, posting_bytes: int) -> search.DeviceSearch:
+    verbs: Any = Watched(CudaVerbs(launcher, tile_bits=5, name="cuda-host"))
     made = search.DeviceSearch(verbs, torch.device("cpu"), posting_bytes=posting_bytes)
     engine.backend = backend.Backend("numpy", "a test", made, made)
     return made
@@ -58,20 +52,19 @@ def batches(asked: list[fr.Query]) -> Iterator[list[fr.Query]]:
     yield [fr.Query(query.text, k=4) for query in asked[:3]]
 
 
-@pytest.mark.parametrize("posting_bytes", [4, 6])
 @pytest.mark.parametrize("seed", range(4))
-def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> None:
+def test_fewer_bytes_a_posting(seed: int, launcher: Any) -> None:
     engine, asked = remembered(seed, 160)
     for batch in batches(asked):
         engine.backend = backend.choose("numpy")
         wanted = engine.search(batch, 5)
         assert wanted.counts.any()
-        made = serve(engine, launcher, posting_bytes)
+        made = serve(engine, launcher, 4)
         assert_same(engine.search(batch, 5), wanted)
         resident = made.residency.resident_of(engine.index.memory.snapshot("").segments[0], False)
-        assert resident.posting_bytes == posting_bytes
+        assert resident.posting_bytes == 4
         assert not resident.quanta.numel()
-        assert (resident.words.nbytes + resident.impact_classes.nbytes) / resident.words.numel() == posting_bytes
+        assert resident.words.nbytes == 4 * resident.words.numel()
         # Another epoch: contributions follow the statistics, and nothing but they is derived.
         engine.add([fr.Record(f"new{len(batch)}", "a1 b2 b2")])
         again = engine.search(batch, 5)
@@ -79,38 +72,35 @@ def test_fewer_bytes_a_posting(posting_bytes: int, seed: int, launcher: Any) -> 
         assert_same(again, engine.search(batch, 5))
 
 
-@pytest.mark.parametrize("posting_bytes", [4, 6])
 @pytest.mark.parametrize("method", sorted(bm25.METHODS))
-def test_every_method_with_fewer_bytes(posting_bytes: int, method: str, launcher: Any) -> None:
+def test_every_method_with_fewer_bytes(method: str, launcher: Any) -> None:
     """Signed methods, whose contributions may be negative, take 8 bytes whatever was asked for."""
     engine = fr.Engine(analyzer="minimal", method=method, backend="numpy", fields={"text": 1.0})
     engine.add(fr.Record(f"r{n}", " ".join(["a1"] * (n % 4 + 1) + [f"b{n % 7}"] * (n % 3))) for n in range(100))
     batch = ["a1 b1", "b2 b2 b3", "a1"]
     wanted = engine.search(batch, 7)
-    made = serve(engine, launcher, posting_bytes)
+    made = serve(engine, launcher, 4)
     assert_same(engine.search(batch, 7), wanted)
     resident = made.residency.resident_of(engine.index.memory.snapshot("").segments[0], False)
-    assert resident.posting_bytes == (8 if engine.bm25.signed else posting_bytes)
+    assert resident.posting_bytes == (8 if engine.bm25.signed else 4)
 
 
-@pytest.mark.parametrize("posting_bytes", [4, 6])
-def test_sums_beyond_int32_from_kinds(posting_bytes: int, launcher: Any) -> None:
+def test_sums_beyond_int32_from_kinds(launcher: Any) -> None:
     engine = fr.Engine(analyzer="minimal", backend="numpy")
     engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(90))
     batch = [fr.Query(terms=["tea"] * 90_000), "milk", fr.Query(terms=["milk"] * 80_000 + ["tea"])]
     wanted = engine.search(batch, 20)
     assert wanted.scores[0, 0] * bm25.SCALE > bm25.INT32_MAX or wanted.scores[2, 0] * bm25.SCALE > bm25.INT32_MAX
-    serve(engine, launcher, posting_bytes)
+    serve(engine, launcher, 4)
     assert_same(engine.search(batch, 20), wanted)
 
 
-@pytest.mark.parametrize("posting_bytes", [4, 6])
-def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
+def test_tensors_from_kinds(launcher: Any) -> None:
     engine, asked = remembered(1, 160)
     batch = [query.text for query in asked]
     wanted = engine.search(batch, 6)
     terms, offsets = engine.encode(batch)
-    serve(engine, launcher, posting_bytes)
+    serve(engine, launcher, 4)
     found = engine.search_tensors(torch.from_numpy(terms), torch.from_numpy(offsets), k=6)
     assert found.documents.tolist() == wanted.documents.tolist()
     assert found.scores.numpy().tobytes() == wanted.scores.tobytes()
@@ -119,7 +109,7 @@ def test_tensors_from_kinds(posting_bytes: int, launcher: Any) -> None:
 def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = remembered(1, 160)
     impact_classes = engine.index.memory.snapshot("").segments[0].class_frequencies.shape[1]
-    borders.shrink(monkeypatch, MAX_CLASSES={4: impact_classes - 1, 6: 1 << 16})
+    borders.shrink(monkeypatch, MAX_CLASSES=impact_classes - 1)
     serve(engine, launcher, 4)
     with pytest.raises(fr.errors.ParameterError, match="kinds of postings"):
         engine.search(asked[:2], 3)
@@ -131,48 +121,3 @@ def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: 
     for given in ({"posting_bytes": 4}, {"residency": shared}):
         with pytest.raises(fr.errors.ParameterError, match="reads postings of"):
             search.DeviceSearch(verbs, torch.device("cpu"), **given)
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options))
-@pytest.mark.parametrize("seed", range(3))
-def test_what_is_left_out_changes_no_answer(options: dict[str, Any], seed: int, launcher: Any) -> None:
-    engine, asked = remembered(seed, 160)
-    for batch in batches(asked):
-        engine.backend = backend.choose("numpy")
-        wanted = engine.search(batch, 5)
-        serve(engine, launcher, **options)
-        assert_same(engine.search(batch, 5), wanted)
-
-
-def test_the_options_do_what_they_say(launcher: Any) -> None:
-    """Thresholds that stay, and the kernel of global sums, seen in what was launched."""
-    engine = fr.Engine(analyzer="minimal", backend="numpy")
-    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(100))
-    launched: list[str] = []
-
-    class Named:
-        limits = launcher.limits
-
-        def launch(self, name: str, *rest: Any) -> None:
-            launched.append(name)
-            launcher.launch(name, *rest)
-
-    thresholds = {}
-    for name, options in {"": {}, **{"-".join(o): o for o in OPTIONS}}.items():
-        made = serve(engine, Named(), **options)
-        kept: list[Any] = []
-        plain = made.verbs.score
-
-        def scored(work: Any, buffers: Any, plain: Any = plain, kept: list[Any] = kept) -> None:
-            plain(work, buffers)
-            kept.append(buffers.thresholds.clone())
-
-        made.verbs.score = scored  # type: ignore[method-assign]
-        launched.clear()
-        engine.search(["tea milk"], 3, execution="exhaustive")
-        thresholds[name] = int(kept[0][0])
-        assert ("score_narrow_global" in launched) == ("sums" in options)
-    assert thresholds[""] > 1
-    assert thresholds["raises_thresholds"] == 1
-    with pytest.raises(fr.errors.ParameterError, match="sums must be one of"):
-        CudaVerbs(launcher, sums="elsewhere")

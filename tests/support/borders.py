@@ -164,10 +164,7 @@ BORDERS: dict[str, Border] = {
     "fanout.SEGMENTS": Border("kernels.fanout", "Padded numbers of segments of a fan-out."),
     "LEAST_TILES": Border("kernels.fanout", "Padded number of tiles of a fan-out over few documents."),
     "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
-    "MAX_CLASSES": Border("kernels.device", "Kinds of postings by the bytes that a posting takes."),
-    "BASELINE_MATRIX_BYTES": Border(
-        "kernels.cuda.verbs", "Score matrix of the baseline; a larger one is made in parts."
-    ),
+    "MAX_CLASSES": Border("kernels.device", "Kinds of postings in a segment, at 4 bytes a posting."),
     "_MAX_TICKS": Border("kernels.triton.decay", "Ages are cut off here."),
     "decay._PART_BITS": Border("kernels.triton.decay", "Bits of an age below a whole half-life."),
     "_EXPONENT": Border("kernels.triton.decay", "Exponent of a decay factor."),

@@ -40,7 +40,7 @@ NOW = 1.7e9
 HALF_LIVES = (2.0, 3600.0, 69.3 * 3600.0, 86400.0 * 365.0 * 10.0)
 DENSITIES = (0.0, 0.03, 0.3, 0.5, 0.9, 1.0)
 """Shares of a segment's documents that hold a term."""
-MAX_CLASSES = {6: 1 << 16, 4: 1 << 32 - DOCUMENT_BITS}
+MAX_CLASSES = 1 << 32 - DOCUMENT_BITS
 COLUMN = {name: place for place, name in enumerate(SEGMENT_FIELDS)}
 """By field of a segment's row: its column."""
 UNKNOWN = -1
@@ -600,8 +600,8 @@ def _tensor(values: Array, device: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values)).to(device)
 
 
-def of_classes(case: Case, posting_bytes: int) -> Case:
-    """The case with 6 or 4 bytes a posting, whose contributions are made of impact classes: neither signed nor long."""
+def of_classes(case: Case) -> Case:
+    """The case with 4 bytes a posting, whose contributions are made of impact classes: neither signed nor long."""
     work = case.work
     assert not work.signed
     assert not work.long_quanta
@@ -616,21 +616,18 @@ def of_classes(case: Case, posting_bytes: int) -> Case:
     tables = []
     for number, segment in enumerate(case.segments):
         distinct, impact_classes = np.unique(segment.saturated, return_inverse=True)
-        assert len(distinct) <= MAX_CLASSES[posting_bytes]
+        assert len(distinct) <= MAX_CLASSES
         words = np.concatenate([np.zeros(0, dtype=np.int64), *segment.documents]).astype(np.uint32)
         # Without an address, so that what must not be read is not there.
         rows[number, COLUMN["quanta"]] = 0
-        if posting_bytes == 4:
-            words |= impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
-        else:
-            rows[number, COLUMN["quanta"]] = address(impact_classes.astype(np.uint16).view(np.int16))
+        words |= impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
         rows[number, COLUMN["words"]] = address(words.view(np.int32))
         rows[number, COLUMN["saturated"]] = address(distinct)
         rows[number, COLUMN["idf"]] = segment.idf.data_ptr()
         row = _tensor(rows[number : number + 1], device).clone()
-        tables.append(replace(case.tables[number], segment=row, posting_bytes=posting_bytes))
-    made = replace(work, segments=_tensor(rows, device), posting_bytes=posting_bytes)
-    return replace(case, name=f"{case.name}, {posting_bytes} bytes a posting", work=made, tables=tables, kept=kept)
+        tables.append(replace(case.tables[number], segment=row, posting_bytes=4))
+    made = replace(work, segments=_tensor(rows, device), posting_bytes=4)
+    return replace(case, name=f"{case.name}, 4 bytes a posting", work=made, tables=tables, kept=kept)
 
 
 def planned(case: Case, seed: int, *, k: int | None = None) -> tuple[TermBatch, Case]:

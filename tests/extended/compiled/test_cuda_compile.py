@@ -113,8 +113,6 @@ class Fixed:
 
 def dynamic_bytes(kernel: str, target: str) -> int:
     """Dynamic shared memory of a block of a kernel of `score`, with the tiles that the family prefers."""
-    if kernel == "score_narrow_global":
-        return 0
     wide = "narrow" not in kernel
     bits = CudaVerbs(Fixed(LIMITS[target])).tile_bits(wide)
     return tile_bytes(bits, wide=wide, signed="signed" in kernel, decays="decayed" in kernel)
@@ -173,8 +171,7 @@ def test_scoring_adds_with_native_instructions(target: str) -> None:
     for kernel, counts in opcodes(built(target)[1]).items():
         for pattern in (SWAPPED, GENERIC, LOCAL):
             assert matching(counts, pattern) == {}, kernel
-        if kernel != "score_narrow_global":
-            assert matching(counts, r"ATOMS\.ADD"), kernel
+        assert matching(counts, r"ATOMS\.ADD"), kernel
         assert sum(matching(counts, r"(REDG?|ATOMG)\..*MAX\.S64").values()) == 1, kernel
 
 

@@ -56,7 +56,7 @@ def launch_every_kernel() -> None:
     for place, own in enumerate(options):
         for method in ("lucene", "robertson"):
             case = kc.build(7, **{**few, **own}, identical=place % 2 == 0, restricted=0.3, method=method)
-            verbs = CudaVerbs(launchers, ("bitonic", "warp")[place % 2])
+            verbs = CudaVerbs(launchers, ("bitonic", "auto")[place % 2])
             kc.check_derive(verbs, case)
             check_launch(verbs, case)
     for place, (long, width) in enumerate(((False, "none"), (False, "all"), (True, "all"))):
@@ -66,9 +66,9 @@ def launch_every_kernel() -> None:
         # Of more terms than SMALL describes at a time, so that what impact classes are made with is written anew.
         case = kc.build(13, terms=60, wide=width, decays=decays, **few)
         assert int(case.work.unit_slots.diff().max()) > 32
-        check_launch(CudaVerbs(launchers), kc.of_classes(case, 4))
-    for is_wide, select in itertools.product((False, True), ("bitonic", "warp")):
-        for k in (3, 100) if select == "warp" else (40,):
+        check_launch(CudaVerbs(launchers), kc.of_classes(case))
+    for is_wide, select in itertools.product((False, True), ("bitonic", "auto")):
+        for k in (3, 100) if select == "auto" else (40,):
             kc.check_select(CudaVerbs(launchers, select), 1, [300], [k], wide=is_wide)
     sources = "".join(source.read_text() for source in SOURCES)
     kernels = set(re.findall(r"__launch_bounds__\([^)]*\) (\w+)\(", sources))

@@ -1,6 +1,22 @@
 // The pipeline of the AgentIR paper (SPEC A045 to A051), for comparison only: float32 atomics into a matrix of batch x
 // documents, then one block a query that selects from its row. Sums depend on the order of the atomics.
-#include "arguments.cuh"
+#include "common.cuh"
+
+struct BaselineArguments {
+    i32 max_terms;              // columns of `terms`
+    double k1;                  // BM25's k1
+    double b;                   // BM25's b
+    double average_length;      // of a document
+    i64 document_count;         // columns of `scores`
+    const i32* terms;           // [batch, max_terms] int32, -1 where a query has fewer
+    const i32* multiplicities;  // [batch, max_terms] int32
+    const i64* offsets;         // [terms + 1] int64
+    const i32* documents;       // [P] int32
+    const i32* frequencies;     // [P] int32
+    const i32* lengths;         // [documents] int32
+    const float* idf;           // [terms] float32
+    float* scores;              // [batch, documents] float32, zero at first; raised
+};
 
 constexpr i32 SCORE_THREADS = 128;
 
