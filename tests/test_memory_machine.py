@@ -1,12 +1,16 @@
 """Any history of any kind of memory, over every backend, reads as the plain model says: bit for bit.
 
-`FANRANK_MACHINE_SECONDS` lets the histories of each kind go on for so long.
+`FANRANK_MACHINE_SECONDS` lets longer histories of each kind go on for so long.
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,20 +25,28 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from support import borders
 from support.memories import MEMORIES, Directory, Sharded
 from support.twins import Twins, shrink
-from world import NAMESPACES, WORDS, Write
+from world import WORDS, Write
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
+from fanrank.engine.index.bm25 import METHODS
 from fanrank.engine.plan.options import EXECUTIONS
 from fanrank.engine.storage import failpoints
 
 BACKENDS = [status.name for status in backends.statuses() if status.usable and status.name != "triton"]
 """Triton's interpreter takes half a second a search, so it has a test of its own."""
+PATHS = [
+    {"backend": backend, "execution": execution, "threads": threads}
+    for backend in BACKENDS
+    for execution, threads in (*((execution, 1) for execution in EXECUTIONS), ("auto", 3))
+]
 OF_WRITES = tuple(point for point in failpoints.POINTS if not point.startswith(("backup", "close")))
 """Failpoints that a write and the flush after it come by."""
 OF_SHARDS = ("intent.written", "batch.sent", "batch.acknowledged", "intent.dropped")
+OF_MOVES = ("move.marked", "move.page", "move.copied", "move.placed", "move.shown")
 
 
 @pytest.fixture(autouse=True)
@@ -72,36 +84,11 @@ class Machine(RuleBasedStateMachine):
     def signed(self) -> bool:
         return self.method in ("robertson", "okapi")
 
-    @initialize(texts=st.lists(world.texts, min_size=24, max_size=24), data=st.data())
-    def grow(self, texts: list[str], data: st.DataObject) -> None:
-        """Come to each border whatever is drawn: segments, merges, tombstones, unused terms, refusals, kills, moves."""
-        twins = self.twins
-        records = [
-            fr.Record(
-                f"r{n}",
-                f"{text} {WORDS[n % 3]}",
-                NAMESPACES[n % 4 if n % 2 else 0],
-                session="st"[n % 2],
-                time=float(n % 13),
-                embedding=[1, n % 3] if n % 5 else None,
-                weights={WORDS[n % 5]: 0.75},
-                expires=world.EXPIRY if n % 6 == 5 else None,
-            )
-            for n, text in enumerate(texts)
-        ]
-        for start in range(0, 24, 3):
-            twins.write(Write("add", tuple(records[start : start + 3])), awaited=start == 3)
-        twins.write(Write("add", tuple(records[:2])))
-        twins.write(Write("delete", ids=("r0", "r4", "r8"), namespace=""))
-        twins.write(Write("patch", ids=("r2", "r20"), namespace=""))
-        twins.check()
-        if self.sharded:
-            self.split("")
-        if self.durable:
-            self.kill(data.draw(st.sampled_from(OF_WRITES)), Write("upsert", tuple(records[3:9])))
-            self.reopen(False)
-        twins.own.flush()
-        twins.check()
+    @initialize(texts=st.lists(world.texts, min_size=24, max_size=24), path=st.sampled_from(PATHS))
+    def grow(self, texts: list[str], path: dict[str, Any]) -> None:
+        """Histories are there for what they come to here, whatever is drawn."""
+        self.twins.grow(texts)
+        self.twins.check_battery([path])
 
     # Writes.
 
@@ -143,18 +130,16 @@ class Machine(RuleBasedStateMachine):
             assert (stats["background_error"], stats["merging"]) == (None, False)
             assert stats.get("checkpointed") == stats.get("sequence")
 
-    @precondition(lambda self: not self.sharded)
-    @rule(all_unused=st.booleans())
-    def renumber(self, all_unused: bool) -> None:
+    @rule()
+    def renumber(self) -> None:
         self.twins.own.settle()
-        for engine in self.twins.own.engines:
-            engine.index.memory.renumber(all_unused=all_unused)
+        self.twins.check_renumbered()
+        self.twins.check_evidence()
 
     @precondition(lambda self: self.durable)
     @rule(checkpoint=st.booleans())
     def reopen(self, checkpoint: bool) -> None:
-        self.twins.own.reopen(checkpoint)
-        self.twins.reached["reopened" if checkpoint else "replayed"] += 1
+        self.twins.reopen(checkpoint)
 
     @precondition(lambda self: self.durable)
     @rule(
@@ -168,35 +153,27 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.sharded)
     @rule(namespace=world.namespaces)
     def split(self, namespace: str) -> None:
-        coordinator = self.twins.memory.coordinator
-        coordinator.place(namespace, coordinator.parts_of(namespace, coordinator.placement.shards))
-        self.twins.reached["moves"] += 1
+        self.twins.split(namespace)
 
-    @precondition(lambda self: not self.sharded and self.twins.own.local)
+    @precondition(lambda self: self.sharded)
+    @rule(more=st.integers(0, 1))
+    def rebalance(self, more: int) -> None:
+        if more and self.twins.memory.coordinator.placement.shards < 4:
+            self.twins.memory.add_shards(more)
+        self.twins.memory.rebalance()
+
+    @precondition(lambda self: self.twins.own.local)
     @rule()
-    def save_and_load(self) -> None:
-        folder = self.twins.own.root / "saved"
-        self.twins.own.asked.save(folder)
-        loaded = fr.Engine.load(folder)
-        hits = loaded.search([fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES], 40)
-        assert list(hits) == [
-            [(name, score) for _, name, score in self.twins.model.search(fr.Query(terms=WORDS, namespace=space), 40)]
-            for space in NAMESPACES
-        ]
+    def carry(self) -> None:
+        self.twins.check_export()
+        self.twins.check_copies()
 
     # What is read.
 
-    @rule(
-        data=st.data(),
-        k=st.sampled_from([0, 1, 4, 50]),
-        backend=st.sampled_from(BACKENDS),
-        execution=st.sampled_from(EXECUTIONS),
-        threads=st.sampled_from([1, 3]),
-    )
-    def search(self, data: st.DataObject, k: int, backend: str, execution: str, threads: int) -> None:
+    @rule(data=st.data(), k=st.sampled_from([0, 1, 4, 50]), path=st.sampled_from(PATHS))
+    def search(self, data: st.DataObject, k: int, path: dict[str, Any]) -> None:
         batch = data.draw(st.lists(world.queries(evident=True, plain=self.signed), min_size=1, max_size=5))
-        self.twins.own.serve_from(backend)
-        self.twins.check_answers(batch, k, execution=execution, threads=threads)
+        self.twins.check_answers(batch, k, [path])
 
     @rule(namespace=world.namespaces, ids=st.lists(world.ids, max_size=6))
     def fetch(self, namespace: str, ids: list[str]) -> None:
@@ -218,11 +195,6 @@ class Machine(RuleBasedStateMachine):
         if held:
             self.twins.check_explanation(words, held[place % len(held)])
 
-    @precondition(lambda self: self.twins.own.local)
-    @rule()
-    def export(self) -> None:
-        self.twins.check_export()
-
     @invariant()
     def alike(self) -> None:
         self.twins.check()
@@ -241,12 +213,71 @@ def run(kind: str, examples: int, steps: int, **attributes: Any) -> Counter[str]
     return reached
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
-def test_any_history_reads_as_the_model(kind: str) -> None:
-    reached = run(kind, 5, 20)
-    wanted = {"merges", "compacted_documents", "deleted", "several segments", "counted", "refused"}
-    if kind not in ("memory", "client"):
-        wanted |= {"checkpoints", "replayed"}
-    if kind.endswith(("shard", "shards")):
-        wanted |= {"moves"}
-    assert wanted <= {name for name, times in reached.items() if times}
+REACHED = {"merges", "compacted_documents", "deleted", "several segments", "counted", "refused", "hits", "renumberings"}
+
+
+def wanted(kind: str) -> set[str]:
+    """What each history of this kind of memory comes to."""
+    durable = {"checkpoints", "replayed"} if kind not in ("memory", "client") else set()
+    return REACHED | durable | ({"moves"} if kind.endswith(("shard", "shards")) else set())
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [*((kind, "lucene") for kind in MEMORIES), ("memory", "robertson"), ("memory", "bm25l"), ("two shards", "bm25+")],
+)
+def test_any_history_reads_as_the_model(kind: str, method: str) -> None:
+    end = time.monotonic() + float(os.environ.get("FANRANK_MACHINE_SECONDS", "0"))
+    reached = run(kind, 2, 12, method=method)
+    while time.monotonic() < end:
+        run(kind, 10, 40, method=method)
+    assert wanted(kind) <= {name for name, times in reached.items() if times}, reached
+
+
+TEXTS = [f"{WORDS[n % 5]} {WORDS[n % 4]} x{n} {'c3 ' * (n % 3)}".strip() if n % 7 else "" for n in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [*((kind, "lucene") for kind in MEMORIES), *(("memory", method) for method in METHODS[1:])]
+)
+def test_every_path_reads_as_the_model(kind: str, method: str) -> None:
+    """A query of each kind, by each backend and execution, over segments with tombstones and over merged ones."""
+    twins = Twins(kind, method=method)
+    twins.grow(TEXTS)
+    twins.check_battery(PATHS if twins.own.local else PATHS[:1])
+    for namespace, order, reverse in itertools.product(("", None), ("written", "time", "id"), (False, True)):
+        twins.check_listing(namespace, "either", order, reverse, 3)
+    if twins.own.local:
+        twins.check_export()
+        twins.check_copies()
+    twins.own.end()
+
+
+def test_tritons_kernels_read_as_the_model() -> None:
+    twins = Twins("memory")
+    twins.grow(TEXTS)
+    twins.check_answers(world.PLAIN_QUERIES, 4, [{"backend": "triton"}])
+    twins.own.end()
+
+
+@pytest.mark.parametrize("kind", ["directory", "reader", "one shard", "two shards"])
+def test_a_kill_at_any_failpoint_leaves_the_write_whole_or_undone(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All merges wait for the flush after the writes.
+    borders.shrink(monkeypatch, INLINE_DOCUMENTS=0)
+    twins = Twins(kind)
+    records = twins.grow(TEXTS)
+
+    def churn(text: str) -> None:
+        for start in range(0, 12, 3):
+            twins.write(Write("upsert", tuple(replace(r, text=text, namespace="") for r in records[start : start + 3])))
+
+    for number, point in enumerate((*OF_WRITES, *(OF_SHARDS if kind == "two shards" else ()))):
+        fresh = Write("upsert", tuple(replace(r, text=f"{r.text} y{number}") for r in records[number % 5 :: 3]))
+        merges = point.startswith("merge")
+        assert twins.kill(point, (lambda text=f"a1 y{number}": churn(text)) if merges else fresh), point
+    if kind == "two shards":
+        for point in OF_MOVES:
+            assert twins.kill(point, twins.move), point
+        for point in ("shards.started", "shards.added"):
+            assert twins.kill(point, lambda: twins.memory.add_shards(1)), point
+    twins.own.end()

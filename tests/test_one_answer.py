@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +32,7 @@ from support.answers import (
     records,
     terms,
 )
-from support.history import ROOMY, unused_entries
+from support.history import unused_entries
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -96,7 +95,7 @@ def paths(
     engine.index.memory.state = state
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, queries, st.integers(0, 45), histories, parameters())
 def test_every_road_equals_the_oracle(
     documents: list[list[str]], batch: list[list[str]], k: int, history: int | None, options: dict[str, object]
@@ -107,45 +106,13 @@ def test_every_road_equals_the_oracle(
         assert got == expected, path
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(corpus, queries, st.lists(st.integers(0, 40), max_size=6), histories, parameters())
-def test_growing_equals_built_at_once(
-    tmp_path_factory: pytest.TempPathFactory,
-    documents: list[list[str]],
-    batch: list[list[str]],
-    cuts: list[int],
-    history: int | None,
-    options: dict[str, object],
-) -> None:
-    expected = [oracle(documents, **options).search(q, 7) for q in batch]
-    edges = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
-    engine = build(documents[: edges[-1] // 2], history, **options)
-    for start, end in itertools.pairwise(sorted({edges[-1] // 2, *edges})):
-        if start >= edges[-1] // 2:
-            engine.add(records(documents[start:end], start))
-            engine.search(batch, 3)  # contributions derived for an epoch that the next add ends
-    engine.index.memory.join()
-    assert answer(engine.search(batch, 7), dense=False) == expected
-    path = tmp_path_factory.mktemp("index")
-    engine.save(path)
-    loaded = fr.Engine.load(path)
-    behind = {"writes", "commits", "merges", "merged_documents", "compacted_documents", "renumberings"}
-    # Also by how the tombstones of merged segments grew.
-    behind |= ROOMY | {"deleted_bytes"}
-    assert {name: value for name, value in loaded.stats().items() if name not in behind} == {
-        name: value for name, value in engine.stats().items() if name not in behind
-    }
-    assert answer(loaded.search(batch, 7), dense=False) == expected
-    assert answer(loaded.search(batch, 7, execution="pruned"), dense=False) == expected
-
-
 # Few different numbers: equal scores are common, and so are weights that round to 0 or stand between two steps.
 vector = st.lists(st.integers(-2, 2), min_size=3, max_size=3).filter(any)
 weights = st.dictionaries(terms, st.sampled_from([0.0, 2.0**-12, 1.5 * 2.0**-10, 0.75, 2.0]), max_size=4)
 evidence = st.tuples(document, st.lists(vector, max_size=3), weights)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=14, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(evidence, max_size=40),
     st.lists(st.tuples(query, st.none() | vector, weights), min_size=1, max_size=4),
@@ -224,7 +191,7 @@ def strategy_paths(
     engine.index.memory.state = state
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
     queries,
@@ -247,7 +214,7 @@ def test_filters_apply_before_selection(
             assert got == expected, (wanted, path)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
     queries,
@@ -278,30 +245,7 @@ def test_what_neighbours_lend_is_the_same_by_every_road(
         assert got == expected, path
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    st.lists(st.tuples(document, st.sampled_from("xyz")), max_size=40),
-    st.lists(st.tuples(query, st.sampled_from("xyzw"))),
-    histories,
-    profiles,
-)
-def test_namespaces_are_apart_in_one_batch(
-    documents: list[tuple[list[str], str]], batch: list[tuple[list[str], str]], history: int | None, profile: str
-) -> None:
-    plain_records = records([t for t, _ in documents])
-    apart = [replace(r, namespace=s) for r, (_, s) in zip(plain_records, documents, strict=True)]
-    engine = made(apart, history, profile=profile)
-    hits = engine.search([fr.Query(terms=tuple(q), namespace=s) for q, s in batch], 5)
-    found = answer(hits, dense=False)
-    for row, (q, s) in enumerate(batch):
-        own = [(n, t) for n, (t, other) in enumerate(documents) if other == s]
-        expected = oracle([t for _, t in own], profile=profile).search(q, 5)
-        assert found[row] == [(own[d][0], quanta) for d, quanta in expected]
-        if history is None:
-            assert hits.documents[row, : len(expected)].tolist() == [d for d, _ in expected]
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["x", "x/a", "xy", "z"])), max_size=40),
     queries,
@@ -339,41 +283,10 @@ def test_several_namespaces_are_as_one(
             assert got == expected, (where, path)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    st.lists(st.tuples(document, st.sampled_from([None, -2e9, -1e9, 1e9])), max_size=40),
-    queries,
-    st.integers(0, 45),
-    histories,
-    parameters(),
-)
-def test_what_has_expired_counts_nowhere(
-    documents: list[tuple[list[str], float | None]],
-    batch: list[list[str]],
-    k: int,
-    history: int | None,
-    options: dict[str, object],
-) -> None:
-    asked = [fr.Query(terms=tuple(q), now=-1e9) for q in batch]
-    own = [n for n, (_, expires) in enumerate(documents) if expires is None or expires > -1e9]
-    plain = oracle([documents[n][0] for n in own], **options)
-    expected = [[(own[d], quanta) for d, quanta in plain.search(q, k)] for q in batch]
-    with pytest.MonkeyPatch.context() as patch:
-        # Nothing has expired by the clock of the machine, so nothing is swept: the queries' clock alone counts.
-        patch.setattr(time, "time", lambda: -3e9)
-        wanted = [
-            replace(r, expires=expires)
-            for r, (_, expires) in zip(records([t for t, _ in documents]), documents, strict=True)
-        ]
-        engine = made(wanted, history, **options)
-        for path, got in paths(engine, asked, k, gaps=True):
-            assert got == expected, path
-
-
 field_document = st.tuples(document, document)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=24, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(field_document, max_size=20),
     queries,
@@ -407,7 +320,7 @@ def test_fields(
         assert got == expected, path
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, query, histories, parameters())
 def test_explanations_add_up_exactly(
     documents: list[list[str]], asked: list[str], history: int | None, options: dict[str, object]
@@ -426,7 +339,7 @@ def test_explanations_add_up_exactly(
         assert found.get(f"r{number}") == (explanation.score if explanation.matched else None)
 
 
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 300])
+@pytest.mark.parametrize("size", [1, 16, 17, 64, 65, 256, 257])
 @pytest.mark.parametrize("k", [1, 10, 1024])
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256)

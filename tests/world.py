@@ -75,8 +75,20 @@ records = st.builds(
     expires=st.sampled_from([None, None, None, EXPIRY]),
     payload=st.sampled_from([None, {"n": 1}]),
 )
-evident_records = st.builds(replace, records, embedding=st.none() | vectors, weights=st.none() | weights)
-"""Records that may have vectors and learned weights."""
+PEOPLE = ("ana", "ben", "cy")
+entities = st.dictionaries(st.sampled_from(["Ana", "Ben"]), st.sampled_from(PEOPLE), max_size=2)
+relations = st.lists(
+    st.builds(fr.Relation, st.sampled_from(PEOPLE), st.sampled_from(PEOPLE), st.just("knows")), max_size=2
+)
+evident_records = st.builds(
+    replace,
+    records,
+    embedding=st.none() | vectors,
+    weights=st.none() | weights,
+    entities=st.none() | entities,
+    relations=st.none() | relations,
+)
+"""Records that may have vectors, learned weights, and statements of entities too."""
 
 
 def batches(of: st.SearchStrategy[fr.Record] = records, size: int = 8) -> st.SearchStrategy[list[fr.Record]]:
@@ -137,6 +149,42 @@ def queries(draw: st.DrawFn, evident: bool = False, plain: bool = False) -> fr.Q
         return fr.Query(**asked, filter=FILTERS[draw(filters)][0])
     return fr.Query(**asked, **draw(_answers), **draw(_times), **draw(_passing))
 
+
+PLAIN_QUERIES = [
+    fr.Query("a1 b2", k=60),
+    fr.Query("a1 x3 unknown"),
+    fr.Query("unknown"),
+    fr.Query(""),
+    fr.Query("a1 b2 c3", k=0),
+    fr.Query(terms=["c3", "c3", "b2"], namespace="n"),
+    fr.Query("a1 c3", namespaces=["team/b", "", "nobody"], k=60),
+    fr.Query("b2 a1", under="team", k=60),
+]
+OPTION_QUERIES = [
+    *(
+        fr.Query("a1 b2", filter=given, statistics=over)
+        for given, _ in FILTERS.values()
+        for over in ("namespace", "filtered")
+    ),
+    fr.Query("a1 b2 c3", since=2.0, until=9.0, k=60),
+    fr.Query("a1 b2 c3", windows=2, under="team"),
+    fr.Query("a1 b2 c3", windows=1, now=9.0),
+    fr.Query("a1 b2 c3", now=9.0, half_life=3.0, k=60),
+    *(fr.Query("a1 b2", now=now, k=60) for now in (EXPIRY - 1, EXPIRY)),
+    fr.Query("a1 b2", now=EXPIRY, statistics="filtered", filter=FILTERS["session"][0], namespaces=["n", ""]),
+    fr.Query("a1 b2", scope=SCOPES[1]),
+    fr.Query("a1 b2", offset=3, k=5),
+    fr.Query("a1 b2", min_score=0.3, k=60),
+    *(fr.Query("a1 b2 c3", distinct=column, k=9) for column in ("text", "session", "time")),
+    fr.Query("a1", newest=True, k=9, until=11.0),
+    fr.Query(newest=True, k=60, namespaces=["n", "team/a"], filter=FILTERS["late"][0]),
+    *(
+        fr.Query("a1 c3", strategy=name, vector=[1, 2], weights={"b2": 0.75}, k=60)
+        for name in ("dense", "sparse", "rrf")
+    ),
+    fr.Query("a1", strategy="rrf", vector=[1, 0], filter=FILTERS["session"][0], namespaces=["n", ""]),
+]
+"""A query of each kind: those that any method of BM25 answers, and those with the options that need scores above 0."""
 
 # Writes.
 

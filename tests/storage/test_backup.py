@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from conftest import ROOT
 from support import borders
+from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.cli.main import main
@@ -193,22 +190,11 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
         engine.backup(tmp_path / "copy")
 
 
-KILLED = """
-import sys
-import fanrank as fr
-with fr.Engine.open(sys.argv[1], backend="numpy") as engine:
-    engine.backup(sys.argv[2])
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
 @pytest.mark.parametrize("point", [point for point in failpoints.POINTS if point.startswith("backup.")])
 def test_a_killed_backup_is_never_taken_for_a_whole_one(tmp_path: Path, point: str) -> None:
-    made(tmp_path / "memory").close()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "memory"), str(tmp_path / "copy")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    root, tmp_path = tmp_path / "root", tmp_path / "left"
+    with made(root / "memory") as engine:
+        assert leave(root, point, lambda: engine.backup(root / "copy"), tmp_path)
     partial = list(tmp_path.glob("copy.partial-*"))
     if point == "backup.renamed":
         assert (fr.Engine.check_backup(tmp_path / "copy").records, partial) == (59, [])

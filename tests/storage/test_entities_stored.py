@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from support import borders, history
-from support.entity_cases import check, plain_statements, record_parts, stated
+from support import borders
+from support.entity_cases import check, plain_statements, stated
 
 import fanrank as fr
 from fanrank.engine.index.build import build_segment
@@ -31,93 +27,11 @@ from fanrank.engine.storage.row_codec import ENTITIES_VERSION, PLAIN_VERSION, RE
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
 
-NAMES = [f"r{number}" for number in range(8)]
-NAMESPACES = ["", "n"]
-Kept = dict[tuple[str, str], Record]
-
 
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield
     failpoints.disarm()
-
-
-@st.composite
-def some_records(draw: st.DrawFn) -> Record:
-    parts = draw(record_parts()) if draw(st.booleans()) else {}
-    weights = draw(st.none() | st.just({"x": 1.0}))
-    return Record(
-        draw(st.sampled_from(NAMES)),
-        draw(st.sampled_from(["a b", "", "b c d"])),
-        draw(st.sampled_from(NAMESPACES)),
-        weights=weights,
-        **parts,
-    )
-
-
-batches = st.lists(some_records(), min_size=1, max_size=6, unique_by=lambda r: (r.namespace, r.id))
-operations = st.lists(
-    st.tuples(st.just("put"), batches)
-    | st.tuples(st.just("delete"), st.tuples(st.sampled_from(NAMESPACES), st.sampled_from(NAMES)))
-    | st.tuples(st.just("drop"), st.sampled_from(NAMESPACES))
-    | st.just(("flush", None))
-    | st.just(("reopen", None)),
-    max_size=9,
-)
-
-
-def perform(engine: fr.Engine, kept: Kept, name: str, what: Any) -> None:
-    if name == "put":
-        engine.update(what, insert=True)
-        for record in what:
-            kept.pop((record.namespace, record.id), None)
-            kept[record.namespace, record.id] = record
-    elif name == "delete":
-        engine.delete([what[1]], namespace=what[0], missing_ok=True)
-        kept.pop(what, None)
-    elif name == "drop":
-        engine.drop(what)
-        for key in [key for key in kept if key[0] == what]:
-            del kept[key]
-    elif name == "flush":
-        engine.index.memory._dirty |= set(engine.index.memory.snapshots)
-        engine.flush()
-
-
-@given(operations)
-@settings(max_examples=40, deadline=None)
-def test_counts_are_those_of_the_live_records(script: list[tuple[str, Any]]) -> None:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        history.shrink(patch)
-        root = Path(folder)
-        kept: Kept = {}
-        plain = fr.Engine(analyzer="minimal")
-        durable = fr.Engine.open(root / "memory", analyzer="minimal")
-        for name, what in script:
-            if name == "reopen":
-                durable.close()
-                durable = fr.Engine.open(root / "memory")
-            perform(plain, {}, name, what)
-            perform(durable, kept, name, what)
-            check(durable, kept.values())
-        check(plain, kept.values())
-        with fr.Engine.open(root / "memory", read_only=True) as reader:
-            check(reader, kept.values())
-        for (namespace, name), record in kept.items():
-            assert durable.fetch([name], namespace=namespace) == [record]
-        durable.save(root / "saved")
-        durable.close()
-        with fr.Engine.open(root / "memory") as again:
-            check(again, kept.values())
-        shutil.rmtree(root / "memory" / "index", ignore_errors=True)
-        with fr.Engine.open(root / "memory") as rebuilt:
-            check(rebuilt, kept.values())
-            rebuilt.save(root / "saved")  # over another save
-        loaded = fr.Engine.load(root / "saved")
-        check(loaded, kept.values())
-        perform(loaded, {}, "flush", None)
-        check(loaded, kept.values())
-        check(fr.Engine.from_records(kept.values(), analyzer="minimal"), kept.values())
 
 
 def built(records: list[Record], terms: Vocabulary) -> Segment:
@@ -255,7 +169,8 @@ def test_only_an_index_with_entities_is_of_their_version(tmp_path: Path) -> None
     check(fr.Engine.load(tmp_path), [Record("a", "a"), Record("b", "b"), FOUR[0]])
     # The terms stay in the vocabulary, and so in the files.
     engine.delete(["r0"])
-    perform(engine, {}, "flush", None)
+    engine.index.memory._dirty |= set(engine.index.memory.snapshots)
+    engine.flush()
     engine.save(tmp_path)
     assert manifest(tmp_path)["version"] == 4
     check(fr.Engine.load(tmp_path), [Record("a", "a"), Record("b", "b")])

@@ -7,17 +7,13 @@ and the answers and records that the version of fanrank that wrote it gave.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
@@ -107,17 +103,15 @@ def test_an_earlier_format_gives_the_answers_of_then(store: int, index: bool, tm
         check(engine, known)
 
 
-UPGRADE = """
-import sys
-import fanrank as fr
-with fr.Engine.open(sys.argv[1], backend="numpy") as engine:
-    vector = [1, 0, 0, 0] if engine.pin else None
-    engine.add([fr.Record("new", "quokka", payload={"a": 1}, embedding=vector)])
-    if "payload.a" not in engine.columns:
-        engine.add_column("payload.a", "json")
-    engine.flush()
-    engine.delete(["new"])
-"""
+def upgrade(path: Path) -> None:
+    with fr.Engine.open(path, backend="numpy") as engine:
+        engine.add([new(engine)])
+        if NEW not in engine.columns:
+            engine.add_column(NEW, "json")
+        engine.flush()
+        engine.delete(["new"])
+
+
 # The points that a small directory reaches while it is opened, written to in the newest format, and closed.
 POINTS = [
     point
@@ -126,16 +120,13 @@ POINTS = [
 ]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
 @pytest.mark.parametrize("store", [1, 3])
 def test_an_upgrade_may_be_killed_anywhere_and_goes_on(store: int, tmp_path: Path) -> None:
     """Each kill meets what the ones before it left."""
     path, known = unpack(store, tmp_path)
     for point in POINTS:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
-        command = [sys.executable, "-c", UPGRADE, str(path)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == -signal.SIGKILL, (point, done.stderr)
+        assert leave(path, point, lambda path=path: upgrade(path), tmp_path / point), point  # type: ignore[misc]
+        path = tmp_path / point
         with fr.Engine.open(path, read_only=True, backend="numpy") as reader:
             assert (reader.opened or "").startswith(("loaded", "built: there were no")), (point, reader.opened)
             if len(reader) == sum(map(len, known["records"].values())):

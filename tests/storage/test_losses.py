@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from support import borders
+from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints, losses
@@ -425,29 +426,14 @@ def test_a_reader_beside_a_writer_sees_no_loss(tmp_path: Path, monkeypatch: pyte
                 assert len(reader) == number
 
 
-READS = """
-import sys
-import fanrank as fr
-fr.Engine.open(sys.argv[1], backend="numpy").close()
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
 @pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
 def test_a_kill_while_the_log_is_folded_in_loses_nothing(crashed: Path, point: str) -> None:
     """The first session finds a log to fold in, the second finds none."""
-    for _ in range(2):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
-        command = [sys.executable, "-c", READS, str(crashed)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        copy = crashed.with_name("copy")
-        shutil.copytree(crashed, copy)
+    for number in range(2):
+        copy = crashed.with_name(f"copy{number}")
+        assert leave(crashed, point, lambda: opened(crashed).close(), copy)
         with opened(copy) as engine:
             assert (len(engine), engine.opened) == (24, "loaded")
-        shutil.rmtree(copy)
-        with opened(crashed) as engine:
-            assert len(engine) == 24
 
 
 def test_the_note_follows_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,65 +4,23 @@ from __future__ import annotations
 
 import errno
 import math
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
 from support import borders, history
 from support.history import WORDS, Kept
 
 import fanrank as fr
-from fanrank.engine.backends import choose as backend
-from fanrank.engine.index.bm25 import METHODS
 from fanrank.engine.index.snapshot import WEEK
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 
-NAMESPACES = ("", "n")
 PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
-ROUNDS = 5
-"""How often histories are drawn at most. One of 21 runs missed something that they must reach."""
-
-names = st.sampled_from([f"r{number}" for number in range(40)])
-spaces = st.sampled_from(NAMESPACES)
-RARE = [f"x{number}" for number in range(40)]
-"""Words that few records have at a time, so that they die and come back."""
-words = st.sampled_from(WORDS) | st.sampled_from(RARE)
-texts = st.lists(words, max_size=6).map(" ".join)
-times = st.none() | st.integers(0, 6).map(lambda half: half * WEEK / 2)
-drawn = st.builds(
-    fr.Record, id=names, text=texts, namespace=spaces, session=st.sampled_from(["s", "t", None]), time=times
-)
-batches = st.lists(drawn, max_size=9)
-many = st.lists(drawn, min_size=20, max_size=40)
-queries = st.lists(
-    st.builds(
-        fr.Query,
-        terms=st.lists(words | st.just("unknown"), max_size=5),
-        namespace=st.sampled_from([*NAMESPACES, "nobody"]),
-        filter=st.sampled_from([None, {"session": "s"}]),
-        statistics=st.sampled_from(["namespace", "filtered"]),
-        k=st.none() | st.integers(0, 20),
-    ),
-    min_size=1,
-    max_size=4,
-)
 
 
 @pytest.fixture(autouse=True)
@@ -71,257 +29,12 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    history.shrink(monkeypatch)
-
-
 def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> None:
     for namespace, ids in removed.items():
         for name in ids:
             kept.get(namespace, {}).pop(name, None)
     for record in added:
         kept.setdefault(record.namespace, {})[record.id] = record
-
-
-def once(batch: list[fr.Record]) -> list[fr.Record]:
-    """The batch without ids that stand in it before."""
-    return list({(record.namespace, record.id): record for record in reversed(batch)}.values())
-
-
-def check_counts(engine: fr.Engine, kept: Kept) -> None:
-    assert len(engine) == sum(map(len, kept.values()))
-    assert set(engine.namespaces) == {name for name, records in kept.items() if records}
-    for namespace in NAMESPACES:
-        own = list(kept.get(namespace, {}).values())
-        assert history.statistics(engine, namespace) == history.stated(own)
-        assert len(engine.namespace(namespace)) == len(own)
-
-
-def check_answers(engine: fr.Engine, kept: Kept, batch: list[fr.Query], method: str, k: int = 4) -> None:
-    """By every path, against the oracle and against an engine built at once from what remains."""
-    held = [kept.get(query.namespace, {}) for query in batch]
-    expected = [
-        history.expected(
-            list(own.values()),
-            query,
-            k,
-            method=method,
-            passes=lambda record, query=query: query.filter is None or record.session == "s",  # type: ignore[misc]
-        )
-        for query, own in zip(batch, held, strict=True)
-    ]
-    for path, hits in history.paths(engine, batch, k):
-        assert history.rows(hits, held) == expected, path
-    at_once = fr.Engine.from_records(
-        [record for own in kept.values() for record in own.values()], analyzer="minimal", method=method
-    )
-    assert list(at_once.search(batch, k)) == expected
-
-
-class Memories(RuleBasedStateMachine):
-    """An engine beside a dictionary that every rule changes alike."""
-
-    method = "lucene"
-    durable = False
-    reached: set[str]
-    """What histories came to, that they are there for."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="fanrank-"))
-        self.engine = self.open() if self.durable else fr.Engine(analyzer="minimal", method=self.method)
-        self.kept: Kept = {}
-
-    def open(self) -> fr.Engine:
-        return fr.Engine.open(self.folder / "engine", analyzer="minimal", method=self.method)
-
-    def teardown(self) -> None:
-        try:
-            check_answers(
-                self.engine, self.kept, [fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES], self.method, 20
-            )
-        finally:
-            self.engine.close()
-            shutil.rmtree(self.folder)
-
-    def live(self, record: fr.Record) -> bool:
-        return record.id in self.kept.get(record.namespace, {})
-
-    @initialize(batch=many)
-    def grow(self, batch: list[fr.Record]) -> None:
-        for start in range(0, len(batch), 4):
-            self.add(batch[start : start + 4])
-
-    @rule(batch=batches)
-    def add(self, batch: list[fr.Record]) -> None:
-        new = [record for record in once(batch) if not self.live(record)]
-        assert self.engine.add(new) == len(new)
-        apply(self.kept, {}, new)
-
-    @rule(batch=batches, insert=st.booleans())
-    def update(self, batch: list[fr.Record], insert: bool) -> None:
-        own = [record for record in once(batch) if insert or self.live(record)]
-        assert self.engine.update(own, insert=insert) == len(own)
-        apply(self.kept, {record.namespace: [record.id] for record in own}, [])
-        for record in own:
-            apply(self.kept, {record.namespace: [record.id]}, [record])
-
-    @rule(namespace=spaces, ids=st.lists(names, max_size=8), missing_ok=st.booleans())
-    def delete(self, namespace: str, ids: list[str], missing_ok: bool) -> None:
-        live = {name for name in ids if name in self.kept.get(namespace, {})}
-        asked = ids if missing_ok else [name for name in ids if name in live]
-        assert self.engine.delete(asked, namespace=namespace, missing_ok=missing_ok) == len(live)
-        apply(self.kept, {namespace: asked}, [])
-
-    @precondition(lambda self: len(self.engine) > 15)
-    @rule(namespace=spaces)
-    def drop(self, namespace: str) -> None:
-        self.engine.drop(namespace)
-        self.kept.pop(namespace, None)
-
-    @precondition(lambda self: any(self.kept.values()))
-    @rule(data=st.data(), good=batches)
-    def fail(self, data: st.DataObject, good: list[fr.Record]) -> None:
-        """What cannot be applied in full is not applied at all."""
-        namespace = data.draw(st.sampled_from([name for name, own in self.kept.items() if own]))
-        taken = self.kept[namespace][data.draw(st.sampled_from(list(self.kept[namespace])))]
-        new = [record for record in once(good) if not self.live(record)]
-        fresh = fr.Record("fresh", "word-of-a-batch-that-fails " + taken.text, namespace, session="of that batch")
-        bad: dict[str, Any] = {"id": "bad", "text": 3}
-        self.engine.index.memory.join()  # Dead terms may leave meanwhile.
-        before = self.engine.stats()["vocabulary"]
-        failures: list[tuple[type[Exception], Callable[[], int]]] = [
-            (fr.errors.DuplicateIdError, lambda: self.engine.add([fresh, *new, taken])),
-            (fr.errors.DuplicateIdError, lambda: self.engine.add([fresh, *new, fresh])),
-            (fr.errors.DuplicateIdError, lambda: self.engine.update([taken, fresh, taken], insert=True)),
-            (fr.errors.RecordError, lambda: self.engine.add([*new, fresh, bad])),
-            (fr.errors.RecordError, lambda: self.engine.update([taken, bad])),
-            (fr.errors.UnknownIdError, lambda: self.engine.update([taken, *new, fresh])),
-            (fr.errors.UnknownIdError, lambda: self.engine.delete([taken.id, "fresh"], namespace=namespace)),
-            (fr.errors.RecordError, lambda: self.engine.delete([taken.id, 3], namespace=namespace)),  # type: ignore[list-item]
-        ]
-        error, failing = data.draw(st.sampled_from(failures))
-        with pytest.raises(error):
-            failing()
-        assert self.engine.stats()["vocabulary"] == before
-
-    @rule()
-    def flush(self) -> None:
-        self.engine.flush()
-        stats = self.engine.stats()
-        assert stats["background_error"] is None
-        assert not stats["merging"]
-        if self.durable:
-            assert stats["checkpointed"] == stats["sequence"]
-
-    @rule(all_unused=st.booleans())
-    def renumber(self, all_unused: bool) -> None:
-        memory = self.engine.index.memory
-        memory.join()
-        memory.renumber(all_unused=all_unused)
-        if all_unused:
-            assert not history.unused_entries(self.engine)
-
-    @rule()
-    def save_and_load(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            self.engine.save(folder)
-            loaded = fr.Engine.load(folder)
-            check_counts(loaded, self.kept)
-            if not self.durable:
-                self.engine = loaded
-
-    @precondition(lambda self: self.durable)
-    @rule(flushed=st.booleans())
-    def reopen(self, flushed: bool) -> None:
-        """With the index as the last checkpoint left it, or up to date."""
-        if flushed:
-            self.engine.close()
-        else:
-            self.engine.index.memory.join()
-            self.engine.index.memory.directory = None
-            self.engine.close()
-        self.engine = self.open()
-
-    @precondition(lambda self: self.engine.keeps_texts)
-    @rule(namespace=spaces, ids=st.lists(names, max_size=5))
-    def fetch(self, namespace: str, ids: list[str]) -> None:
-        own = self.kept.get(namespace, {})
-        assert self.engine.fetch(ids, namespace=namespace) == [own.get(name) for name in ids]
-
-    @precondition(lambda self: self.engine.keeps_texts)
-    @rule()
-    def bring_texts(self) -> None:
-        batch = [fr.Query(terms=WORDS, namespace=name) for name in NAMESPACES]
-        hits = self.engine.search(batch, 20, texts=True)
-        assert list(hits) == list(self.engine.search(batch, 20))
-        for row in hits:
-            for hit in row:
-                assert hit.record == self.kept[hit.namespace][hit.id]
-
-    @rule(name=st.sampled_from(history.backends()))
-    def serve_from(self, name: str) -> None:
-        self.engine.backend = backend.choose(name)
-
-    @rule(batch=queries)
-    def search(self, batch: list[fr.Query]) -> None:
-        check_answers(self.engine, self.kept, batch, self.method)
-
-    @invariant()
-    def counts(self) -> None:
-        check_counts(self.engine, self.kept)
-        stats = self.engine.stats()
-        snapshots = self.engine.index.memory.snapshots.values()
-        self.reached |= {
-            name for name in ("merges", "compacted_documents", "renumberings", "checkpoints") if stats.get(name)
-        }
-        self.reached |= {name for name in ("deleted",) if stats[name]}
-        self.reached |= {"several segments" for snapshot in snapshots if len(snapshot.segments) > 3}
-        self.reached |= {"kept counts" for snapshot in snapshots if snapshot.counts is not None}
-
-
-def run_machine(examples: int, steps: int, **attributes: Any) -> None:
-    """Run histories. From 20 examples on they must reach all that a memory does with its segments.
-
-    What is drawn decides it, so a run that misses something is followed by another one.
-    """
-    reached: set[str] = set()
-    machine = type("Machine", (Memories,), {**attributes, "reached": reached})
-    wanted = {"merges", "compacted_documents", "renumberings", "deleted", "several segments", "kept counts"}
-    wanted |= {"checkpoints"} if machine.durable else set()
-    for _ in range(ROUNDS):
-        run_state_machine_as_test(
-            machine,
-            settings=settings(
-                max_examples=examples,
-                stateful_step_count=steps,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
-        if examples < 20 or wanted <= reached:
-            return
-    assert wanted <= reached
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("method", METHODS)
-def test_any_history_in_memory(method: str) -> None:
-    run_machine(25 if method == "lucene" else 8, 25, method=method)
-
-
-@pytest.mark.usefixtures("small")
-def test_any_history_in_a_directory() -> None:
-    run_machine(20, 25, durable=True)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("method", METHODS)
-def test_any_long_history(method: str, durable: bool) -> None:
-    run_machine(100, 60, method=method, durable=durable)
 
 
 def in_threads(*tasks: Callable[[], None]) -> None:
@@ -562,11 +275,8 @@ MEANWHILE: dict[str, Callable[[fr.Engine], object]] = {
 }
 
 
-@pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("what", MEANWHILE)
-def test_what_dies_during_a_merge_stays_unused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, durable: bool
-) -> None:
+def test_what_dies_during_a_merge_stays_unused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str) -> None:
     history.shrink(monkeypatch)
     borders.shrink(monkeypatch, INLINE_DOCUMENTS=0, MAX_SEGMENTS=64)
     monkeypatch.setattr(Memory, "wake", lambda self: None)
@@ -578,7 +288,7 @@ def test_what_dies_during_a_merge_stays_unused(
         engine.update([fr.Record("r7", "b2 a1"), fr.Record("r8", "b2"), fr.Record("r39", "a1")], insert=True)
         return engine
 
-    engine = filled(fr.Engine.open(tmp_path, analyzer="minimal") if durable else fr.Engine(analyzer="minimal"))
+    engine = filled(fr.Engine.open(tmp_path, analyzer="minimal"))
     plain = filled(fr.Engine(analyzer="minimal"))
     MEANWHILE[what](plain)
     batch = [["a1"], ["b2", "f6"], ["a1", "b2", "c3"]]
@@ -597,10 +307,9 @@ def test_what_dies_during_a_merge_stays_unused(
     assert history.statistics(engine, "") == history.statistics(plain, "")
     assert not any(engine.index.memory.snapshot("").merges(12, WEEK))
     engine.close()
-    if durable:
-        with fr.Engine.open(tmp_path) as again:
-            assert again.opened == "loaded"
-            assert list(again.search(batch, 60)) == list(plain.search(batch, 60))
+    with fr.Engine.open(tmp_path) as again:
+        assert again.opened == "loaded"
+        assert list(again.search(batch, 60)) == list(plain.search(batch, 60))
 
 
 def test_segments_stay_few() -> None:

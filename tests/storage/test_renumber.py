@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +12,9 @@ import pytest
 from support import borders, history
 
 import fanrank as fr
-from fanrank.engine.backends import choose as backend
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.renumber import Renumbering, UnusedEntries
-
-NAMESPACES = ("", "n", "other")
-STRATEGIES = ("bm25", "sparse", "rrf", "graph")
 
 
 @pytest.fixture(autouse=True)
@@ -29,92 +23,8 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    history.shrink(monkeypatch)
-
-
-def drawn(rng: random.Random, number: int, words: list[str]) -> fr.Record:
-    text = " ".join(rng.choices(words, k=rng.randrange(6)))
-    entities = {"Ana": f"ana-{rng.choice(words)}"} if rng.random() < 0.4 else {}
-    return fr.Record(
-        f"r{number}",
-        f"Ana {text}" if entities else text,
-        rng.choice(NAMESPACES),
-        session=rng.choice([None, *words]),
-        user=rng.choice(words),
-        time=rng.choice([None, float(number)]),
-        weights={word: rng.choice([0.5, 1.0]) for word in rng.sample(words, k=2)} if rng.random() < 0.5 else None,
-        embedding=[[rng.choice([1.0, 2.0]), 1.0]] if rng.random() < 0.5 else None,
-        entities=entities,
-        relations=[{"source": f"ana-{rng.choice(words)}", "target": "b", "kind": "reports-to"}] if entities else [],
-    )
-
-
-def batch_of(words: list[str], rng: random.Random) -> list[fr.Query]:
-    return [
-        fr.Query(
-            f"Ana {' '.join(own)}",
-            namespace=rng.choice(NAMESPACES),
-            weights=dict.fromkeys(own, 1.0),
-            vector=[1.0, 0.5],
-            filter=rng.choice([None, {"session": own[0]}, {"user": own}, {"not": {"session": own[0]}}]),
-            statistics=rng.choice(["namespace", "filtered"]),
-            k=rng.choice([1, 4, 50]),
-        )
-        for own in (rng.sample(words, k=3) for _ in range(8))
-    ]
-
-
 def made() -> fr.Engine:
     return fr.Engine(analyzer="minimal", encoder=fr.OwnVectors(2))
-
-
-def live_records(kept: history.Kept) -> list[fr.Record]:
-    return [record for own in kept.values() for record in own.values()]
-
-
-def check_same(engine: fr.Engine, fresh: fr.Engine, batch: list[fr.Query]) -> None:
-    for strategy in STRATEGIES:
-        # A filtered corpus is BM25's alone.
-        asked = batch if strategy == "bm25" else [replace(query, statistics="namespace") for query in batch]
-        assert list(engine.search(asked, strategy=strategy)) == list(fresh.search(asked, strategy=strategy)), strategy
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("seed", range(4))
-def test_a_churned_engine_answers_as_one_that_never_held_the_unused(seed: int) -> None:
-    rng = random.Random(seed)
-    engine, kept = made(), {name: {} for name in NAMESPACES}  # type: ignore[var-annotated]
-    memory, renumbered = engine.index.memory, 0
-    for step in range(12):
-        words = [f"w{number}" for number in range(6 * step, 6 * step + 9)]  # three words go on, the others are new
-        batch = [drawn(rng, 20 * step + number, words) for number in range(rng.randrange(1, 20))]
-        engine.add(batch)
-        for record in batch:
-            kept[record.namespace][record.id] = record
-        for namespace, own in kept.items():
-            gone = rng.sample(list(own), k=len(own) * 2 // 3)
-            engine.delete(gone, namespace=namespace)
-            for name in gone:
-                del own[name]
-        if step % 5 == 4:
-            engine.drop("other")
-            kept["other"].clear()
-        for name in history.backends():
-            engine.backend = backend.choose(name)
-            asked = batch_of(words, rng)
-            memory.join()
-            before = {strategy: list(engine.search(asked, strategy=strategy)) for strategy in ("bm25", "sparse")}
-            renumbered += memory.renumber(all_unused=rng.random() < 0.5)
-            assert before == {strategy: list(engine.search(asked, strategy=strategy)) for strategy in before}
-            fresh = made()
-            fresh.add(live_records(kept))
-            check_same(engine, fresh, asked)
-    memory.flush()
-    memory.renumber(all_unused=True)
-    assert not history.unused_entries(engine)
-    assert renumbered
 
 
 def words_of(engine: fr.Engine) -> set[str]:
@@ -300,37 +210,6 @@ def test_a_dropped_tenant_leaves_no_word_in_the_index(tmp_path: Path) -> None:
         assert [name for name, _ in engine.namespace("other").search(["jug tea"])[0]] == ["c", "b"]
 
 
-def test_files_hold_the_new_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strings and segments are written anew after a renumbering, and go on from there: nothing mixes two numberings."""
-    history.shrink(monkeypatch)
-    rng, kept = random.Random(5), {name: {} for name in NAMESPACES}  # type: ignore[var-annotated]
-    path = tmp_path / "memory"
-    for step in range(4):
-        with fr.Engine.open(path, analyzer="minimal", encoder=fr.OwnVectors(2)) as engine:
-            assert engine.opened == ("loaded" if step else "built: there were no index files")
-            for part in range(3):
-                words = [f"w{number}" for number in range(4 * (3 * step + part), 4 * (3 * step + part) + 7)]
-                batch = [drawn(rng, 100 * step + 30 * part + row, words) for row in range(12)]
-                engine.add(batch)
-                for record in batch:
-                    kept[record.namespace][record.id] = record
-                for namespace, own in kept.items():
-                    gone = rng.sample(list(own), k=len(own) // 2)
-                    engine.delete(gone, namespace=namespace)
-                    for name in gone:
-                        del own[name]
-                if rng.random() < 0.7:
-                    engine.index.memory.renumber(all_unused=True)
-                if rng.random() < 0.7:
-                    engine.flush()
-            with fr.Engine.open(path, encoder=fr.OwnVectors(2), read_only=True) as reader:
-                fresh = made()
-                fresh.add(live_records(kept))
-                check_same(reader, fresh, batch_of(words, rng))
-    manifest = json.loads((path / "index" / "manifest.json").read_text())
-    assert manifest["lengths"]["vocabulary"] <= 60
-
-
 def test_a_failure_leaves_the_old_numbers_and_the_next_attempt_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink_all(monkeypatch, LEAST_UNUSED=1)
     engine = fr.Engine(analyzer="minimal")
@@ -401,9 +280,12 @@ def test_an_upper_bound_of_the_unused_is_never_too_low(monkeypatch: pytest.Monke
     rng = random.Random(3)
     engine = made()
     memory = engine.index.memory
-    live: dict[str, list[str]] = {name: [] for name in NAMESPACES}
+    live: dict[str, list[str]] = {"": [], "n": []}
     for step in range(40):
-        batch = [drawn(rng, 10 * step + row, [f"w{step}", "a", "b"]) for row in range(rng.randrange(6))]
+        batch = [
+            fr.Record(f"r{step}-{n}", f"w{step} a", "n" * (n % 2), session=f"w{step}", weights={f"w{step}": 1.0})
+            for n in range(rng.randrange(6))
+        ]
         engine.add(batch)
         for record in batch:
             live[record.namespace].append(record.id)

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from support.kills import leave
 
 import fanrank as fr
-from fanrank.engine.storage import failpoints
 
-PROGRAM = """
-import sys, time
-time.time = lambda: 0.0
-import fanrank as fr
-engine = fr.Engine.open(sys.argv[1], backend="numpy")
-time.time = lambda: 20.0
-print(engine.sweep())
-engine.close()
-"""
 WRITTEN = ("write.committed", "write.published", "checkpoint.begin", "checkpoint.manifest", "checkpoint.pruned")
 POINTS = ("write.begin", "write.records", "write.commit", *WRITTEN)
 LATER = 4e9  # 2096: nothing is swept by the clock of the machine
@@ -40,20 +26,23 @@ def made(path: Path) -> list[fr.Record]:
     return records
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="kills as POSIX does")
-@pytest.mark.parametrize("point", ["", *POINTS])
+def sweep(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweep when a third of the records has expired."""
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    with fr.Engine.open(path, backend="numpy") as engine:
+        monkeypatch.setattr("time.time", lambda: 20.0)
+        engine.sweep()
+
+
+@pytest.mark.parametrize("point", POINTS)
 def test_a_killed_sweep_is_whole_or_did_nothing(tmp_path: Path, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = made(tmp_path / "m")
-    environment = {**os.environ, failpoints.VARIABLE: f"{point}:1" if point else "", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "m")], env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == (-signal.SIGKILL if point else 0), done.stderr
+    records = made(tmp_path / "swept")
+    assert leave(tmp_path / "swept", point, lambda: sweep(tmp_path / "swept", monkeypatch), tmp_path / "m")
     monkeypatch.setattr("time.time", lambda: 20.0)
     left = [record for record in records if not record.expired(20.0)]
     with fr.Engine.open(tmp_path / "m", backend="numpy", read_only=True) as engine:
         kept = engine.verify()["records"]
-        assert kept == (len(left) if not point or point in WRITTEN else len(records))
+        assert kept == (len(left) if point in WRITTEN else len(records))
         assert engine.verify() == {"records": kept, "missing": 0, "extra": 0}
         plain = fr.Engine.from_records(left, backend="numpy")
         for name in "ab":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-import tempfile
 import types
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,8 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import borders, history
 from support.vector_cases import D, Kept, Letters, bits, check, own, weights
 
@@ -32,93 +29,6 @@ from fanrank.engine.vectors.vectors import Vectors, unit_rows
 def disarmed() -> Iterator[None]:
     yield
     failpoints.disarm()
-
-
-components = st.floats(-100, 100, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
-vectors = st.lists(components, min_size=D, max_size=D).filter(any)
-WEIGHTS = st.none() | st.dictionaries(st.sampled_from(["x", "y", "zoë"]), st.sampled_from([0.0, 0.5, 1.25, 7.0]))
-NAMES = [f"r{number}" for number in range(8)]
-
-
-@st.composite
-def some_records(draw: st.DrawFn) -> Record:
-    rows = draw(st.none() | st.lists(vectors, min_size=1, max_size=3))
-    passages = None
-    if rows is not None and draw(st.booleans()):
-        passages = [f"a{number}" for number in range(len(rows))]
-    return Record(
-        draw(st.sampled_from(NAMES)),
-        draw(st.sampled_from(["a b", "", "b c d"])),
-        draw(st.sampled_from(["", "n"])),
-        session=draw(st.none() | st.just("s")),
-        passages=passages,
-        embedding=rows,
-        weights=draw(WEIGHTS),
-    )
-
-
-batches = st.lists(some_records(), max_size=5, unique_by=lambda r: (r.namespace, r.id))
-operations = st.lists(
-    st.tuples(st.just("put"), batches)
-    | st.tuples(st.just("delete"), st.sampled_from(NAMES))
-    | st.just(("flush", None)),
-    max_size=8,
-)
-
-
-def perform(engine: fr.Engine, kept: Kept, name: str, what: Any) -> None:
-    if name == "put":
-        engine.update(what, insert=True)
-        for record in what:
-            kept.pop((record.namespace, record.id), None)
-            kept[record.namespace, record.id] = record
-    elif name == "delete":
-        engine.delete([what], missing_ok=True)
-        kept.pop(("", what), None)
-    elif what is None:
-        engine.flush()
-
-
-@given(operations)
-@settings(max_examples=20, deadline=None)
-def test_every_road_holds_the_same_bits(script: list[tuple[str, Any]]) -> None:
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        history.shrink(patch)
-        root = Path(folder)
-        kept: Kept = {}
-        plain = fr.Engine(encoder=own(), analyzer="minimal")
-        with fr.Engine.open(root / "memory", encoder=own(), analyzer="minimal") as durable:
-            for step in script:
-                perform(plain, {}, *step)
-                perform(durable, kept, *step)
-                check(durable, kept)
-            check(plain, kept)
-            with fr.Engine.open(root / "memory", read_only=True) as reader:
-                check(reader, kept)
-            assert durable.verify() == {"records": len(kept), "missing": 0, "extra": 0}
-            for (namespace, name), record in kept.items():
-                (back,) = durable.fetch([name], namespace=namespace)
-                assert back == record
-                assert back.embedding is None or back.embedding.tobytes() == record.embedding.tobytes()
-                assert (back.embedding is None) == (record.embedding is None)
-            durable.save(root / "saved")
-        with fr.Engine.open(root / "memory") as again:
-            assert again.opened == "loaded" or not kept
-            check(again, kept)
-        shutil.rmtree(root / "memory" / "index", ignore_errors=True)
-        with fr.Engine.open(root / "memory") as rebuilt:
-            assert rebuilt.opened == "built: there were no index files"
-            check(rebuilt, kept)
-            rebuilt.save(root / "saved")  # over another save
-            rebuilt.save(root / "anew")
-        for path, verify in (("saved", True), ("anew", False)):
-            loaded = fr.Engine.load(root / path, verify=verify)
-            check(loaded, kept)
-            loaded.index.memory._dirty |= set(loaded.index.memory.snapshots)
-            loaded.flush()  # merges
-            check(loaded, kept)
-        once = fr.Engine.from_records(kept.values(), encoder=own(), analyzer="minimal")
-        check(once, kept)
 
 
 def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
+from world import faded
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -90,16 +90,6 @@ def unused_entries(engine: fr.Engine) -> dict[str, set[str]]:
 
 def backends() -> list[str]:
     return [status.name for status in backend.statuses() if status.usable and not status.by_name]
-
-
-def faded(quanta: int, time: float | None, now: float, half_life: float) -> float:
-    """The score that is left of these quanta: the definition of engine/index/decay.py, the product exact before it
-    rounds."""
-    age = -math.inf if time is None else (now - time) * (65536.0 / half_life)
-    ticks = math.floor(min(age, 900.0 * 65536.0)) if age > 0.0 else 0
-    whole, part = divmod(ticks, 65536)
-    factor = round(2.0**30 * math.pow(2.0, -part / 65536))
-    return math.ldexp(float(Fraction(float(quanta)) * factor), -(whole + 30)) / 2.0**18
 
 
 def expected(

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import httpx
+from support.kills import leave
 from support.sharding import FOLDER, sharded
 
 import fanrank as fr
 from fanrank.engine.backends.choose import choose
-from fanrank.engine.storage import failpoints
 from fanrank.server.app import make_app
 from fanrank.shards.engine import ShardedEngine
 
@@ -87,7 +87,11 @@ class Directory(InMemory):
     durable = True
 
     def open(self) -> Any:
-        return fr.Engine.open(self.folder, **self.options)
+        return self.open_at(self.folder)
+
+    def open_at(self, folder: Path) -> Any:
+        """The memory of a directory."""
+        return fr.Engine.open(folder, **self.options)
 
     def reopen(self, checkpoint: bool = True) -> None:
         """Close it and open it again; without a `checkpoint` the index files stay behind the records."""
@@ -98,23 +102,10 @@ class Directory(InMemory):
         self.memory = self.open()
 
     def kill(self, point: str, act: Callable[[], object], count: int = 1) -> bool:
-        """Act, and go on with the files as they were when the failpoint was reached; False where it was not.
-
-        A killed process leaves just these: the system keeps the pages that were written.
-        """
+        """Act, and go on with the files as they were when the failpoint was reached; False where it was not."""
         self.settle()
         left = self.root / "left"
-
-        def copy() -> None:
-            shutil.copytree(self.folder, left, copy_function=shutil.copyfile)
-
-        failpoints.arm(point, count, copy)
-        try:
-            act()
-            self.settle()
-        finally:
-            failpoints.disarm()
-        if not left.exists():
+        if not leave(self.folder, point, act, left, count):
             return False
         self.memory.close()
         shutil.rmtree(self.folder)
@@ -162,9 +153,9 @@ class Sharded(Directory):
         self.shards = shards
         super().__init__(**options)
 
-    def open(self) -> Any:
-        shards = self.shards if not self.folder.exists() else None
-        return ShardedEngine.open(self.folder, shards=shards, transport="local", **self.options)
+    def open_at(self, folder: Path) -> Any:
+        shards = None if folder.exists() else self.shards
+        return ShardedEngine.open(folder, shards=shards, transport="local", **self.options)
 
     @property
     def engines(self) -> list[fr.Engine]:

@@ -1,8 +1,9 @@
 """Kills an engine at every moment, damages what it left, and holds what comes back against what was promised.
 
 The promise: after ``kill -9`` an `Engine.open` gives the acknowledged batches and at most the one in flight, whole, and
-answers as an engine built at once from what remains does. ``python -m tests.support.crash --rounds 300 --seed 1``; a
-round is repeated by ``--round N --seed S`` (failpoints hit the same write again; a kill by the clock does not).
+answers as an engine built at once from what remains does. Run it by
+``python -m tests.extended.histories.crash --rounds 300 --seed 1``. ``--round N --seed S`` repeats a round: failpoints
+hit the same write again, and a kill by the clock does not.
 
 A round is a few *lives* of one directory. Each is a forked child that writes batches and says so in a pipe, ``begin``
 before and ``ack`` after each, until it is killed. Batches are a pure function of seed and number, so that the parent
@@ -44,7 +45,7 @@ from fanrank.engine.storage import record_store as store
 from fanrank.engine.storage.index_files import INDEX
 from fanrank.engine.storage.log import NOTE, log_of, note_of
 
-from . import borders
+from ...support import borders
 
 OPTIONS: dict[str, Any] = {"columns": {"project": "category", "priority": "number"}, "window": 100.0}
 # So small that merges, counted namespaces, closed windows, given-up parts and checkpoints happen every few batches.
@@ -886,7 +887,7 @@ def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
 
 def row(tally: Tally, seed: int) -> dict[str, Any]:
     """The run as a line of a results file."""
-    sys.path.append(str(Path(__file__).resolve().parents[2]))  # Run as a script it has only its own folder there.
+    sys.path.append(str(Path(__file__).resolve().parents[3]))  # Run as a script it has only its own folder there.
     from bench.harness.code import code_of
     from bench.harness.machine import commit, machine, now
 
