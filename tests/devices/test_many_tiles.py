@@ -16,7 +16,6 @@ from support.device_cases import (
     Launches,
     assert_same_bits,
     interpreted,
-    known,
     paths,
     serve,
     serve_numpy,
@@ -261,23 +260,3 @@ def test_ties_do_not_rest_on_how_torch_sorts(name: str, monkeypatch: pytest.Monk
     batch = [fr.Query("a1", now=66 * DAY, half_life=30 * DAY), fr.Query("a1 b2")]
     expected = engine.search(batch, 2000)
     assert_same_bits(serve(engine, name).search(batch, 2000), expected)
-
-
-@pytest.mark.parametrize("multiprocessors", [1, 7, 64])
-@pytest.mark.parametrize("name", ["cuda-host"])
-def test_few_and_many_blocks_take_all_turns(
-    name: str, multiprocessors: int, monkeypatch: pytest.MonkeyPatch, launched: Launches
-) -> None:
-    """The grid is as large as the device, not as the work: fewer blocks take more turns each."""
-    segments_of(monkeypatch, 1500)
-    engine = timed(2600, 4)
-    serve(engine, name)
-    launcher = known(name).verbs._launcher  # type: ignore[attr-defined]
-    monkeypatch.setattr(launcher, "limits", replace(launcher.limits, multiprocessors=multiprocessors))
-    batch = [fr.Query("a1 b2", now=30 * DAY, half_life=10 * DAY), fr.Query("a1 c3"), fr.Query("b2", now=0, half_life=1)]
-    # One of 60 queries has entries beyond the first few, so most turns that a block takes at once hold nothing.
-    alone = [fr.Query("a1", k=900), *(fr.Query("a1", k=2, since=n * DAY, until=n * DAY) for n in range(1, 60))]
-    for asked in (batch, alone):
-        expected = serve_numpy(engine).search(asked, 900)
-        assert_same_bits(serve(engine, name).search(asked, 900), expected)
-    assert max(made.queries * made.tiles for made in launched.made) > 8 * multiprocessors or multiprocessors == 64

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -105,35 +104,6 @@ def test_what_torch_sorts_is_bounded_too(name: str, by: str, monkeypatch: pytest
     assert answer(engine.search(batch, 1_200)) == expected
     assert len(sorted_at_once) > 2
     assert max(sorted_at_once) < 12
-
-
-@pytest.mark.parametrize("name", FAST)
-def test_out_of_memory_is_answered_by_smaller_launches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = random.Random(6)
-    documents = [rng.choices(TERMS, k=4) for _ in range(170)]
-    batch = [rng.choices(TERMS, k=3) for _ in range(40)]
-    expected = [oracle(documents).search(q, 5) for q in batch]
-    engine = serve(build(documents), name)
-    sizes = []
-    real = device_search.make_launch
-
-    def scarce(limit: int) -> Callable[..., Any]:
-        def make(shares: Any, *rest: Any) -> Any:
-            sizes.append(sum(len(share.queries) for share in shares))
-            if sizes[-1] > limit:
-                raise torch.OutOfMemoryError("planted")
-            return real(shares, *rest)
-
-        return make
-
-    distinct = len({tuple(q) for q in batch})
-    monkeypatch.setattr(device_search, "make_launch", scarce(7))
-    assert answer(engine.search(batch, 5)) == expected
-    assert sizes[0] == distinct
-    assert sum(size for size in sizes if size <= 7) == distinct
-    monkeypatch.setattr(device_search, "make_launch", scarce(0))
-    with pytest.raises(fr.errors.DeviceMemoryError, match=r"no room for a single query beside .* serve from the CPU"):
-        engine.search(batch, 5)
 
 
 @pytest.mark.parametrize("name", FAST)
