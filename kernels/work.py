@@ -19,11 +19,13 @@ Then `order` lists the tiles that can hold a hit as *entries*, `score` scores th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
+
+from ..engine.errors import ParameterError
 
 DOCUMENT_BITS = 20
 """A posting is one 32-bit word, ``document | frequency << DOCUMENT_BITS``; a segment holds at most 2**20 documents."""
@@ -64,6 +66,29 @@ SEGMENT_FIELDS = (
     "tile_offset",  # tiles of the segments before it in the table
 )
 """A row of `Work.segments`, all int64. `SegmentRow` in cuda/arguments.cuh is the same."""
+
+
+_PLACES: dict[tuple[object, ...], list[tuple[str, int, str]]] = {}
+
+
+def by_name(names: tuple[str, ...], sources: Sequence[object], own: Mapping[str, Any]) -> dict[str, Any]:
+    """What a kernel takes by these names: a value of `own`, or the attribute of the first source that has it.
+
+    A name in capitals is an attribute in small letters. Raises `ParameterError` for a name that nobody gives, and for
+    one of `own` that the kernel does not take.
+    """
+    key = names, *map(type, sources), *own
+    places = _PLACES.get(key)
+    if places is None:
+        owners = {
+            name: [number for number, each in enumerate(sources) if hasattr(each, name.lower())] for name in names
+        }
+        mismatched = [name for name in names if name not in own and not owners[name]] + [*own.keys() - {*names}]
+        if mismatched:
+            raise ParameterError(f"these arguments are missing or unknown: {sorted(mismatched)}")
+        places = [(name, owners[name][0], name.lower()) for name in names if name not in own]
+        _PLACES[key] = places
+    return {name: getattr(sources[number], attribute) for name, number, attribute in places} | dict(own)
 
 
 def tiles_of(documents: int, tile_bits: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ...engine.errors import ParameterError
+from ..work import by_name
 
 HEADER = Path(__file__).with_name("arguments.cuh")
 
@@ -27,7 +28,6 @@ ELEMENT_BYTES = {"u8": 1, "i32": 4, "u32": 4, "float": 4, "i64": 8, "double": 8,
 ELEMENT_BYTES |= {"SegmentRow": 8, "Descriptor": 8, "Entry": 8}
 """Bytes of the element that a pointer points to; 0: any."""
 
-_MISSING = object()
 _STRUCTURE = re.compile(r"^struct (\w+) \{\n(.*?)^\};$", re.MULTILINE | re.DOTALL)
 _FIELD = re.compile(r"\s*(?:const )?(\w+)(\*?) (\w+);\s*// \S.*")
 
@@ -44,13 +44,10 @@ class Layout:
     def fill(self, *sources: object, **own: torch.Tensor | float | None) -> ctypes.Structure:
         """The structure with tensors or None for pointers, numbers for scalars.
 
-        A field's value is one of `own`, or else the attribute of that name of the first source that has it. Raises
-        `ParameterError` for a field that nobody names, and for a name of no field.
+        A field's value is one of `own`, or the attribute of that name of the first source that has it. Raises
+        `ParameterError`.
         """
-        found = own | {name: _attribute(sources, name) for name in self.fields if name not in own}
-        mismatched = [name for name, value in found.items() if value is _MISSING or name not in self.fields]
-        if mismatched:
-            raise ParameterError(f"{self.name}: these fields are missing or unknown: {sorted(mismatched)}")
+        found = by_name(self.fields, sources, own)
         filled = {name: self._address(name, value) if name in self.pointers else value for name, value in found.items()}
         return self.structure(**filled)
 
@@ -68,10 +65,6 @@ class Layout:
                 f"{value.element_size()}"
             )
         return value.data_ptr()
-
-
-def _attribute(sources: Sequence[object], name: str) -> Any:
-    return next((getattr(source, name) for source in sources if hasattr(source, name)), _MISSING)
 
 
 def read_layouts(text: str) -> dict[str, Layout]:

@@ -44,7 +44,6 @@ def emit(
     LONG_KEYS: tl.constexpr,
     DECAYS: tl.constexpr,
     CHUNK: tl.constexpr,
-    RAISES: tl.constexpr,
 ):
     """Emit the k best of the tile and raise the threshold to the k-th; leaves the slab cleared."""
     TILE: tl.constexpr = 1 << TILE_BITS
@@ -87,8 +86,7 @@ def emit(
             level = lower.to(score.dtype)
             surplus = reached - k
             worst = tl.min(tl.where(score >= level, score, HIGHEST))
-            if RAISES:
-                tl.atomic_max(query_threshold, worst.to(tl.int64), sem="relaxed")
+            tl.atomic_max(query_threshold, worst.to(tl.int64), sem="relaxed")
         room += tl.atomic_add(query_count, tl.minimum(count, k), sem="relaxed")
         tl.debug_barrier()
         _store(

@@ -14,6 +14,7 @@ import triton.language as tl
 
 from ..work import Buffers, Work
 from .decay import decayed
+from .launching import arguments, compiled_once
 from .segments import FIELDS, LATEST, TILES, array_at
 
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -35,33 +36,15 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     if not queries:
         return
     _order[(queries,)](
-        segments=work.segments,
-        query_units=work.query_units,
-        query_k=work.query_k,
-        query_wide=work.query_wide,
-        query_now=work.query_now,
-        query_rate=work.query_rate,
-        entry_offset=work.entry_offset,
-        unit_segment=work.unit_segment,
-        unit_filter=work.unit_filter,
-        unit_low=work.unit_low,
-        unit_high=work.unit_high,
-        unit_slots=work.unit_slots,
-        unit_descriptors=work.unit_descriptors,
-        decay_table=work.decay_table,
-        descriptors=buffers.descriptors,
-        thresholds=buffers.thresholds,
-        listed=torch.empty_like(buffers.entries),
-        entries=buffers.entries,
-        entry_counts=buffers.entry_counts,
-        progress=buffers.progress,
-        TILE_BITS=work.tile_bits,
-        WIDE=work.wide,
-        DECAYS=work.decays,
-        TILES_AT_ONCE=settings.tiles,
-        SLOTS=settings.slots,
-        WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
-        CLASSES=settings.classes,
+        **arguments(
+            _order,
+            work,
+            buffers,
+            settings,
+            listed=torch.empty_like(buffers.entries),
+            TILES_AT_ONCE=settings.tiles,
+            WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
+        ),
         num_warps=settings.warps,
         # For sm_90 ptxas would aim at 96, and spill.
         maxnreg=128,
@@ -70,30 +53,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     )
 
 
-@triton.jit(
-    do_not_specialize_on_alignment=[
-        "segments",
-        "query_units",
-        "query_k",
-        "query_wide",
-        "query_now",
-        "query_rate",
-        "entry_offset",
-        "unit_segment",
-        "unit_filter",
-        "unit_low",
-        "unit_high",
-        "unit_slots",
-        "unit_descriptors",
-        "decay_table",
-        "descriptors",
-        "thresholds",
-        "listed",
-        "entries",
-        "entry_counts",
-        "progress",
-    ],
-)
+@compiled_once
 def _order(
     segments,  # [S, SEGMENT_FIELDS] int64
     # Queries.

@@ -13,6 +13,7 @@ import triton.language as tl
 
 from ..work import UNBOUNDED, Buffers, TermBatch, Work
 from .derive import float64_of, halves
+from .launching import arguments, compiled_once
 from .segments import (
     ALIVE,
     DOCUMENT,
@@ -49,25 +50,16 @@ def launch_describe(work: Work, buffers: Buffers, settings: Settings) -> None:
     queries, slots = len(work.query_k), len(work.slot_unit)
     beginning = max(1, triton.cdiv(queries, settings.begun))
     _describe[(beginning + slots,)](
-        queries=queries,
-        beginning=beginning,
-        segments=work.segments,
-        unit_segment=work.unit_segment,
-        unit_slots=work.unit_slots,
-        unit_descriptors=work.unit_descriptors,
-        slot_unit=work.slot_unit,
-        slot_position=work.slot_position,
-        slot_weight=work.slot_weight,
-        descriptors=buffers.descriptors,
-        progress=buffers.progress,
-        thresholds=buffers.thresholds,
-        counts=buffers.counts,
-        TILE_BITS=work.tile_bits,
-        SIGNED=work.signed,
-        LONG=work.long_quanta,
-        TILES_AT_ONCE=settings.tiles,
-        POSTINGS=settings.postings,
-        BEGUN=settings.begun,
+        **arguments(
+            _describe,
+            work,
+            buffers,
+            settings,
+            queries=queries,
+            beginning=beginning,
+            LONG=work.long_quanta,
+            TILES_AT_ONCE=settings.tiles,
+        ),
         num_warps=1,
     )
 
@@ -76,63 +68,29 @@ def launch_plan(batch: TermBatch, work: Work, buffers: Buffers, settings: Settin
     queries, segments, terms = len(work.query_k), len(work.segments), len(batch.terms)
     beginning = triton.cdiv(max(queries, queries * segments) + 1, settings.begun)
     _plan[(beginning + terms * segments,)](
-        queries=queries,
-        beginning=beginning,
-        segment_count=segments,
-        k=batch.k,
-        tiles=batch.tiles,
-        candidates=batch.candidates,
-        numbers=halves(0.0 if batch.widest is None else batch.widest),
-        terms=batch.terms,
-        offsets=batch.offsets,
-        weights=batch.offsets if batch.weights is None else batch.weights,
-        segments=work.segments,
-        query_units=work.query_units,
-        query_k=work.query_k,
-        query_wide=work.query_wide,
-        candidate_offset=work.candidate_offset,
-        entry_offset=work.entry_offset,
-        unit_segment=work.unit_segment,
-        unit_filter=work.unit_filter,
-        unit_low=work.unit_low,
-        unit_high=work.unit_high,
-        unit_slots=work.unit_slots,
-        unit_descriptors=work.unit_descriptors,
-        descriptors=buffers.descriptors,
-        progress=buffers.progress,
-        thresholds=buffers.thresholds,
-        counts=buffers.counts,
-        TILE_BITS=work.tile_bits,
-        SIGNED=work.signed,
-        LONG=work.long_quanta,
-        WEIGHTED=batch.weights is not None,
-        MEASURED=batch.widest is not None,
-        TILES_AT_ONCE=settings.tiles,
-        POSTINGS=settings.postings,
-        WAYS=settings.ways,
-        BEGUN=settings.begun,
-        TERMS_AT_ONCE=settings.terms,
+        **arguments(
+            _plan,
+            batch,
+            work,
+            buffers,
+            settings,
+            queries=queries,
+            beginning=beginning,
+            segment_count=segments,
+            numbers=halves(0.0 if batch.widest is None else batch.widest),
+            weights=batch.offsets if batch.weights is None else batch.weights,
+            LONG=work.long_quanta,
+            WEIGHTED=batch.weights is not None,
+            MEASURED=batch.widest is not None,
+            TILES_AT_ONCE=settings.tiles,
+            TERMS_AT_ONCE=settings.terms,
+        ),
         num_warps=1,
         enable_fp_fusion=False,
     )
 
 
-@triton.jit(
-    do_not_specialize=["queries", "beginning"],
-    do_not_specialize_on_alignment=[
-        "segments",
-        "unit_segment",
-        "unit_slots",
-        "unit_descriptors",
-        "slot_unit",
-        "slot_position",
-        "slot_weight",
-        "descriptors",
-        "progress",
-        "thresholds",
-        "counts",
-    ],
-)
+@compiled_once
 def _describe(
     queries,  # int32
     beginning,  # int32, programs that begin the launch
@@ -166,30 +124,7 @@ def _describe(
         _describe_slot(row, position, weight, descriptors + 3 * target, TILE_BITS, LONG, TILES_AT_ONCE, POSTINGS)
 
 
-@triton.jit(
-    do_not_specialize=["queries", "beginning", "segment_count", "k", "tiles", "candidates"],
-    do_not_specialize_on_alignment=[
-        "terms",
-        "offsets",
-        "weights",
-        "segments",
-        "query_units",
-        "query_k",
-        "query_wide",
-        "candidate_offset",
-        "entry_offset",
-        "unit_segment",
-        "unit_filter",
-        "unit_low",
-        "unit_high",
-        "unit_slots",
-        "unit_descriptors",
-        "descriptors",
-        "progress",
-        "thresholds",
-        "counts",
-    ],
-)
+@compiled_once
 def _plan(
     queries,  # int32, Q
     beginning,  # int32, programs that set up queries and units
@@ -233,35 +168,35 @@ def _plan(
 ):
     number = tl.program_id(0) - beginning
     if number < 0:
-        _begin_batch(
-            tl.program_id(0) * BEGUN + tl.arange(0, BEGUN),
-            queries,
-            segment_count,
-            k,
-            tiles,
-            candidates,
-            numbers,
-            offsets,
-            weights,
-            segments,
-            query_units,
-            query_k,
-            query_wide,
-            candidate_offset,
-            entry_offset,
-            unit_segment,
-            unit_filter,
-            unit_low,
-            unit_high,
-            unit_slots,
-            unit_descriptors,
-            BEGUN,
-            TERMS_AT_ONCE,
-            LONG,
-            WEIGHTED,
-            MEASURED,
-        )
+        # A number is a query's, and a unit's. Triton wants no name of the other branch here, whose type differs.
         query = tl.program_id(0) * BEGUN + tl.arange(0, BEGUN)
+        tl.store(query_units + query, query * segment_count, mask=query <= queries)
+        tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
+        tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)
+        asked = query < queries
+        tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
+        if MEASURED:
+            total = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
+            is_wide = total * float64_of(numbers, 0) >= tl.full((), _WIDE_FROM, tl.int64).to(tl.float64)
+        else:
+            is_wide = tl.full((BEGUN,), LONG, tl.int1)
+        tl.store(query_wide + query, is_wide.to(tl.uint8), mask=asked)
+
+        unit = query
+        units = queries * segment_count
+        live = unit < units
+        own_query = unit // segment_count
+        segment = unit % segment_count
+        rows = segments + segment * FIELDS
+        first = tl.load(offsets + own_query, mask=unit <= units, other=0)
+        own_terms = tl.load(offsets + own_query + 1, mask=live, other=0) - first
+        tl.store(unit_segment + unit, segment, mask=live)
+        tl.store(unit_filter + unit, tl.load(rows + ALIVE, mask=live, other=0), mask=live)
+        tl.store(unit_low + unit, tl.zeros((BEGUN,), tl.int32), mask=live)
+        tl.store(unit_high + unit, tl.load(rows + SIZE, mask=live, other=0).to(tl.int32), mask=live)
+        tl.store(unit_slots + unit, first * segment_count + segment * own_terms, mask=unit <= units)
+        tiles_before = tl.load(rows + TILE_OFFSET, mask=live, other=0)
+        tl.store(unit_descriptors + unit, first * tiles + tiles_before * own_terms, mask=live)
         _begin(query, queries, progress, thresholds, counts, SIGNED)
     else:
         term = number // segment_count
@@ -280,65 +215,6 @@ def _plan(
                 position = tl.where(tl.load(segment_terms + place) == wanted, place, -1)
             weight = tl.load(weights + term) if WEIGHTED else tl.full((), 1, tl.int32)
             _describe_slot(row, position, weight, descriptors + 3 * target, TILE_BITS, LONG, TILES_AT_ONCE, POSTINGS)
-
-
-@triton.jit
-def _begin_batch(
-    query,  # [BEGUN] int32, units as well
-    queries,
-    segment_count,
-    k,
-    tiles,
-    candidates,
-    numbers,
-    offsets,
-    weights,
-    segments,
-    query_units,
-    query_k,
-    query_wide,
-    candidate_offset,
-    entry_offset,
-    unit_segment,
-    unit_filter,
-    unit_low,
-    unit_high,
-    unit_slots,
-    unit_descriptors,
-    BEGUN: tl.constexpr,
-    TERMS_AT_ONCE: tl.constexpr,
-    LONG: tl.constexpr,
-    WEIGHTED: tl.constexpr,
-    MEASURED: tl.constexpr,
-):
-    """Fill what belongs to a vector of queries and to the units of these numbers. Arguments are those of `_plan`."""
-    tl.store(query_units + query, query * segment_count, mask=query <= queries)
-    tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
-    tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)
-    asked = query < queries
-    tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
-    if MEASURED:
-        weight = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
-        is_wide = weight * float64_of(numbers, 0) >= tl.full((), _WIDE_FROM, tl.int64).to(tl.float64)
-    else:
-        is_wide = tl.full((BEGUN,), LONG, tl.int1)
-    tl.store(query_wide + query, is_wide.to(tl.uint8), mask=asked)
-
-    unit = query
-    units = queries * segment_count
-    live = unit < units
-    owner = unit // segment_count
-    segment = unit % segment_count
-    row = segments + segment * FIELDS
-    begin = tl.load(offsets + owner, mask=unit <= units, other=0)
-    length = tl.load(offsets + owner + 1, mask=live, other=0) - begin
-    tl.store(unit_segment + unit, segment, mask=live)
-    tl.store(unit_filter + unit, tl.load(row + ALIVE, mask=live, other=0), mask=live)
-    tl.store(unit_low + unit, tl.zeros((BEGUN,), tl.int32), mask=live)
-    tl.store(unit_high + unit, tl.load(row + SIZE, mask=live, other=0).to(tl.int32), mask=live)
-    tl.store(unit_slots + unit, begin * segment_count + segment * length, mask=unit <= units)
-    tiles_before = tl.load(row + TILE_OFFSET, mask=live, other=0)
-    tl.store(unit_descriptors + unit, begin * tiles + tiles_before * length, mask=live)
 
 
 @triton.jit

@@ -9,10 +9,6 @@ Other programs raise the thresholds meanwhile. Each warp of a program that loade
 value, go another way, and meet barriers of another turn. So each thread loads the threshold of another turn, and a
 reduction through shared memory decides for all: `_next` gives the next turn that is worth scoring, and its threshold.
 The reduction also tests all turns that the program still holds anew, for the time of one load.
-
-Arguments of kernels are written one a line, and not bundled in NamedTuples. Triton specialises what lies in a tuple by
-value and by alignment whatever `do_not_specialize` says (3.4 and 3.9 do), so bundled arguments would compile the kernel
-anew for tensors that are aligned in another way, and change its registers.
 """
 
 from __future__ import annotations
@@ -25,6 +21,7 @@ import triton.language as tl
 
 from ..work import Buffers, Work
 from .emit import emit
+from .launching import arguments, compiled_once
 from .segments import DOCUMENT, FIELDS, FIRST, TILES, TIMES, WORDS, array_at, quanta_at
 
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -41,8 +38,6 @@ class Settings:
     # from raising thresholds.
     programs: int = 2
     slab: int = 32 << 20  # bytes of sums at most
-    # As `CudaVerbs` has it: left out for measurements alone.
-    raises_thresholds: bool = True
 
 
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) -> None:
@@ -62,43 +57,21 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
     if work.long_keys and not work.wide:
         scores = torch.empty(programs * tile, dtype=torch.int64, device=device)
     _score[(programs,)](
-        queries=queries,
-        segments=work.segments,
-        unit_segment=work.unit_segment,
-        unit_filter=work.unit_filter,
-        unit_low=work.unit_low,
-        unit_high=work.unit_high,
-        unit_slots=work.unit_slots,
-        unit_descriptors=work.unit_descriptors,
-        query_k=work.query_k,
-        query_now=work.query_now,
-        query_rate=work.query_rate,
-        candidate_offset=work.candidate_offset,
-        entry_offset=work.entry_offset,
-        decay_table=work.decay_table,
-        descriptors=buffers.descriptors,
-        entries=buffers.entries,
-        entry_counts=buffers.entry_counts,
-        progress=buffers.progress,
-        thresholds=buffers.thresholds,
-        counts=buffers.counts,
-        keys=buffers.keys,
-        documents=buffers.documents,
-        sums=sums,
-        matched=matched,
-        scores=scores,
-        TILE_BITS=work.tile_bits,
-        WIDE=work.wide,
-        SIGNED=work.signed,
-        LONG=work.long_quanta,
-        DECAYS=work.decays,
-        # On 64 bits the divisions are calls, around which registers spill on sm_80.
-        LONG_TURNS=queries * work.most_tiles + 2 * programs * turns >= 1 << 31,
-        TURNS=turns,
-        SLOTS=settings.slots,
-        POSTINGS=settings.postings,
-        CHUNK=min(settings.emitted, tile),
-        RAISES=settings.raises_thresholds,
+        **arguments(
+            _score,
+            work,
+            buffers,
+            settings,
+            queries=queries,
+            sums=sums,
+            matched=matched,
+            scores=scores,
+            LONG=work.long_quanta,
+            # On 64 bits the divisions are calls, around which registers spill on sm_80.
+            LONG_TURNS=queries * work.most_tiles + 2 * programs * turns >= 1 << 31,
+            TURNS=turns,
+            CHUNK=min(settings.emitted, tile),
+        ),
         num_warps=settings.warps,
         # As two programs of 8 warps leave. Of itself ptxas aims at 64 on some targets, and spills; within 80 it spills
         # on others.
@@ -108,36 +81,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
     )
 
 
-@triton.jit(
-    do_not_specialize=["queries"],
-    do_not_specialize_on_alignment=[
-        "segments",
-        "unit_segment",
-        "unit_filter",
-        "unit_low",
-        "unit_high",
-        "unit_slots",
-        "unit_descriptors",
-        "query_k",
-        "query_now",
-        "query_rate",
-        "candidate_offset",
-        "entry_offset",
-        "decay_table",
-        "descriptors",
-        "entries",
-        "entry_counts",
-        "progress",
-        "thresholds",
-        "counts",
-        "keys",
-        "documents",
-        # Four neighbours a thread would ask for another layout than the rest of the kernel: 151 registers for 174.
-        "sums",
-        "matched",
-        "scores",
-    ],
-)
+@compiled_once
 def _score(
     queries,  # int32, Q
     segments,  # [S, SEGMENT_FIELDS] int64
@@ -179,7 +123,6 @@ def _score(
     SLOTS: tl.constexpr,
     POSTINGS: tl.constexpr,
     CHUNK: tl.constexpr,
-    RAISES: tl.constexpr,
 ):
     TILE: tl.constexpr = 1 << TILE_BITS
     LONG_KEYS: tl.constexpr = WIDE or DECAYS
@@ -261,7 +204,6 @@ def _score(
                 LONG_KEYS,
                 DECAYS,
                 CHUNK,
-                RAISES,
             )
             tl.debug_barrier()
             number, threshold = _next(thresholds + of_query, bound, live, number, TURNS)

@@ -15,6 +15,7 @@ import triton.language as tl
 
 from ...engine.vectors.interaction import Interaction
 from .derive import float64_of, halves
+from .launching import compiled_once
 
 _KINDS = {"late": 0, "top": 1, "lse": 2, "lme": 3}
 _LATE = tl.constexpr(0)
@@ -64,10 +65,7 @@ def segment_reduce(
     return reduced
 
 
-@triton.jit(
-    do_not_specialize=["segments", "rows", "largest"],
-    do_not_specialize_on_alignment=["cosines", "offsets", "reduced"],
-)
+@compiled_once
 def _segment_reduce(
     cosines,  # [Q, rows] float64
     offsets,  # [segments + 1] int64

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from ..work import MAX_SELECTED, Buffers, KernelAnswer, Work
+from .launching import arguments, compiled_once
 
 _LOW = tl.constexpr((1 << 32) - 1)
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -40,42 +41,38 @@ def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Setting
     if stripes > 1:
         keys, documents = _scratch(queries * stripes * width, device, long_keys)
         _reduce_stripe[(queries, stripes)](
-            keys=buffers.keys,
-            documents=buffers.documents,
-            offsets=work.candidate_offset,
-            counts=buffers.counts,
-            query_k=work.query_k,
-            query_wide=work.query_wide,
-            to_keys=keys,
-            to_documents=documents,
-            WIDE=work.wide,
-            LONG_KEYS=long_keys,
-            WIDTH=width,
-            STRIPE=settings.stripe,
-            BLOCK=settings.block,
+            **arguments(
+                _reduce_stripe,
+                work,
+                buffers,
+                settings,
+                offsets=work.candidate_offset,
+                to_keys=keys,
+                to_documents=documents,
+                WIDTH=width,
+            ),
             num_warps=settings.warps,
         )
     best_keys, best_documents = _scratch(queries * width, device, long_keys)
     _finish[(queries,)](
-        keys=keys,
-        documents=documents,
-        offsets=work.candidate_offset,
-        counts=buffers.counts,
-        query_k=work.query_k,
-        query_wide=work.query_wide,
-        best_keys=best_keys,
-        best_documents=best_documents,
-        scores_out=answer.scores,
-        documents_out=answer.documents,
-        counts_out=answer.counts,
-        width=work.width,
-        stripes=stripes,
-        WIDE=work.wide,
-        LONG_KEYS=long_keys,
-        STRIPED=stripes > 1,
-        WIDTH=width,
-        RANKED=min(settings.ranked, width),
-        BLOCK=settings.block,
+        **arguments(
+            _finish,
+            work,
+            buffers,
+            settings,
+            keys=keys,
+            documents=documents,
+            offsets=work.candidate_offset,
+            best_keys=best_keys,
+            best_documents=best_documents,
+            scores_out=answer.scores,
+            documents_out=answer.documents,
+            counts_out=answer.counts,
+            stripes=stripes,
+            STRIPED=stripes > 1,
+            WIDTH=width,
+            RANKED=min(settings.ranked, width),
+        ),
         num_warps=settings.warps,
     )
 
@@ -162,18 +159,7 @@ def _gather(
         copied += tl.sum(taken.to(tl.int32))
 
 
-@triton.jit(
-    do_not_specialize_on_alignment=[
-        "keys",
-        "documents",
-        "offsets",
-        "counts",
-        "query_k",
-        "query_wide",
-        "to_keys",
-        "to_documents",
-    ]
-)
+@compiled_once
 def _reduce_stripe(
     keys,  # [candidates] int64
     documents,  # [candidates] int32 if LONG_KEYS
@@ -210,20 +196,7 @@ def _reduce_stripe(
             tl.store(to_documents + target + place, tl.zeros((WIDTH,), tl.int32), mask=padding)
 
 
-@triton.jit(
-    do_not_specialize=["width", "stripes"],
-    do_not_specialize_on_alignment=[
-        "keys",
-        "documents",
-        "offsets",
-        "counts",
-        "query_k",
-        "query_wide",
-        "scores_out",
-        "documents_out",
-        "counts_out",
-    ],
-)
+@compiled_once
 def _finish(
     keys,  # [candidates] int64, or [Q, stripes, WIDTH] if STRIPED
     documents,  # int32 beside them if LONG_KEYS

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 
 from ..work import Tables
+from .launching import arguments, compiled_once
 from .segments import DOCUMENT, OFFSETS, WORDS, array_at, quanta_at
 
 
@@ -25,30 +26,16 @@ def launch(tables: Tables, settings: Settings) -> None:
     if not lists:
         return
     _cuts[(lists, triton.cdiv(tables.tiles + 1, settings.borders))](
-        row=tables.segment,
-        terms=tables.terms,
-        cuts=tables.cuts,
-        tiles=tables.tiles,
-        TILE_BITS=tables.tile_bits,
-        BORDERS=settings.borders,
-        num_warps=settings.border_warps,
+        **arguments(_cuts, tables, settings, row=tables.segment), num_warps=settings.border_warps
     )
-    if not tables.tiles:
-        return
-    _maxima[(lists, triton.cdiv(tables.tiles, settings.tiles))](
-        row=tables.segment,
-        terms=tables.terms,
-        cuts=tables.cuts,
-        maxima=tables.maxima,
-        tiles=tables.tiles,
-        LONG=tables.long_quanta,
-        TILES=settings.tiles,
-        POSTINGS=settings.postings,
-        num_warps=settings.maxima_warps,
-    )
+    if tables.tiles:
+        _maxima[(lists, triton.cdiv(tables.tiles, settings.tiles))](
+            **arguments(_maxima, tables, settings, row=tables.segment, LONG=tables.long_quanta, TILES=settings.tiles),
+            num_warps=settings.maxima_warps,
+        )
 
 
-@triton.jit(do_not_specialize=["tiles"], do_not_specialize_on_alignment=["row", "terms", "cuts"])
+@compiled_once
 def _cuts(
     row,  # [SEGMENT_FIELDS] int64
     terms,  # [R] int32
@@ -76,7 +63,7 @@ def _cuts(
     tl.store(cuts + list_number.to(tl.int64) * (tiles + 1) + border, low, mask=border <= tiles)
 
 
-@triton.jit(do_not_specialize=["tiles"], do_not_specialize_on_alignment=["row", "terms", "cuts", "maxima"])
+@compiled_once
 def _maxima(
     row,  # [SEGMENT_FIELDS] int64
     terms,  # [R] int32
