@@ -3,7 +3,7 @@
 One run measures many variants and writes a row for each. Its parts:
 
 ========  ============================================================================================================
-ideas     the CUDA kernels, with one idea left out at a time and with two; postings of 8, 6 and 4 bytes; no tables of
+ideas     the CUDA kernels, with one idea left out at a time; postings of 8 and 4 bytes; no tables of
           long lists; wide sums; Triton
 batch     queries at once, 1 to 10,000
 corpus    postings, 10**4 to 10**8
