@@ -112,7 +112,7 @@ class ShardedCarrying(ShardedWriting):
             wanted = view.placement.by_shard((name, record_id) for name, some in ids.items() for record_id in some)
             links = self.coordinator.links
             sent = {
-                shard: links[shard].send("read", view.epoch, find_held, own, clock, compare)
+                shard: links[shard].send("read", view.at(shard), find_held, own, clock, compare)
                 for shard, own in wanted.items()
             }
             records: dict[str, dict[str, Record | None]] = {name: {} for name in ids}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..engine import carrying
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError
-from ..engine.storage.index_files import SHARDS
+from ..engine.storage import index_files
 from ..engine.storage.row_codec import RECORDS
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ShardSettings:
 
 def is_sharded(path: str | os.PathLike[str]) -> bool:
     """Whether the directory is a sharded memory."""
-    return (Path(path) / SHARDS).exists()
+    return index_files.is_sharded(Path(path))
 
 
 def is_sharded_memory(engine: object) -> bool:

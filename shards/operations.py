@@ -151,7 +151,7 @@ class ShardedOperations(ShardedWriting):
             own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
             own["replicas"] = replicas_of(self.coordinator.links[number])
         found["generation"] = self.coordinator.view.placement.generation
-        found["moving"] = sorted(self.coordinator.placement.moving)
+        found["moving"] = self.coordinator.moving()
         return found
 
 

@@ -66,7 +66,7 @@ class ShardedReading:
             wanted = view.placement.by_shard(keys)
             links = self.coordinator.links
             sent: dict[int, Waiting] = {
-                shard: links[shard].send("fetch", view.epoch, some) for shard, some in wanted.items()
+                shard: links[shard].send("fetch", view.at(shard), some) for shard, some in wanted.items()
             }
             found: dict[tuple[str, str], Record] = {}
             for answer in Launch(self.coordinator, view, until, None).receive(sent).values():
@@ -99,7 +99,7 @@ class ShardedReading:
         """
         self._check_open()
         wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
-        stores = self.coordinator.settings.get("stores")
+        stores = self.coordinator.owner.settings.get("stores")
         # That of the first shard stays as long as the memory does.
         secret = str(stores[0]) if stores else self.template.index.memory.secret
 
@@ -165,7 +165,7 @@ class ShardedReading:
             matching.compiled(self.template.index.memory.state, filter)
             shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
             links, asked = self.coordinator.links, (function, filter, namespace, *arguments)
-            sent = {shard: links[shard].send("read", view.epoch, *asked) for shard in shards}
+            sent = {shard: links[shard].send("read", view.at(shard), *asked) for shard in shards}
             return Launch(self.coordinator, view, until, None).receive(sent)
 
         return self.searcher.declaring(lambda: self.searcher.retry(read), [filter])
@@ -177,7 +177,7 @@ class ShardedReading:
         def read(view: View, until: float | None) -> dict[int, Any]:
             links = self.coordinator.links
             homes = view.placement.homes(namespace)
-            sent = {home: links[home].send("read", view.epoch, function, *arguments) for home in homes}
+            sent = {home: links[home].send("read", view.at(home), function, *arguments) for home in homes}
             return Launch(self.coordinator, view, until, None).receive(sent)
 
         return self.searcher.retry(read)

@@ -94,7 +94,7 @@ class ShardedWriting(ShardedReading):
         """As `Engine.patch`."""
         batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
         name, patch = checked_namespace(namespace), self._patch_of(changes, fields)
-        with self.coordinator.paused():
+        with self.coordinator.holding([name]):
             found = dict(zip(batch, self.fetch(batch, namespace=name), strict=True))
             missing = next((record_id for record_id in batch if found[record_id] is None), None)
             if missing is not None and not missing_ok:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from ..errors import ForeignIndexError
+from ..storage.index_files import is_sharded
 from .options import json_option
 from .output import print_result
 
@@ -53,9 +54,8 @@ def shards_command(
     is run again; OLD stays as it is, and nobody may write to it meanwhile.
     """
     from ...shards.engine import ShardedEngine  # stands above the engine, and serves this command alone
-    from ...shards.protocol.placement import load
 
-    if load(Path(path)) is None and shards is None:
+    if not is_sharded(Path(path)) and shards is None:
         raise ForeignIndexError(f"{path}: is no sharded memory; --shards 4 makes one, in a new directory")
     moves: list[dict[str, Any]] = []
     with ShardedEngine.open(

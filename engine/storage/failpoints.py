@@ -59,15 +59,12 @@ CARRYING: tuple[str, ...] = (
 """Those of an export, an import, a copy and of other columns."""
 
 SHARDING: tuple[str, ...] = (
-    "intent.written",
+    "batch.prepared",
+    "batch.decided",
     "batch.sent",
     "batch.acknowledged",
-    "intent.dropped",
-    "move.marked",
     "move.page",
     "move.copied",
-    "move.placed",
-    "move.shown",
     "shards.started",
     "shards.added",
     "source.batch",

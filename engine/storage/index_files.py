@@ -47,8 +47,8 @@ VERSION = 6
 # learned weights.
 EXPIRY_VERSION, ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 5, 4, 3, 2
 MANIFEST = "manifest.json"
-SHARDS = "shards.json"
-"""The file by which a directory is a sharded memory."""
+OWNER, SHARDS = "owner.sqlite", "shards.json"
+"""The files by which a directory is a sharded memory: that of the present format, and of the first one."""
 INDEX = "index"
 """The folder of the index files in an engine's directory."""
 
@@ -412,9 +412,14 @@ def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     return array
 
 
+def is_sharded(root: Path) -> bool:
+    """Whether a directory is a sharded memory."""
+    return (root / OWNER).exists() or (root / SHARDS).exists()
+
+
 def check_one(root: Path) -> None:
     """Raise `ForeignIndexError` for the directory of a sharded memory, which one engine cannot open."""
-    if (root / SHARDS).exists():
+    if is_sharded(root):
         raise ForeignIndexError(
             f"{root}: is a sharded memory, and one engine cannot open it; open it with fanrank.ShardedEngine.open, or "
             "see `fanrank shards`"

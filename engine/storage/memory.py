@@ -46,7 +46,7 @@ from .index_arrays import SavedIndex
 from .index_files import IndexDirectory
 from .other_columns import with_columns
 from .pending import Decide, Pending
-from .record_store import Change, ChangeRun, RecordStore
+from .record_store import Change, ChangeRun, Notes, RecordStore
 from .record_stream import stream_records
 from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, check_objects, encode
@@ -204,10 +204,12 @@ class Memory:
         threads: int | None = None,
         decide: Decide | None = None,
         expired: bool = False,
+        notes: Notes | None = None,
     ) -> int:
         """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
 
-        With `expired` the records of all namespaces that have expired by now are removed as well.
+        With `expired` the records of all namespaces that have expired by now are removed as well. The store keeps
+        `notes` with the batch.
 
         A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
         on. With `decide` the batch is what it returns. It is called when no other write is under way, by the thread
@@ -224,6 +226,7 @@ class Memory:
             # A record that `decide` chose may expire before the batch is prepared.
             missing_ok = missing_ok or decide is not None
             request = Write(removed or {}, iter(first), missing_ok, threads, decide=decide, expired=expired)
+            request.notes = notes or {}
             self._queue.append(request)
             try:
                 with self._writing:
@@ -240,7 +243,7 @@ class Memory:
             # The lists become iterators, because an exhausted iterator holds no records and a list does.
             chunks = chain(iter(first), chunks_of(chain(iter(second), source)))
             del first, second
-            request = Write(removed or {}, chunks, missing_ok, threads, bulk=True)
+            request = Write(removed or {}, chunks, missing_ok, threads, bulk=True, notes=notes or {})
             with self._writing:
                 self._reading = threading.get_ident()
                 try:
@@ -299,8 +302,9 @@ class Memory:
             prepared.append(request)
         sequence, interrupt = self.sequence, None
         try:
-            if self.store is not None and any(batches):
-                sequence = self.store.write(batches)
+            notes = {name: text for request in prepared for name, text in request.notes.items()}
+            if self.store is not None and (any(batches) or notes):
+                sequence = self.store.write(batches, notes)
         except BaseException as error:
             # An interrupt may come just after the commit. What is durable must be published.
             if self.store is None or self.store.sequence == self.sequence:

@@ -73,10 +73,17 @@ _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 # The rows of `meta` that hold what was learned of a namespace; its name follows.
 LEARNED = "learned/"
 LEARNED_KEYS = LEARNED, "learned0"
+# The rows of `meta` that its owner keeps beside the records; a name follows.
+NOTES = "note/"
+NOTE_KEYS = NOTES, "note0"
 
 
 Texts = dict[str, tuple[int, Record]]
 """By id, the sequence of a record's write, and the record without its embedding."""
+
+
+Notes = Mapping[str, str | None]
+"""Texts that are kept beside the records, by name; None: no longer."""
 
 
 @dataclass(frozen=True)
@@ -300,8 +307,27 @@ class RecordStore:
             logger.warning("%s: what was learned of some namespaces was altered, and is learned anew", self.path)
         return {namespace: json.loads(values) for namespace, values in found.items() if values is not None}
 
-    def write(self, batches: Sequence[Sequence[Change]]) -> int:
-        """Apply the batches in order, all or nothing. Returns the sequence of the last change, once it is durable.
+    def notes(self) -> dict[str, str]:
+        """What `write` and `keep_notes` kept beside the records, by name. Raises `DamagedStoreError`."""
+        with self._reads() as reader:
+            rows = reader.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", NOTE_KEYS).fetchall()
+        found: dict[str, str] = {}
+        for key, value in rows:
+            name, text = name_of(key).removeprefix(NOTES), without_checksum(value)
+            if text is None:
+                raise damaged(self.path, f"the note {name!r} was altered since it was written (checksum differs)")
+            found[name] = text
+        return found
+
+    def keep_notes(self, notes: Notes) -> None:
+        """Keep these notes, which are no change of the records."""
+        with self._transaction() as writer:
+            _keep_notes(writer, notes)
+
+    def write(self, batches: Sequence[Sequence[Change]], notes: Notes | None = None) -> int:
+        """Apply the batches in order, all or nothing, and keep the notes with them.
+
+        Returns the sequence of the last change, once it is durable.
 
         Raises `StorageError` if the disk fails or is full, or if a change does not fit the live records. The store is
         then unchanged and still usable.
@@ -312,6 +338,7 @@ class RecordStore:
                 for change in batch:
                     self._apply(writer, change)
                     failpoints.reach("write.records")
+            _keep_notes(writer, notes or {})
             last = self._next
             failpoints.reach("write.commit")
         failpoints.reach("write.committed")
@@ -596,6 +623,15 @@ class RecordStore:
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")
             self._numbers = {name_of(name): number for name, number in rows}
+
+
+def _keep_notes(writer: sqlite3.Connection, notes: Notes) -> None:
+    for name, text in notes.items():
+        if text is None:
+            writer.execute("DELETE FROM meta WHERE key = ?", (NOTES + name,))
+        else:
+            row = NOTES + name, with_checksum(text)
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", row)
 
 
 def _pieces(count: int) -> Iterator[int]:

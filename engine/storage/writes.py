@@ -41,6 +41,8 @@ class Write:
     """Says what is removed and added once the batches before this one are prepared."""
     expired: bool = False
     """Whether all records that have expired are removed."""
+    notes: Mapping[str, str | None] = field(default_factory=dict)
+    """What the store keeps with the batch, as `RecordStore.write`."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
     left: Left = field(default_factory=Left)

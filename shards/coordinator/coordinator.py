@@ -1,18 +1,21 @@
 """`Coordinator`: what is written to the shards, in which order, and what readers may see of it.
 
-Every write gets the next number, its epoch. A shard keeps its state after the write under that number. A search reads
-one epoch in all shards: the last one that all have acknowledged. Where a write concerns several shards, its intent is
-durable before the first shard sees it. A crash in between leaves it in all shards or in none, and readers in between
-see the epoch before.
+Each shard has a lock, which goes to the writer that has waited longest, and an epoch: the number of its last write that
+searches see. A search reads one view: the epochs of all shards at one moment. A write of one shard is known by that
+shard alone. One that concerns several is a decision (`protocol/owner.py`): they prepare it, the owner's file decides
+it, they carry it out, and one view shows it. So it is in all of them or in none.
+
+What is not known of a shard, as it ended or did not answer, is found out before the next write to it. Writes to others
+go on meanwhile.
 """
 
 from __future__ import annotations
 
+import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
@@ -21,150 +24,224 @@ from ...engine.locks import FairLock
 from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
 from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
-from ..protocol.batches import Batch, after_last, divide
+from ..protocol.batches import Batch, divide
 from ..protocol.messages import Acknowledged, Gone
 from ..protocol.order import in_write_order, stamp
+from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
+from ..shard.parts import Part
 from .changes import Changes
 from .checks import check_added, check_removed
-from .intents import Intent, IntentLog, Moved
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What a search reads: an epoch that all shards have acknowledged, and where records lay then."""
+    """What a search reads: the shards as of one moment, and where records lay then."""
 
     epoch: int
+    """The number of the view."""
+    epochs: Mapping[int, int]
+    """The number of each shard's last write that is seen; also of the shards of whole copies."""
     placement: Placement
     content: int
-    """The epoch of the last write. Moves and copies change no answer."""
+    """The view of the last write. Moves and copies change no answer."""
+
+    def at(self, shard: int) -> int:
+        """The epoch of a shard."""
+        return self.epochs.get(shard, 0)
+
+
+@dataclass(eq=False)
+class Decision:
+    """What several shards are to do, all or none of them."""
+
+    generation: int
+    parts: dict[int, Part]
+    decided: bool = False
 
 
 class Coordinator:
-    """Writes to the shards of one memory. One write is under way at a time; any number of searches are.
+    """Writes to the shards of one memory. Of each shard one write is under way at a time; any number of searches are.
 
-    `folder` holds the table of placement; None: a memory without files. `deadline` is how many seconds a shard has for
-    an answer.
+    `deadline` is how many seconds a shard has for an answer.
     """
 
     def __init__(
         self,
-        folder: Path | None,
+        owner: OwnerFile,
         links: Sequence[Link],
-        placement: Placement,
-        settings: Mapping[str, Any],
-        intents: IntentLog,
         wholes: Sequence[WholeCopies],
         fields: int,
         deadline: float,
     ) -> None:
+        self.owner = owner
         self.links = links
         self.deadline = deadline
         self.wholes = {whole.number: whole for whole in wholes}
         """The whole copies, by the number of their shard."""
         self.tables: dict[str, Table] = {}
-        """The counts of each split namespace."""
-        self.settings = settings
-        self.folder = folder
-        """Where the table of placement lies; None for a memory without files."""
+        """The counts of each split namespace. Where one is missing, the shards are asked."""
         self._fields = fields
-        self._intents = intents
-        self._pending: Intent | None = None
-        self._doubtful: set[int] = set()
-        self._settled = True
+        self._session = secrets.token_hex(4)
         self._number = 0
         self._next_order = 0
+        self._acknowledged: dict[int, int] = {}  # the number of each shard's last write
+        self._open: list[Decision] = []  # those that are not carried out, or not dropped, by all their shards
+        self._unknown: set[int] = set()  # the shards of which a write may be done or not
+        self._uncounted: set[str] = set()
         self.expiring = False
         """Whether any record may have a time of expiry. Statistics then depend on the moment."""
-        self.placement = placement
-        """Where records lie by the table. Searches go by that of their view."""
-        self.view = View(0, placement, 0)
+        self.view = View(0, {}, owner.placement, 0)
         self.changes = Changes()
-        self._writing = FairLock()
+        self._locks = [FairLock() for _ in links]
+        self._copying = FairLock()  # of whole copies, which take writes in the order of their numbers
         self._counting = threading.Lock()
-        self._read: dict[int, int] = {}  # searches under way, by the epoch that they read
-        self._limits = threading.local()
+        self._read: dict[View, int] = {}  # searches under way, by the view that they read
+        self._thread = threading.local()
         self._closed = False
+
+    @property
+    def placement(self) -> Placement:
+        """Where records lie by the owner's file. Searches go by that of their view."""
+        return self.owner.placement
 
     def until(self) -> float | None:
         """When an answer that is asked for now must be there, by `time.monotonic`."""
-        limit: float | None = getattr(self._limits, "until", None)
+        limit: float | None = getattr(self._thread, "until", None)
         return deadline_at(self.deadline) if limit is None else limit
 
     @contextmanager
     def _bounded(self, until: float | None = None) -> Iterator[None]:
         """Let all that this thread waits for meanwhile be there by one time: `until`, or a deadline from now on."""
-        before = getattr(self._limits, "until", None)
-        self._limits.until = before or until or deadline_at(self.deadline)
+        before = getattr(self._thread, "until", None)
+        self._thread.until = before or until or deadline_at(self.deadline)
         try:
             yield
         finally:
-            self._limits.until = before
+            self._thread.until = before
 
     def start(self, next_order: int, *, expiring: bool = False, until: float | None = None) -> None:
-        """Bring all shards to one epoch: carry out what a crash left, then count the split namespaces.
-
-        `until` is when it must be done; None: by the deadline.
-        """
-        with self._bounded(until), self._alone():
+        """Show all shards as they are, and count the split namespaces. `until` is when it must be done."""
+        with self._bounded(until):
             self._next_order = next_order
             self.expiring = expiring
-            self._pending = self._intents.read()
-            self._doubtful = {link.number for link in self.links}
-            self._wait_for(self._settle)
+            self._unknown = {link.number for link in self.links}
+            with self.paused():
+                pass
 
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """The view of a search. Its epoch is kept by the shards until the search ends."""
+        """The view of a search. Shards keep its epochs until the search ends."""
         with self._counting:
             view = self.view
-            self._read[view.epoch] = self._read.get(view.epoch, 0) + 1
+            self._read[view] = self._read.get(view, 0) + 1
         try:
             yield view
         finally:
             with self._counting:
-                self._read[view.epoch] -= 1
-                if not self._read[view.epoch]:
-                    del self._read[view.epoch]
+                self._read[view] -= 1
+                if not self._read[view]:
+                    del self._read[view]
 
     @contextmanager
     def paused(self, until: float | None = None) -> Iterator[View]:
-        """Hold writes off. Meanwhile all shards are at the epoch of the view, and at no later one.
+        """Hold all writes off. Meanwhile all shards are at the epochs of the view, and at no later ones.
 
         `until` is when it must be so. Raises `DeadlineError`, and `ShardError` where a shard is lost.
         """
-        with self._bounded(until) if until is not None else nullcontext(), self._alone():
-            if self._closed:
-                raise StorageError("the engine is closed")
-            self._wait_for(self._settle)
+        with self._bounded(until) if until is not None else nullcontext(), self.holding():
             yield self.view
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let no other thread write. Raises `DeadlineError` where one does so for too long."""
-        if not self._writing.acquire(self.until()):
-            raise DeadlineError("another write or move was under way until the deadline; nothing was changed")
-        try:
-            yield
-        finally:
-            self._writing.release()
+    def holding(self, namespaces: Iterable[str] | None = None) -> Iterator[None]:
+        """Hold writes to these namespaces off (None: to all). What is not known of their shards is found out first.
 
-    def recover(self, until: float | None = None) -> None:
-        """Bring shards that were started anew, or whose last write is in doubt, to the epoch of the others."""
-        with self._bounded(until), self._alone():
-            self._wait_for(self._find_restarted)
+        A thread that holds some may hold fewer meanwhile, and no others.
+        """
+        names = None if namespaces is None else list(namespaces)
+        while True:
+            shards = self._shards_of(names)
+            with self.holding_shards(shards):
+                # A namespace may have moved while this thread waited.
+                if self._shards_of(names) <= shards:
+                    yield
+                    return
+
+    def _shards_of(self, namespaces: Sequence[str] | None) -> set[int]:
+        if namespaces is None:
+            return {*range(len(self.links))}
+        return {home for name in dict.fromkeys(namespaces) for home in self.placement.homes(name)}
+
+    @contextmanager
+    def quiet(self, until: float | None) -> Iterator[View]:
+        """Hold all writes off, whatever is not known of some shards."""
+        with self._bounded(until), self.holding_shards({*range(len(self.links))}, settled=False):
+            yield self.view
+
+    @contextmanager
+    def holding_shards(self, shards: set[int], *, settled: bool = True) -> Iterator[None]:
+        """Hold writes to these shards off. `settled` says whether what is not known of them is found out first."""
+        before: frozenset[int] = self._held()
+        with ExitStack() as taken:
+            held = self._take(shards, taken)
+            self._thread.held = before | held
+            try:
+                if self._closed:
+                    raise StorageError("the engine is closed")
+                if settled:
+                    self._wait_for(self._settle)
+                yield
+            finally:
+                self._thread.held = before
+
+    def _held(self) -> frozenset[int]:
+        """The shards whose locks this thread holds."""
+        held: frozenset[int] = getattr(self._thread, "held", frozenset())
+        return held
+
+    def _take(self, shards: set[int], taken: ExitStack) -> set[int]:
+        """Take the locks of these shards, and of those that share a decision with them. Raises `DeadlineError`."""
+        while True:
+            wanted = self._with_sharers(shards)
+            with ExitStack() as taking:
+                # In one order, so that no two threads wait for each other.
+                for shard in sorted(wanted):
+                    if not self._locks[shard].acquire(self.until()):
+                        raise DeadlineError(
+                            "another write or move was under way until the deadline; nothing was changed"
+                        )
+                    taking.callback(self._locks[shard].release)
+                if self._with_sharers(shards) <= wanted:
+                    taken.push(taking.pop_all())
+                    return wanted
+
+    def _with_sharers(self, shards: set[int]) -> set[int]:
+        found = set(shards)
+        for _ in self._open:
+            for decision in list(self._open):
+                if not found.isdisjoint(decision.parts):
+                    found |= {*decision.parts}
+        return found
+
+    def recover(self, until: float | None = None, shards: Iterable[int] | None = None) -> None:
+        """Bring shards that were started anew, or of which something is not known, back to the others (None: all)."""
+        asked = {*range(len(self.links))} if shards is None else {shard for shard in shards if shard >= 0}
+        with self._bounded(until), self.holding_shards(asked, settled=False):
+            self._wait_for(lambda: self._find_restarted(asked))
             self._wait_for(self._settle)
 
-    def _find_restarted(self) -> None:
+    def _find_restarted(self, shards: set[int]) -> None:
         # A shard that does not answer yet is found when it does.
-        known = collect({link.number: link.send("newest") for link in self.links}, self.until(), missing=set())
+        sent = {shard: self.links[shard].send("newest") for shard in shards}
+        known = collect(sent, self.until(), missing=set())
         # One that is ahead of the view holds what was never published.
-        self._doubtful |= {number for number, epoch in known.items() if epoch is None or epoch > self.view.epoch}
-        self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
+        self._unknown |= {shard for shard, epoch in known.items() if epoch is None or epoch > self.view.at(shard)}
+        with self._counting:
+            self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
             whole.clear_restarted(self.until())
 
@@ -187,69 +264,78 @@ class Coordinator:
     ) -> int:
         """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it."""
         removed = removed or {}
-        with self._bounded(), self.paused():
-            self._wait_for(lambda: self._make_room(added))
-            live: dict[str, set[str]] | None = None
-            if removed and added and len({record.namespace for record in added}) > 1:
+        names = dict.fromkeys((*removed, *(record.namespace for record in added)))
+        with self._bounded():
+            self._make_room(added)
+            with self.holding(names), self._copying_of(names):
+                return self._write(schema, removed, added, missing_ok)
+
+    def _write(
+        self, schema: Schema, removed: Mapping[str, Sequence[str]], added: Sequence[Record], missing_ok: bool
+    ) -> int:
+        live: dict[str, set[str]] | None = None
+        if removed and added and len({record.namespace for record in added}) > 1:
+            live = self._wait_for(lambda: self._live(removed, added))
+        ordered = in_write_order(added, removed, live or {})
+        records = stamp(ordered, self._take_orders(len(ordered)))
+        batches = divide(self.placement, removed, records)
+        if not batches:
+            return 0
+        if len(batches) > 1 or not records:
+            # Only these ids tell later how many records a shard that ended meanwhile has deleted.
+            if live is None:
                 live = self._wait_for(lambda: self._live(removed, added))
-            records = stamp(in_write_order(added, removed, live or {}), self._next_order)
-            # A number is used once, whatever becomes of its batch.
-            self._next_order += len(records)
-            batches = divide(self.placement, removed, records)
-            if not batches:
-                return 0
-            if len(batches) > 1 or not records:
-                # Only these ids tell later whether a shard that ended meanwhile has deleted records.
-                if live is None:
-                    live = self._wait_for(lambda: self._live(removed, added))
-                if not missing_ok:
-                    check_removed(removed, live)
-            if len(batches) > 1:
-                check_added(added, removed, live or {}, schema)
-                acknowledged = self._write_all(batches)
-            else:
-                acknowledged = self._write_one(batches, missing_ok)
-            if acknowledged is not None:
-                # What fails in between leaves the shards ahead of the tables, which are then counted anew.
-                self._doubtful |= {*batches}
-                try:
-                    self._update_copies(removed, records)
-                    self._publish(acknowledged.values())
-                    self._doubtful -= {*batches}
-                except UnavailableError:
-                    self._wait_for(self._settle)
+            if not missing_ok:
+                check_removed(removed, live)
+        if len(batches) > 1:
+            check_added(added, removed, live or {}, schema)
+            acknowledged = self.decide({shard: Part(batch) for shard, batch in batches.items()})
+        else:
+            ((shard, batch),) = batches.items()
+            acknowledged = self._write_one(shard, batch, missing_ok)
+        if acknowledged is not None:
+            # What fails in between leaves the shards ahead of the tables, which are then counted anew.
+            self._unknown |= {*batches}
+            try:
+                self._update_copies(removed, records)
+                self._publish(acknowledged)
+                self._unknown -= {*batches}
+            except UnavailableError:
+                self._wait_for(self._settle)
         return len(records) or sum(
             len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
         )
 
+    def _take_orders(self, count: int) -> int:
+        """The first of so many numbers of writes. A number is used once, whatever becomes of its batch."""
+        with self._counting:
+            first = self._next_order
+            self._next_order += count
+        return first
+
+    @contextmanager
+    def _copying_of(self, names: Iterable[str]) -> Iterator[None]:
+        """Let no other thread write to whole copies, where there is one of these namespaces."""
+        if all(whole.names.isdisjoint(names) for whole in self.wholes.values()):
+            yield
+            return
+        with self._copying:
+            yield
+
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records."""
-        with self._bounded(), self.paused():
-            # What a shard that ended meanwhile has dropped, it drops again.
-            self._wait_for(lambda: self._drop(namespace))
-
-    def _drop(self, namespace: str) -> None:
-        with self.paused():
-            homes, placement = self.placement.homes(namespace), self.placement
+        split = namespace in self.placement.split
+        with self._bounded(), self.holding(None if split else [namespace]), self._copying:
+            homes = self.placement.homes(namespace)
             if len(homes) > 1:
-                # A crash in between leaves the namespace dropped: the move is carried out again.
-                placement = placement.placed(namespace, homes[:1])
-                self._intend(Intent(moves=(Moved(namespace, homes, ()),)))
-            self._number += 1
-            self._doubtful |= {*homes}
-            send = {
-                home: self.links[home].send("apply", self._number, Batch(), missing_ok=True, drop=namespace)
-                for home in homes
-            }
-            self._receive_writes(send)
-            if len(homes) > 1:
-                self._place(placement)
-                self._drop_intent()
-            self.tables.pop(namespace, None)
+                parts = {home: Part(drop=(namespace,)) for home in homes}
+                acknowledged = self.decide(parts, self.placement.placed(namespace, homes[:1]))
+            else:
+                acknowledged = self._write_one(homes[0], Batch(), True, drop=(namespace,))
             for whole in self.wholes.values():
                 whole.forget(namespace)
-            self.changes.note([namespace], self._number)
-            self.view = View(self._number, self.placement, self._number)
+            if acknowledged is not None:
+                self._publish(acknowledged)
 
     def _make_room(self, added: Sequence[Record]) -> None:
         """Prepare the placement for these records (`moves/moves.py`)."""
@@ -257,35 +343,15 @@ class Coordinator:
     def _clear_copies(self) -> None:
         """Delete the copies of moves that were given up (`moves/moves.py`)."""
 
-    def _finish_move(self, intent: Intent) -> None:
-        """Delete what the shards hold of moved namespaces and the present table has elsewhere."""
-        dropped: dict[int, list[str]] = {}
-        for namespace, before, after in intent.moves:
-            kept = self.placement.homes(namespace) if after else ()
-            for shard in dict.fromkeys((*before, *after)):
-                if shard not in kept:
-                    dropped.setdefault(shard, []).append(namespace)
-                elif len(kept) > 1:
-                    gone = self.links[shard].send("strangers", namespace, kept).result(self.until())
-                    self._apply_apart({shard: Batch({namespace: gone})})
-        for shard, names in dropped.items():
-            self._apply_apart({shard: Batch()}, drop=names[0] if len(names) == 1 else tuple(names))
+    def _next(self) -> int:
+        with self._counting:
+            self._number += 1
+            return self._number
 
     def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
-        """Send shards a write that no search sees before the next epoch is published."""
-        self._number += 1
-        self._doubtful |= {*batches}
-        sent = {
-            shard: self.links[shard].send("apply", self._number, batch, missing_ok=True, oldest=self.oldest(), **how)
-            for shard, batch in batches.items()
-        }
-        self._receive_writes(sent)
-
-    def _place(self, placement: Placement) -> None:
-        """Replace the table of placement. Readers of the present view do not see it."""
-        if self.folder is not None:
-            placement.save(self.folder, self.settings)
-        self.placement = placement
+        """Send shards a write that no search sees before another view is published."""
+        number = self._next()
+        self._receive(number, {shard: self._send(shard, number, batch, **how) for shard, batch in batches.items()})
 
     def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
         """Which of the ids of a batch live records have now, by namespace."""
@@ -299,155 +365,232 @@ class Coordinator:
                 live.setdefault(namespace, set()).update(ids)
         return live
 
-    def oldest(self) -> int:
-        """The oldest epoch that a search reads or may begin to read."""
+    def oldest(self, shard: int) -> int:
+        """The oldest epoch of a shard that a search reads or may begin to read."""
         with self._counting:
-            return min([*self._read, self.view.epoch])
+            return min(view.at(shard) for view in (*self._read, self.view))
 
-    def _send(self, batches: Mapping[int, Batch], *, missing_ok: bool) -> dict[int, Waiting]:
-        self._number += 1
-        self._doubtful |= {*batches}
-        return {
-            shard: self.links[shard].send(
-                "apply",
-                self._number,
-                batch,
-                missing_ok=missing_ok,
-                tracked=tuple(self.tables),
-                oldest=self.oldest(),
-            )
-            for shard, batch in batches.items()
-        }
+    def _name(self, number: int) -> str:
+        """The name by which a shard remembers a write, in whichever process it runs then."""
+        return f"{self._session}/{number}"
 
-    def _receive_writes(self, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
-        """What the shards acknowledge. A shard that does not answer is in doubt until `_settle` has seen it."""
-        self._doubtful |= {*sent}
+    def _send(self, shard: int, number: int, batch: Batch, **how: Any) -> Waiting:
+        how = {"missing_ok": True, "tracked": tuple(self.tables), **how}
+        return self.links[shard].send("apply", number, batch, oldest=self.oldest(shard), name=self._name(number), **how)
+
+    def _receive(self, number: int, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
+        """What the shards acknowledge. What is not known of one that does not answer, `_settle` finds out."""
+        self._unknown |= {*sent}
         answers = collect(sent, self.until())
         unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
         if unknown:
             raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
-        self._doubtful -= {*sent}
+        self._unknown -= {*sent}
+        self._acknowledged |= dict.fromkeys(sent, number)
         self.expiring |= any(answer.expiring for answer in answers.values())
         return answers
 
-    def _write_one(self, batches: Mapping[int, Batch], missing_ok: bool) -> dict[int, Acknowledged] | None:
+    def _write_one(self, shard: int, batch: Batch, missing_ok: bool, **how: Any) -> dict[int, Acknowledged] | None:
         """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
 
-        Where the shard ends meanwhile, its log says whether it has done the batch. If not, it gets it again.
+        Where the shard ends meanwhile, it says afterwards which write was its last. If not this one, it gets it again.
         """
-        ((shard, batch),) = batches.items()
         until = self.until()
         try:
             while True:
+                number = self._next()
                 try:
-                    return self._receive_writes(self._send(batches, missing_ok=missing_ok))
-                except UnavailableError as error:  # noqa: PERF203
+                    return self._receive(
+                        number, {shard: self._send(shard, number, batch, missing_ok=missing_ok, **how)}
+                    )
+                except UnavailableError as error:
                     pause(until, error)
                     self._wait_for(self._settle)
-                    if self._wait_for(lambda: self.links[shard].send("has_done", batch).result(until)):
+                    last, _ = self._wait_for(lambda: self.links[shard].send("last_write").result(until))
+                    if last == self._name(number):
                         return None
         except DeadlineError as error:
-            raise DeadlineError(f"{error}; whether the write was done is found out before the next one") from error
+            raise DeadlineError(
+                f"{error}; whether the write was done is found out before the next one to this shard"
+            ) from error
         except ShardError:
             raise
         except FanrankError:
             # The engine refused the batch, so nothing was changed. After an interrupt nobody knows.
-            self._doubtful -= {*batches}
+            self._unknown.discard(shard)
             raise
 
-    def _write_all(self, batches: Mapping[int, Batch]) -> dict[int, Acknowledged] | None:
-        """A batch for several shards: all of them, or none. None where searches see it already."""
-        self._intend(Intent(batches))
-        sent = self._send(batches, missing_ok=True)
-        reach("batch.sent")
+    def decide(
+        self,
+        parts: Mapping[int, Part],
+        placement: Placement | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[int, Acknowledged] | None:
+        """Let shards do what concerns several: all of them, or none. None where searches see it already.
+
+        `placement` and `settings` are kept with it. The caller holds the shards. Raises what a shard refused its part
+        by; nothing was written then. Once it is decided, an error says so.
+        """
+        decision = Decision(self.owner.reserve(), dict(parts))
+        self._open.append(decision)
+        answered: set[int] = set()
         try:
+            self._wait_for(lambda: self._prepare(decision, answered))
+            reach("batch.prepared")
+            self.owner.decide(decision.generation, decision.parts, placement, settings)
+            decision.decided = True
+        except Exception as error:
+            self._abandon(decision, answered)
+            if isinstance(error, (DeadlineError, ShardError)):
+                raise type(error)(f"{error}; nothing was written") from error
+            raise
+        reach("batch.decided")
+        number = self._next()
+        try:
+            sent = {shard: self._send_part(shard, number, decision) for shard in parts}
+            reach("batch.sent")
             try:
-                answers = self._receive_writes(sent)
+                answers = self._receive(number, sent)
             except UnavailableError:
                 self._wait_for(self._settle)
                 return None
-        except DeadlineError as error:
-            raise DeadlineError(f"{error}; the batch is kept, and is carried out before the next one") from error
+        except FanrankError as error:
+            kind = type(error) if isinstance(error, (DeadlineError, ShardError)) else StorageError
+            raise kind(f"{error}; the write is decided, and is done before the next one to its shards") from error
         reach("batch.acknowledged")
-        self._drop_intent()
+        self._open.remove(decision)
         return answers
 
-    def _intend(self, intent: Intent) -> None:
-        """Make an intent durable. One that cannot be written is not carried out later: its caller is told so."""
-        self._intents.write(intent)
-        self._pending = intent
+    def _prepare(self, decision: Decision, answered: set[int]) -> None:
+        sent = {
+            shard: self.links[shard].send("prepare", decision.generation, part)
+            for shard, part in decision.parts.items()
+            if shard not in answered
+        }
+        failure: FanrankError | None = None
+        for shard, waiting in sent.items():
+            try:
+                waiting.result(self.until())
+                answered.add(shard)
+            except (ShardError, DeadlineError) as error:  # noqa: PERF203
+                failure = failure or error
+            except FanrankError as error:
+                answered.add(shard)
+                # What a shard refuses is said before what is not known of another.
+                failure = error if failure is None or isinstance(failure, (ShardError, DeadlineError)) else failure
+        if failure is not None:
+            raise failure
 
-    def _drop_intent(self) -> None:
-        self._intents.drop()
-        self._pending = None
+    def _abandon(self, decision: Decision, answered: set[int]) -> None:
+        """Let the shards drop what was not decided. One that does not answer does so before its next write."""
+        try:
+            self.owner.confirm()
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; whether the write was decided is in doubt until the file can be written"
+            ) from error
+        until = deadline_at(self.deadline)
+        for shard in answered:
+            with suppress(FanrankError):
+                self.links[shard].send("forget", decision.generation).result(until)
+                del decision.parts[shard]
+        if not decision.parts:
+            self._open.remove(decision)
+
+    def _send_part(self, shard: int, number: int, decision: Decision) -> Waiting:
+        part = decision.parts[shard]
+        return self._send(shard, number, part.batch, drop=part.drop, show=part.show, generation=decision.generation)
 
     def _settle(self) -> None:
-        """Carry out again what is in doubt, and bring the shards that it concerns to one new epoch."""
-        intent = self._pending
-        if intent is None and not self._doubtful and self._settled:
-            return
-        # What fails below is begun again, also where no shard is in doubt any more.
-        self._settled = False
-        if intent is not None and intent.batches:
-            self._number += 1
-            call_all([self.links[shard] for shard in intent.batches], self.until(), "tag", self._number)
+        """Find out what is not known of the shards that this thread holds, and show them as they are."""
+        held = self._held()
+        decisions = [each for each in list(self._open) if held.issuperset(each.parts)]
+        shards = self._unknown.intersection(held).union(*(each.parts for each in decisions))
+        if shards:
+            number = self._next()
             # Told a number, a shard does no earlier write any more. One that takes longer than the deadline has done
             # it by then, and is not to begin again.
-            asked = {shard: self.links[shard].send("has_done", batch) for shard, batch in intent.batches.items()}
-            done = collect(asked, self.until())
-            again = {shard: batch.again() for shard, batch in intent.batches.items() if not done[shard]}
-            self._receive_writes(self._send(again, missing_ok=True))
-            self._next_order = max([self._next_order, *(after_last(batch) for batch in intent.batches.values())])
-        elif intent is not None:
-            shards = dict.fromkeys(shard for moved in intent.moves for shard in (*moved.before, *moved.after))
-            self._number += 1
-            call_all([self.links[shard] for shard in shards], self.until(), "tag", self._number)
-            for namespace, before, after in intent.moves:
-                if not after:
-                    self._place(self.placement.placed(namespace, before[:1]))
-            if all(moved.after for moved in intent.moves):
-                # The file may be the new table, where its writing failed at the last step.
-                self._place(self.placement)
-            self._finish_move(intent)
-        self._number += 1
-        call_all([self.links[shard] for shard in self._doubtful], self.until(), "tag", self._number)
-        self._clear_copies()
-        if intent is not None:
-            self._drop_intent()
-        self._doubtful.clear()
-        self.clear_wholes()
-        self._count(self.placement.split)
-        self.changes.note_all(self._number)
-        self.view = View(self._number, self.placement, self._number)
-        self._settled = True
+            self._unknown |= shards
+            call_all([self.links[shard] for shard in shards], self.until(), "tag", number)
+            self._acknowledged |= dict.fromkeys(shards, number)
+            for decision in decisions:
+                self._finish(decision)
+            self._clear_copies()
+            with self._copying:
+                self.clear_wholes()
+            self._uncounted |= {name for name, parts in self.placement.split.items() if not shards.isdisjoint(parts)}
+            for name in list(self._uncounted):
+                self.tables.pop(name, None)
+            self.show(shards, content=True)
+            self.changes.note_all(self.view.epoch)
+            self._unknown -= shards
+        else:
+            self._clear_copies()
+        self._count_those(held)
 
-    def _count(self, namespaces: Any) -> None:
-        """Read the counts of these namespaces anew, as of the last number."""
-        for namespace in namespaces:
-            homes = self.placement.homes(namespace)
-            if len(homes) == 1:
-                self.tables.pop(namespace, None)
-                continue
+    def _finish(self, decision: Decision) -> None:
+        """Let shards carry out what was decided, or drop what was not."""
+        links = [self.links[shard] for shard in decision.parts]
+        if decision.decided:
+            known = call_all(links, self.until(), "last_write")
+            number = self._next()
+            again = [shard for shard, (_, generation) in known.items() if generation != decision.generation]
+            self._receive(number, {shard: self._send_part(shard, number, decision) for shard in again})
+            # Until the view is there, what fails is begun again.
+            self._unknown |= {*decision.parts}
+        else:
+            self.owner.confirm()
+            call_all(links, self.until(), "forget", decision.generation)
+        self._open.remove(decision)
+
+    def _count_those(self, held: frozenset[int]) -> None:
+        """Read the counts that are missing of namespaces in these shards, which nobody else writes to."""
+        for namespace in list(self._uncounted):
+            if held.issuperset(self.placement.homes(namespace)):
+                self._count(namespace)
+
+    def _count(self, namespace: str) -> None:
+        """Read the counts of a namespace, which nobody writes to, as of the present view."""
+        homes = self.placement.homes(namespace)
+        if len(homes) > 1:
             parts = call_all([self.links[home] for home in homes], self.until(), "counts", namespace)
-            self.tables[namespace] = Table(Counts.sum(parts.values(), self._fields), self._number)
+            with self._counting:
+                self.tables[namespace] = Table(Counts.sum(parts.values(), self._fields), self.view.epoch)
+        self._uncounted.discard(namespace)
 
     def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         """Do in copies what the shards have done."""
         for whole in self.wholes.values():
-            whole.apply(self._number, removed, added, self.oldest(), self.until)
+            number = self._next()
+            if whole.apply(number, removed, added, self.oldest(whole.number), self.until):
+                self._acknowledged[whole.number] = number
 
-    def _publish(self, acknowledged: Any) -> None:
-        """Let searches see what all shards have acknowledged."""
-        answers: list[Acknowledged] = list(acknowledged)
-        for namespace in {name for each in answers for name in each.changes}:
-            changes = [each.changes[namespace] for each in answers if namespace in each.changes]
-            known = [change for change in changes if change is not None]
-            if len(known) < len(changes):
-                self._count([namespace])
-            else:
-                self.tables[namespace].add(self._number, Counts.sum(known, self._fields))
-        self.changes.note((name for each in answers for name in each.sizes), self._number)
-        self.view = View(self._number, self.placement, self._number)
+    def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
+        """Let searches see what these shards have acknowledged."""
+        names = {name for each in acknowledged.values() for name in each.sizes}
+        with self._counting:
+            epoch = self.view.epoch + 1
+            for name in names.intersection(self.tables):
+                changes = [each.changes.get(name) for each in acknowledged.values() if name in each.sizes]
+                known = [change for change in changes if change is not None]
+                if len(known) < len(changes) or name not in self.placement.split:
+                    del self.tables[name]
+                    self._uncounted.add(name)
+                else:
+                    self.tables[name].add(epoch, Counts.sum(known, self._fields))
+            self.changes.note(names, epoch)
+            self._show(acknowledged, content=True)
+        self._count_those(self._held())
+
+    def show(self, shards: Iterable[int], *, content: bool) -> None:
+        """Let searches see the last writes of these shards, and the present placement. `content` is that of `View`."""
+        with self._counting:
+            self._show(shards, content=content)
+
+    def _show(self, shards: Iterable[int], *, content: bool) -> None:
+        epoch = self.view.epoch + 1
+        seen = {shard: self._acknowledged[shard] for shard in (*shards, *self.wholes) if shard in self._acknowledged}
+        self.view = View(epoch, {**self.view.epochs, **seen}, self.placement, epoch if content else self.view.content)
 
     def clear_wholes(self) -> None:
         """Let go of all whole copies."""
@@ -459,15 +602,20 @@ class Coordinator:
 
         Copies that were made before go where there is no room for both.
         """
-        with self.paused():
+        with self.paused(), self._copying:
             whole = self.wholes[number]
             if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
                 whole.clear()
-            self._number = whole.copy(self._number + 1, names, self.links, self.placement, self.until)
-            self.view = View(self._number, self.placement, self.view.content)
+            last = whole.copy(self._next(), names, self.links, self.placement, self.until)
+            with self._counting:
+                self._number = max(self._number, last)
+            self._acknowledged[number] = last
+            self.show((), content=False)
 
     def close(self) -> None:
-        """Let no write begin, and close the log of intents."""
-        with self._writing:
+        """Let no write begin, and close the owner's file."""
+        with ExitStack() as taken:
+            for lock in self._locks:
+                taken.enter_context(lock)
             self._closed = True
-            self._intents.close()
+            self.owner.close()

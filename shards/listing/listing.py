@@ -62,7 +62,8 @@ class ShardedPages:
         launch, links, wanted = Launch(self._coordinator, view, until, None), self._coordinator.links, self._wanted
         whole = wanted.namespace is None
         shards = range(view.placement.shards) if whole else view.placement.homes(wanted.namespace or "")
-        sent = {shard: links[shard].send("read", view.epoch, list_places, wanted, after, count + 1) for shard in shards}
+        asked = list_places, wanted, after, count + 1
+        sent = {shard: links[shard].send("read", view.at(shard), *asked) for shard in shards}
         found: dict[int, list[Place]] = launch.receive(sent)
         ranked = [(place.key, shard, place) for shard, places in found.items() for place in places]
         ranked.sort(key=itemgetter(0), reverse=wanted.reverse)
@@ -73,9 +74,9 @@ class ShardedPages:
             ids: dict[int, dict[str, list[str]]] = {}
             for _, shard, place in page:
                 ids.setdefault(shard, {}).setdefault(place.namespace, []).append(place.id)
-            asked = {shard: links[shard].send("read", view.epoch, read_records, own) for shard, own in ids.items()}
+            sent = {shard: links[shard].send("read", view.at(shard), read_records, own) for shard, own in ids.items()}
             records: dict[tuple[str, str], Record] = {}
-            for answer in launch.receive(asked).values():
+            for answer in launch.receive(sent).values():
                 records |= answer
             made = [records[place.namespace, place.id] for _, _, place in page]
         else:

@@ -25,7 +25,7 @@ from ...engine.storage.row_codec import RECORDS, decode_data, decode_row
 from ...engine.storage.sqlite import StoreMoment, named, rows_of, vectors_in
 from ...engine.storage.state import MemoryState
 from ..coordinator.coordinator import Coordinator
-from ..processes.links import Link, Waiting, call_all, collect
+from ..processes.links import Link, Waiting, collect
 from ..protocol.messages import Failure, Gone
 from ..protocol.order import number_of, orders_of, strip
 from ..shard.shard import OutdatedError, Shard
@@ -51,7 +51,9 @@ def stream_all(
         try:
             left = links
             for _ in range(TRIES):
-                begun = call_all(left, coordinator.until(), "begin", view.epoch, begin_stream, key, namespace, vectors)
+                asked = begin_stream, key, namespace, vectors
+                sent = {link.number: link.send("begin", view.at(link.number), *asked) for link in left}
+                begun = collect(sent, coordinator.until())
                 for answer in begun.values():
                     if isinstance(answer, Failure):
                         raise answer.error

@@ -1,8 +1,7 @@
 """`GroupingCoordinator`: many small namespaces go to other shards together.
 
-Each change of shards needs an intent, a table of placement and a pause of all writes, and the table is as long as the
-list of what lies elsewhere. One by one, n small namespaces would write n tables of up to n rows. So as many as make a
-page share them: all records of theirs are copied while nobody writes, in one message to each shard.
+Each change of shards needs a decision and a pause of all writes. So as many as make a page share them: their records
+are one batch, which adds them to the new homes and removes them from the old ones.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from functools import partial
 from ...engine.errors import ShardError
 from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
-from ..coordinator.coordinator import Coordinator, View
-from ..coordinator.intents import Intent, Moved
+from ..coordinator.coordinator import Coordinator
 from ..coordinator.learning import carry_learned
 from ..processes.links import UnavailableError, collect
 from ..protocol.batches import Batch
 from ..shard.copying import Page
+from ..shard.parts import Part
 
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
@@ -100,25 +99,20 @@ class GroupingCoordinator(Coordinator):
             apart |= {name for name in asked if name not in taken}
             if not taken:
                 return apart
-            moves = [Moved(name, (self.placement.home(name),), (going[name],)) for name in taken]
-            self._intend(Intent(moves=tuple(moves)))
             added: dict[int, list[Record]] = {}
             removed: dict[int, dict[str, list[str]]] = {}
-            for name, (before,), (after,) in moves:
-                added.setdefault(after, []).extend(taken[name])
-                removed.setdefault(before, {})[name] = [record.id for record in taken[name]]
+            for name, records in taken.items():
+                before = self.placement.home(name)
+                added.setdefault(going[name], []).extend(records)
+                removed.setdefault(before, {})[name] = [record.id for record in records]
                 shells.setdefault(before, []).append(name)
-            # No search asks for the numbers of these writes before the view has them, so the copies need no hiding.
-            self._apply_apart({shard: Batch(added=records) for shard, records in added.items()})
             for after in added:
                 carry_learned(self, [name for name in taken if going[name] == after], self.links[after])
             reach("move.copied")
-            self._place(self.placement.all_placed({name: going[name] for name in taken}))
-            reach("move.placed")
-            self._apply_apart({shard: Batch(ids) for shard, ids in removed.items()})
-            reach("move.shown")
-            self._drop_intent()
-            self.view = View(self._number, self.placement, self.view.content)
+            shards = {*added, *removed}
+            parts = {shard: Part(Batch(removed.get(shard, {}), added.get(shard, ()))) for shard in shards}
+            if self.decide(parts, self.placement.all_placed({name: going[name] for name in taken})) is not None:
+                self.show(shards, content=False)
             watch(sum(map(len, taken.values())))
             return apart
 
@@ -135,7 +129,7 @@ class GroupingCoordinator(Coordinator):
             gone = tuple(name for name in names if name not in kept)
             if gone:
                 self._apply_apart({shard: Batch()}, drop=gone)
-                self.view = View(self._number, self.placement, self.view.content)
+                self.show([shard], content=False)
 
     def _is_moving(self, namespace: str) -> bool:
         """Whether the namespace is on its way to other shards, page by page (`moves/moves.py`)."""

@@ -3,32 +3,34 @@
 A namespace is copied to its new shards page by page, in the order of its writes. Between two pages others write, to the
 old home alone: what they add is copied with later pages, as it stands at the end of the order, and what they remove is
 removed from the copy with the next page. So the copy has the order of the original. Its shards hide it from all
-searches. Then writes are held off for the last page, the table of placement is replaced, and the next epoch shows the
-copy and not the original. A search of an older epoch finds the original in the states that its shard keeps.
+searches. Then writes are held off for the last page, and the next view shows the copy and not the original. A search of
+an older view finds the original in the states that its shard keeps.
 
-A crash before the table is replaced leaves the old home, and one after it the new one. The table marks what is being
-copied, and an intent what is being replaced, so that the next opening deletes what the table has elsewhere.
+The switch is a decision: a crash before it leaves the old home, and one after it the new one. A shard keeps beside its
+records which namespaces are being copied to it. So the next opening deletes copies that were not decided, and nothing
+else.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from ...engine.errors import FanrankError, ForeignIndexError, ShardError
+from ...engine.errors import ForeignIndexError, ShardError
+from ...engine.locks import FairLock
 from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
-from ..coordinator.coordinator import View
-from ..coordinator.intents import Intent, Moved
 from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
 from ..protocol.batches import Batch
 from ..protocol.messages import Acknowledged
 from ..protocol.order import number_of
-from ..protocol.placement import Placement, chosen_part
+from ..protocol.placement import chosen_part
 from ..shard.copying import Page
+from ..shard.parts import Part
 from .balancing import is_outgrown
 from .grouping import TRIES, GroupingCoordinator, Watch
 
@@ -51,7 +53,8 @@ class Move:
     """The number of the last write that was copied."""
     removed: dict[str, None] = field(default_factory=dict)
     """The ids that were removed since the last page."""
-    marked: bool = False
+    large: bool = False
+    """Whether others write between its pages."""
 
     @property
     def fresh(self) -> list[int]:
@@ -113,7 +116,7 @@ class MovingCoordinator(GroupingCoordinator):
             try:
                 while self._copy_page(move, watch):
                     time.sleep(BREATH)
-                if self._finish(move, watch):
+                if self._switch(move, watch):
                     return
             except UnavailableError:
                 self._give_up(move)
@@ -135,21 +138,18 @@ class MovingCoordinator(GroupingCoordinator):
             holders = [self.links[home] for home in move.before]
             sizes = self._wait_for(lambda: call_all(holders, self.until(), "holdings", namespace))
             if sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page:
-                # What a crash leaves of copies is found by the mark. Smaller ones are copied under their intent.
-                self._place(self.placement.marked(namespace, after))
-                move.marked = True
-                reach("move.marked")
+                move.large = True
             self._moves[namespace] = move
             return move
 
     def _copy_page(self, move: Move, watch: Watch) -> bool:
         """Copy the next page while nobody writes; whether more than a page may be left."""
-        if not move.marked:
+        if not move.large:
             return False
         with self.paused():
             more = self._is_current(move) and self._copy(move, watch)
-            # The new shards are at the page's number. To a search that looks for lost shards they would be ahead of it.
-            self.view = View(self._number, self.view.placement, self.view.content)
+            # To a search that looks for lost shards the new shards would be ahead of the view.
+            self.show(move.fresh, content=False)
         reach("move.page")
         return more
 
@@ -195,69 +195,85 @@ class MovingCoordinator(GroupingCoordinator):
         watch(len(records))
         return bound is not None
 
-    def _finish(self, move: Move, watch: Watch) -> bool:
+    def _switch(self, move: Move, watch: Watch) -> bool:
         """Copy what is left, and let searches see the copy and not the original; False where it was given up."""
         namespace = move.namespace
         with self.paused():
             if not self._is_current(move):
                 return False
-            intent = Intent(moves=(Moved(namespace, move.before, move.after),))
-            self._intend(intent)
             while self._copy(move, watch):
                 pass
             if move.after[0] != move.before[0]:
                 carry_learned(self, [namespace], self.links[move.after[0]])
             reach("move.copied")
-            self._place(self.placement.placed(namespace, move.after))
-            reach("move.placed")
-            self._apply_apart(dict.fromkeys(move.fresh, Batch()), show=namespace)
-            reach("move.shown")
-            self._finish_move(intent)
-            self._drop_intent()
-            self._count([namespace])
+            parts = {shard: Part(show=namespace) for shard in move.fresh}
+            for shard in move.before:
+                if shard not in move.after:
+                    parts[shard] = Part(drop=(namespace,))
+                elif len(move.after) > 1:
+                    gone = self.links[shard].send("strangers", namespace, move.after).result(self.until())
+                    parts[shard] = Part(Batch({namespace: gone} if gone else {}))
+            # From here on it is done or not, whatever happens.
             del self._moves[namespace]
-            self.view = View(self._number, self.placement, self.view.content)
+            try:
+                done = self.decide(parts, self.placement.placed(namespace, move.after))
+            except BaseException:
+                if self.placement.homes(namespace) == move.before:
+                    self._moves[namespace] = move
+                raise
+            self._uncounted.add(namespace)
+            self.tables.pop(namespace, None)
+            if done is not None:
+                self.show(parts, content=False)
+            self._count_those(self._held())
             return True
 
     def _give_up(self, move: Move) -> None:
-        """Have the copies of a move deleted before the next write."""
-        with self._writing:
-            if self._is_current(move):
-                self._doubtful |= move.shards
+        """Have the copies of a move deleted before the next change of several shards."""
+        if self._is_current(move):
+            self._stale.add(move.namespace)
 
     def _settle(self) -> None:
-        # A write in doubt may have removed what the move took for kept.
-        self._stale |= {name for name, move in self._moves.items() if not self._doubtful.isdisjoint(move.shards)}
+        # A write that is not known may have removed what the move took for kept.
+        unknown = self._unknown.intersection(self._held())
+        self._stale |= {name for name, move in list(self._moves.items()) if not unknown.isdisjoint(move.shards)}
         super()._settle()
 
     def _clear_copies(self) -> None:
-        left = {namespace for namespace in self.placement.moving if namespace not in self._moves}
-        for namespace in sorted(left | self._stale):
-            homes = self.placement.homes(namespace)
-            known = self._moves.get(namespace) or Move(namespace, homes, self.placement.moving[namespace])
-            self._apply_apart({shard: Batch() for shard in known.fresh if shard in homes}, show=namespace)
-            self._apply_apart({shard: Batch() for shard in known.fresh if shard not in homes}, drop=namespace)
-            if namespace in self.placement.moving:
-                self._place(self.placement.marked(namespace, ()))
-            self._moves.pop(namespace, None)
+        for namespace in sorted(self._stale):
+            move = self._moves.get(namespace)
+            if move is not None:
+                if not self._held().issuperset(move.shards):
+                    continue
+                self._apply_apart({shard: Batch() for shard in move.fresh}, drop=(namespace,))
+                self.show(move.fresh, content=False)
+                del self._moves[namespace]
             self._stale.discard(namespace)
+
+    def moving(self) -> list[str]:
+        """The namespaces that are on their way, sorted."""
+        return sorted(self._moves)
 
     def _make_room(self, added: Sequence[Record]) -> None:
         """Split a namespace that begins with more records than a shard is to hold of it."""
         placement = self.placement
-        if len(added) <= placement.split_at or placement.shards == 1:
+        if len(added) <= placement.split_at or placement.shards == 1 or self._held():
             return
         sizes: dict[str, int] = {}
         for record in added:
             sizes[record.namespace] = sizes.get(record.namespace, 0) + 1
-        for namespace, size in sizes.items():
-            homes = placement.homes(namespace)
-            if size <= placement.split_at or len(homes) > 1 or namespace in self._moves:
-                continue
-            (held,) = call_all([self.links[homes[0]]], self.until(), "holdings", namespace).values()
-            if not held:
-                parts = min(-(-size // placement.split_at), placement.shards)
-                self.place(namespace, self.parts_of(namespace, parts))
+        with self.paused():
+            for namespace, size in sizes.items():
+                homes = self.placement.homes(namespace)
+                if size <= placement.split_at or len(homes) > 1 or namespace in self._moves:
+                    continue
+                (held,) = self._wait_for(partial(self._holdings, [self.links[homes[0]]], namespace)).values()
+                if not held:
+                    parts = min(-(-size // placement.split_at), placement.shards)
+                    self.place(namespace, self.parts_of(namespace, parts))
+
+    def _holdings(self, links: Sequence[Link], *namespace: str) -> dict[int, dict[str, tuple[int, int]]]:
+        return call_all(links, self.until(), "holdings", *namespace)
 
     def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
         super()._update_copies(removed, added)
@@ -265,57 +281,67 @@ class MovingCoordinator(GroupingCoordinator):
             if namespace in self._moves:
                 self._moves[namespace].removed |= dict.fromkeys(ids)
 
-    def _publish(self, acknowledged: Iterable[Acknowledged]) -> None:
-        answers = list(acknowledged)
-        super()._publish(answers)
-        for namespace, size in [pair for each in answers for pair in each.sizes.items()]:
+    def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
+        super()._publish(acknowledged)
+        for namespace, size in [pair for each in acknowledged.values() for pair in each.sizes.items()]:
             if is_outgrown(size, self.placement.homes(namespace), self.placement):
                 self.outgrown.add(namespace)
 
     def holdings(self) -> dict[int, dict[str, tuple[int, int]]]:
         """(records, bytes) of each namespace in each shard. Waits for shards that are started anew."""
         with self.paused():
-            return self._wait_for(lambda: call_all(self.links, self.until(), "holdings"))
+            return self._wait_for(partial(self._holdings, self.links))
 
     def lags(self) -> list[int]:
         """By shard: writes that were sent to it, and that it has not acknowledged."""
-        return [int(link.number in self._doubtful) for link in self.links]
+        waiting = self._unknown.union(*(decision.parts for decision in list(self._open)))
+        return [int(link.number in waiting) for link in self.links]
 
     def drop(self, namespace: str) -> None:
+        if namespace not in self._moves:
+            super().drop(namespace)
+            return
         with self.paused():
             if namespace in self._moves:
                 self._give_up(self._moves[namespace])
+                self._clear_copies()
             super().drop(namespace)
 
     def forget_setting(self, name: str) -> None:
-        """Keep a setting no longer that stands beside the table."""
+        """Keep a setting no longer that stands beside the placement."""
         with self.paused():
-            self.settings = {key: value for key, value in self.settings.items() if key != name}
-            self._place(self.placement)
+            owner = self.owner
+            owner.keep(owner.placement, {key: value for key, value in owner.settings.items() if key != name})
 
     def extend(self, links: Sequence[Link], stores: Sequence[str | None]) -> None:
         """Add shards, which are empty. All records stay where they are. Raises `ForeignIndexError`."""
         with self.paused():
-            held = call_all(links, self.until(), "holdings")
+            held = self._holdings(links)
             for number, own in held.items():
                 if own:
                     raise ForeignIndexError(
                         f"the directory of shard {number} holds records, and no table names it; move it away"
                     )
-            self._number += 1
-            call_all(links, self.until(), "tag", self._number)
+            number = self._next()
+            call_all(links, self.until(), "tag", number)
+            self._acknowledged |= {link.number: number for link in links}
             reach("shards.started")
             # Also a namespace whose records have all expired keeps its home.
-            present = call_all(self.links, self.until(), "holdings")
+            present = self._holdings(self.links)
             names = {name for own in present.values() for name in own}
-            settings = {**self.settings, "stores": [*self.settings.get("stores", ()), *stores]}
-            placement: Placement = self.placement.extended(len(links), names)
-            self.settings, before = settings, self.settings
+            settings = {**self.owner.settings, "stores": [*self.owner.settings.get("stores", ()), *stores]}
+            before, self.links = self.links, [*self.links, *links]
+            self._locks.extend(FairLock() for _ in links)
+            parts = {link.number: Part() for link in self.links}
             try:
-                self._place(placement)
-            except FanrankError:
-                self.settings = before
+                self.decide(parts, self.placement.extended(len(links), names), settings)
+            except BaseException:
+                if self.placement.shards == len(before):
+                    self.links = before
+                    for link in links:
+                        self._unknown.discard(link.number)
+                        for decision in self._open:
+                            decision.parts.pop(link.number, None)
                 raise
             reach("shards.added")
-            self.links = [*self.links, *links]
-            self.view = View(self._number, placement, self.view.content)
+            self.show(parts, content=False)

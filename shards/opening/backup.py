@@ -17,15 +17,18 @@ from pathlib import Path
 from ...engine.errors import FanrankError, ForeignIndexError, ShardError, StorageError
 from ...engine.storage import backup as stores
 from ...engine.storage.backup import BackupReport, Progress, beside, check_apart, refuse_existing
+from ...engine.storage.index_files import OWNER, SHARDS
 from ...engine.storage.record_store import RecordStore
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.sqlite import named
 from ...engine.storage.sync import sync
 from ..coordinator.coordinator import Coordinator
-from ..coordinator.intents import INTENTS
 from ..processes.links import call_all, collect, deadline_at
-from ..protocol.placement import TABLE, Placement, load
+from ..protocol.owner import OwnerFile
+from ..protocol.placement import Placement
+from ..shard.parts import names_of_copies
 from ..shard.shard import Shard
+from .older import INTENTS, read_older
 from .opening import check_stores, folder_of
 
 # Seconds that a shard keeps its owner waiting for the end of its copy before it says how far it is.
@@ -43,14 +46,15 @@ class ShardedBackupReport(BackupReport):
 
 def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -> ShardedBackupReport:
     """Make the directory `target`. Raises as `ShardedEngine.backup`."""
-    if coordinator.folder is None:
+    owner = coordinator.owner
+    if owner.path is None:
         raise StorageError("a memory without files keeps no records to back up; use ShardedEngine.open(path)")
-    check_apart(coordinator.folder, target)
+    check_apart(owner.path.parent, target)
     with named(target), beside(target) as folder, _Copies(coordinator, folder.absolute()) as copies:
         with coordinator.paused():
             copies.begin()
-            placement, settings = coordinator.placement, dict(coordinator.settings)
-        placement.save(folder, settings)
+            copied = owner.copied()
+        copied.write(folder / OWNER)
         reports = copies.finish(progress)
         for number, report in reports.items():
             if not (folder / folder_of(number) / RECORDS).is_file():
@@ -58,14 +62,14 @@ def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -
                     f"{target}: shard {number} wrote its copy on another machine, to {report.path}; delete it there, "
                     "and choose a path that all machines see"
                 )
-        found = _report(target, folder, placement, reports)
+        found = _report(target, folder, copied.placement, reports)
         sync(folder)
     return found
 
 
 def check_backup(path: Path, progress: Progress | None) -> ShardedBackupReport:
     """Check the directory `path`. Raises as `ShardedEngine.check_backup`."""
-    placement, settings = _load(path)
+    placement, settings, _ = _load(path)
     reports = {
         number: stores.check_backup(path / folder_of(number), _of_shard(number, progress))
         for number in range(placement.shards)
@@ -77,7 +81,7 @@ def check_backup(path: Path, progress: Progress | None) -> ShardedBackupReport:
 def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBackupReport:
     """Check `backup`, and make the directory `target` of it. Raises as `ShardedEngine.restore`."""
     refuse_existing(target)
-    placement, settings = _load(backup)
+    placement, settings, owner = _load(backup)
     check_apart(backup, target)
     with named(target), beside(target) as folder:
         reports = {
@@ -85,22 +89,26 @@ def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBac
             for number in range(placement.shards)
         }
         _check_stores(folder, placement, settings)
-        placement.save(folder, settings)
-        if (backup / INTENTS).exists():
-            # A directory that was not closed may hold a write that is to be carried out when it is opened.
-            shutil.copyfile(backup / INTENTS, folder / INTENTS)
-            sync(folder / INTENTS)
+        if owner is not None:
+            owner.copied().write(folder / OWNER)
+        else:
+            for name in (SHARDS, INTENTS):
+                if (backup / name).exists():
+                    shutil.copyfile(backup / name, folder / name)
+                    sync(folder / name)
         found = _report(target, folder, placement, reports)
     return found
 
 
-def _load(path: Path) -> tuple[Placement, dict[str, object]]:
-    found = load(path)
+def _load(path: Path) -> tuple[Placement, Mapping[str, object], OwnerFile | None]:
+    """(the placement, the settings, the owner's file or None where the memory is of the first format)."""
+    owner = OwnerFile.open(path, read_only=True)
+    found = owner or read_older(path)
     if found is None:
         raise ForeignIndexError(
-            f"{path}: holds no sharded memory (it has no {TABLE}); for an engine's directory use Engine"
+            f"{path}: holds no sharded memory (it has no {OWNER}); for an engine's directory use Engine"
         )
-    return found
+    return found.placement, found.settings, owner
 
 
 def _check_stores(path: Path, placement: Placement, settings: Mapping[str, object]) -> None:
@@ -123,9 +131,8 @@ def _report(
         with RecordStore.open(folder / folder_of(number), read_only=True) as store:
             held = store.namespaces()
             names.update(held)
-            for name in placement.moving:
-                if number not in placement.homes(name):
-                    records -= store.count(name)
+            for name in names_of_copies(store):
+                records -= store.count(name)
     parts = tuple(reports[number] for number in sorted(reports))
     states = [f"shard {number}: {part.index}" for number, part in enumerate(parts) if part.index != "whole"]
     return ShardedBackupReport(

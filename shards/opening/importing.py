@@ -24,12 +24,12 @@ from ...engine.index.profiles import LITERATURE
 from ...engine.records.record import Record
 from ...engine.signatures import EngineOptions
 from ...engine.storage.failpoints import reach
+from ...engine.storage.index_files import is_sharded
 from ...engine.storage.lock import LOCK, let_go, take_lock
 from ...engine.storage.record_store import RecordStore
 from ...engine.storage.record_stream import count_stored, stream_stored
 from ...engine.storage.writes import chunks_of
 from ..moves.moves import MovingCoordinator
-from ..protocol.placement import TABLE
 from ..reading import ShardedReading
 from ..shard.shard import PinnedTerms
 
@@ -55,7 +55,7 @@ class Source:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if (self.path / TABLE).exists():
+        if is_sharded(self.path):
             raise ForeignIndexError(f"{self.path}: is a sharded memory already; add shards to it with add_shards")
         self.store = RecordStore.open(self.path, read_only=True)
         try:

@@ -11,24 +11,33 @@ from typing import Any
 
 from ...engine.encoders.pins import PINNED, Models
 from ...engine.engine import Engine
-from ...engine.errors import FanrankError, ForeignIndexError, ParameterError, ShardVersionError, StoreLockedError
+from ...engine.errors import (
+    DamagedStoreError,
+    FanrankError,
+    ForeignIndexError,
+    ParameterError,
+    ShardVersionError,
+    StoreLockedError,
+)
 from ...engine.index.profiles import LITERATURE
 from ...engine.signatures import EngineOptions
 from ...engine.storage.backup import check_apart
+from ...engine.storage.index_files import OWNER, SHARDS
 from ...engine.storage.lock import LOCK, let_go, take_lock
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.sync import sync
 from ..coordinator.columns import settle_columns
-from ..coordinator.intents import INTENTS, IntentLog
 from ..moves.moves import MovingCoordinator
 from ..processes.links import Link, LocalLink, call_all, deadline_at
 from ..protocol.messages import Description, own_version
 from ..protocol.order import with_order, without_order
-from ..protocol.placement import TABLE, Placement, load
+from ..protocol.owner import OwnerFile
+from ..protocol.placement import Placement
 from ..replicas.replicas import Replicas
 from ..replicas.whole_copies import MODELLED, WHOLE, WholeCopies
 from ..shard.shard import Shard
 from .importing import IMPORTING, Source, check_importing
+from .older import INTENTS, carry_over, forget_older, read_older
 
 OPENING = 600.0
 """Seconds that shards have to start, which may build their indexes anew."""
@@ -102,6 +111,7 @@ def open_memory(
     links: list[Link] = []
     taken: Source | None = None
     lock: int | None = None
+    owner: OwnerFile | None = None
     try:
         if source is not None:
             taken = Source(source)
@@ -109,50 +119,56 @@ def open_memory(
             check_apart(source, folder)
         make_folder(folder)
         lock = _take_lock(folder)
-        found = load(folder)
-        if found is None:
+        owner = OwnerFile.open(folder)
+        older = read_older(folder) if owner is None else None
+        new = owner is None and older is None
+        if owner is None and older is None:
             if shards is None:
                 raise ParameterError(f"{folder}: holds nothing yet; say how many shards it is to have, as in shards=4")
-            placement, kept = settings.of(Placement(shards)), dict[str, Any]()
+            placement, kept = Placement(shards), dict[str, Any]()
             if taken is not None:
                 kept[IMPORTING] = taken.moment
             # Options that cannot be kept are refused before anything is written.
             Engine(backend=backend, **options)
         else:
-            placement, kept = found
+            known = owner or older
+            assert known is not None
+            placement, kept = known.placement, dict(known.settings)
             check_importing(folder, kept, taken)
             if shards is not None and shards != placement.shards:
                 raise ParameterError(
                     f"{folder}: has {placement.shards} shards, not {shards}; leave shards out, or "
                     "add some with add_shards"
                 )
-            placement = settings.of(placement)
         models = Models(options.get("encoder"), options.get("term_encoder"))
-        own = shard_options(options, new=found is None)
+        own = shard_options(options, new=new)
         root = folder if storage is None else storage
         for number in range(placement.shards):
             path = str(root / folder_of(number))
-            links.append(start(number, path, own, models.pin, models.term_pin, found is not None))
+            links.append(start(number, path, own, models.pin, models.term_pin, not new))
         described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
         check_versions(described)
         stores = [described[number].store for number in range(placement.shards)]
         check_stores(folder, stores, kept.get("stores"))
-        if found is None:
+        if new:
             check_empty(folder, described)
+        if older is not None:
+            placement = carry_over(older, links, deadline_at(OPENING))
         columns = settle_columns(links, {number: each.config["columns"] for number, each in described.items()})
         config = {**described[0].config, "columns": columns}
         template = make_template(config, options, models, folder, backend)
         kept = {**kept, "stores": stores}
-        if found is None or found[0] != placement:
-            placement.save(folder, kept)
-        intents = IntentLog(folder / INTENTS)
+        if owner is None:
+            owner = OwnerFile.make(folder, placement, kept)
+        forget_older(folder)
+        described = settle_parts(owner, links, described)
+        owner.keep(settings.of(owner.placement), kept)
+        check_strays(owner, links)
         memory_options = shard_options(template_options(config, options), new=True)
-        wholes = make_wholes(start, memory_options, template, placement, backend)
+        wholes = make_wholes(start, memory_options, template, owner.placement, backend)
         copies = make_replicas(replicas, start, memory_options, template, deadline, background)
         links = [copies.lead(link) for link in links]
-        coordinator = MovingCoordinator(
-            folder, links, placement, kept, intents, wholes, len(template.bm25.fields), deadline
-        )
+        coordinator = MovingCoordinator(owner, links, wholes, len(template.bm25.fields), deadline)
         copies.recover = coordinator.recover
         expiring = any(each.expiring for each in described.values())
         next_order = max(each.next_order for each in described.values())
@@ -163,6 +179,9 @@ def open_memory(
                 link.close()
         if taken is not None:
             taken.close()
+        if owner is not None:
+            with suppress(FanrankError):
+                owner.close()
         if lock is not None:
             let_go(lock)
         raise
@@ -209,7 +228,7 @@ def make_in_memory(
     links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
     wholes = make_wholes(begin, own, template, placement, backend)
     fields = len(template.bm25.fields)
-    coordinator = MovingCoordinator(None, links, placement, {}, IntentLog(None), wholes, fields, deadline)
+    coordinator = MovingCoordinator(OwnerFile(None, placement, {}), links, wholes, fields, deadline)
     copies.recover = coordinator.recover
     coordinator.start(0)
 
@@ -268,9 +287,10 @@ def make_folder(folder: Path) -> None:
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         sync(folder.parent)
-    if not (folder / TABLE).exists():
-        # Shards without a table are those of a first open that was cut off.
-        others = [file.name for file in folder.iterdir() if file.name not in (LOCK, f"{TABLE}.new")]
+    if not (folder / OWNER).exists() and not (folder / SHARDS).exists():
+        # Shards without a file of their owner are those of a first open that was cut off.
+        cut_off = LOCK, f"{OWNER}.new", f"{OWNER}.new-journal"
+        others = [file.name for file in folder.iterdir() if file.name not in cut_off]
         if RECORDS in others:
             raise ForeignIndexError(
                 f"{folder}: is the directory of one engine, which Engine.open opens; to bring its records into shards "
@@ -335,6 +355,41 @@ def check_versions(described: Mapping[int, Description]) -> None:
             )
 
 
+def settle_parts(
+    owner: OwnerFile, links: Sequence[Link], described: Mapping[int, Description]
+) -> dict[int, Description]:
+    """Let shards carry out what they prepared and the owner decided, and drop what it did not; what they are then.
+
+    Raises `DamagedStoreError` where the owner's file is older or newer than a shard.
+    """
+    until = deadline_at(OPENING)
+    for number, each in described.items():
+        if each.prepared is not None:
+            decided = owner.decided[number] == each.prepared
+            links[number].send("finish" if decided else "forget", *(() if decided else (each.prepared,))).result(until)
+    after: dict[int, Description] = call_all(links, until, "describe")
+    for number, each in after.items():
+        own, known = each.generation, owner.decided[number]
+        if own != known:
+            what = f"is older than shard {number}" if own > known else f"is newer than shard {number}, which is older"
+            raise DamagedStoreError(
+                f"{owner.path}: {what} (decision {known}, and the shard has carried out {own}); one of them was put "
+                "back alone: restore the whole memory from a copy"
+            )
+    call_all(links, until, "drop_copies")
+    return after
+
+
+def check_strays(owner: OwnerFile, links: Sequence[Link]) -> None:
+    """Raise `DamagedStoreError` where a shard holds a namespace that lies elsewhere."""
+    for number, strays in call_all(links, deadline_at(OPENING), "strays", owner.placement).items():
+        for namespace, records in strays.items():
+            raise DamagedStoreError(
+                f"{owner.path}: namespace {namespace!r} lies in shards {list(owner.placement.homes(namespace))}, and "
+                f"shard {number} holds {records} records of it; restore the whole memory from a copy"
+            )
+
+
 def check_empty(folder: Path, described: Mapping[int, Description]) -> None:
     """Raise `ForeignIndexError` where a shard of a new memory holds records: another table says where all lie."""
     if any(each.next_order for each in described.values()):
@@ -344,7 +399,7 @@ def check_empty(folder: Path, described: Mapping[int, Description]) -> None:
 def lost_table(folder: Path) -> ForeignIndexError:
     """The error of a memory whose table of placement is not there."""
     return ForeignIndexError(
-        f"{folder}: its shards hold records, and the table that says which, {TABLE}, is not there; bring it back "
+        f"{folder}: its shards hold records, and the file that says which, {OWNER}, is not there; bring it back "
         "from a copy, or choose an empty or new directory"
     )
 

@@ -207,3 +207,7 @@ class Description:
     version: str
     """Of fanrank."""
     opened: str | None
+    generation: int = 0
+    """That of the last decision that it has carried out."""
+    prepared: int | None = None
+    """That of the decision whose part it has prepared."""

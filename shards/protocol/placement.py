@@ -1,4 +1,4 @@
-"""Which shard holds which records: a small table, kept beside the shards and replaced as a whole.
+"""Which shard holds which records: a small table, which the owner keeps (`owner.py`).
 
 A namespace lives in the shard that its name chooses (jump hashing), so a platform of a million tenants keeps no
 row for each. The table holds only what lies elsewhere, and the namespaces that are split. A record of a split namespace
@@ -7,20 +7,11 @@ is in the part that its id chooses.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
-from ...engine.errors import DamagedIndexError, ForeignIndexError, NewerFormatError, ParameterError, StorageError
+from ...engine.errors import ParameterError
 from ...engine.index.columns import stable_hash
-from ...engine.storage.index_files import SHARDS
-from ...engine.storage.sync import sync
-
-TABLE = SHARDS
-FORMAT, VERSION = "fanrank-shards", 1
 
 SPLIT_AT = 20_000_000
 """Records from which a namespace is split: 8 GiB at 376 bytes a record, a third of a shard of 24 GiB."""
@@ -40,8 +31,6 @@ class Placement:
     """The shards of the namespaces that are not where their names say."""
     split: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The shard of each part of the namespaces that are split."""
-    moving: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shards that records of a namespace are being copied to. Nobody reads them there before it is placed there."""
 
     def __post_init__(self) -> None:
         for name, low in (("shards", 1), ("split_at", 1), ("whole_at", 0), ("generation", 0)):
@@ -49,7 +38,7 @@ class Placement:
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ParameterError(f"{name} must be {low} or more, not {value!r}")
         moved = ((name, (home,)) for name, home in self.moved.items())
-        for namespace, parts in [*moved, *self.split.items(), *self.moving.items()]:
+        for namespace, parts in [*moved, *self.split.items()]:
             if not parts or any(not 0 <= part < self.shards for part in parts) or len(set(parts)) < len(parts):
                 raise ParameterError(f"namespace {namespace!r} lies in shards {list(parts)}, of {self.shards}")
 
@@ -89,8 +78,7 @@ class Placement:
             split[namespace] = parts
         elif parts[0] != chosen_shard(namespace, self.shards):
             moved[namespace] = parts[0]
-        moving = {name: held for name, held in self.moving.items() if name != namespace}
-        return replace(self, moved=moved, split=split, moving=moving, generation=self.generation + 1)
+        return replace(self, moved=moved, split=split, generation=self.generation + 1)
 
     def all_placed(self, homes: Mapping[str, int]) -> Placement:
         """The placement in which each of these namespaces, none of which is split, lies in the shard that is said."""
@@ -99,13 +87,6 @@ class Placement:
             if chosen_shard(namespace, self.shards) == home:
                 del moved[namespace]
         return replace(self, moved=moved, generation=self.generation + 1)
-
-    def marked(self, namespace: str, parts: tuple[int, ...]) -> Placement:
-        """The same placement, with the mark that a namespace is being copied to these shards; (): without one."""
-        moving = {name: held for name, held in self.moving.items() if name != namespace}
-        if parts:
-            moving[namespace] = parts
-        return replace(self, moving=moving, generation=self.generation + 1)
 
     def extended(self, count: int, namespaces: Iterable[str]) -> Placement:
         """The placement with so many more shards, in which each of these namespaces stays where it is."""
@@ -118,65 +99,6 @@ class Placement:
                     moved[namespace] = home
         kept = {name: home for name, home in moved.items() if chosen_shard(name, shards) != home}
         return replace(self, shards=shards, moved=kept, generation=self.generation + 1)
-
-    def save(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        """Replace the table of a memory in one durable step. `settings` are kept beside it. Raises `StorageError`."""
-        table = {
-            "format": FORMAT,
-            "version": VERSION,
-            **{name: getattr(self, name) for name in ("generation", "shards", "split_at", "whole_at")},
-            "moved": dict(self.moved),
-            "split": {name: list(parts) for name, parts in self.split.items()},
-            "moving": {name: list(parts) for name, parts in self.moving.items()},
-            "settings": dict(settings),
-        }
-        path, fresh = folder / TABLE, folder / f"{TABLE}.new"
-        try:
-            with fresh.open("w", encoding="utf-8") as file:
-                json.dump(table, file, ensure_ascii=False, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, path)
-            sync(folder)
-        except OSError as error:
-            raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def load(folder: Path) -> tuple[Placement, dict[str, Any]] | None:
-    """(the placement of a memory, the settings beside it); None where there is no table.
-
-    Raises `StorageError`, `ForeignIndexError`, `NewerFormatError` and `DamagedIndexError`.
-    """
-    path = folder / TABLE
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be read: {error}") from error
-    try:
-        table = json.loads(text)
-    except ValueError as error:
-        raise DamagedIndexError(f"{path}: is no JSON ({error}); restore it from a copy of the memory") from None
-    if not isinstance(table, dict) or table.get("format") != FORMAT:
-        raise ForeignIndexError(f"{path}: is not the table of a sharded memory")
-    if table.get("version") != VERSION:
-        raise NewerFormatError(
-            f"{path}: has version {table.get('version')!r}, and this fanrank knows {VERSION}; install a newer one"
-        )
-    try:
-        placement = Placement(
-            **{name: table[name] for name in ("shards", "split_at", "whole_at", "generation")},
-            moved={str(name): int(home) for name, home in table["moved"].items()},
-            split={str(name): tuple(map(int, parts)) for name, parts in table["split"].items()},
-            moving={str(name): tuple(map(int, parts)) for name, parts in table["moving"].items()},
-        )
-        settings = dict(table["settings"])
-        if len(settings.get("stores", range(placement.shards))) != placement.shards:
-            raise ValueError("it does not name the store of each shard")
-        return placement, settings
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DamagedIndexError(f"{path}: is incomplete ({error}); restore it from a copy of the memory") from None
 
 
 def chosen_shard(namespace: str, shards: int) -> int:

@@ -37,8 +37,9 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 """The verbs that change what a search may find. Followers are told."""
 
 OWN = frozenset(
-    {"describe", "newest", "number_at", "has_done", "live", "orders", "strangers", "counts", "holdings", "learned"}
+    {"describe", "newest", "number_at", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
     | {"page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
+    | {"prepare", "forget", "finish", "drop_copies"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 
@@ -181,8 +182,7 @@ class ReplicatedLink:
         oldest = call.keywords.get("oldest")
         kept = bisect_right(self.numbers, call.number if oldest is None else oldest)
         self.numbers = [*self.numbers[max(kept - 1, 0) :], call.number]
-        dropped = call.keywords.get("drop") or ()
-        self.hidden -= {call.keywords.get("show"), *((dropped,) if isinstance(dropped, str) else dropped)}
+        self.hidden -= {call.keywords.get("show"), *call.keywords.get("drop", ())}
         if (hidden := call.keywords.get("hide")) is not None:
             self.hidden.add(hidden)
         self._tell(call)
@@ -405,7 +405,7 @@ class Replicas:
         self, replicas: int, start: Callable[[int], Link], deadline: float, *, background: bool = True
     ) -> None:
         self.replicas = replicas
-        self.recover: Callable[[], None] | None = None
+        self.recover: Callable[..., None] | None = None
         """Tags shards that were started anew, once there is a coordinator."""
         self._start = start
         self._deadline = deadline
@@ -416,11 +416,12 @@ class Replicas:
         if self.replicas == 1:
             return link
         make = partial(self._start, link.number)
-        return ReplicatedLink(link, make, self.replicas - 1, self._deadline, self._recover, background=self._background)
+        recover = partial(self._recover, link.number)
+        return ReplicatedLink(link, make, self.replicas - 1, self._deadline, recover, background=self._background)
 
-    def _recover(self) -> None:
+    def _recover(self, shard: int) -> None:
         if self.recover is not None:
-            self.recover()
+            self.recover(shards=[shard])
 
 
 def replicas_of(link: Link) -> list[dict[str, Any]]:

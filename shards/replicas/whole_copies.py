@@ -83,17 +83,21 @@ class WholeCopies:
 
     def apply(
         self, number: int, removed: Mapping[str, Sequence[str]], added: Sequence[Record], oldest: int, until: Until
-    ) -> None:
-        """Do what the shards have done. A copy that cannot is let go of, and made anew when it is needed."""
+    ) -> bool:
+        """Do what the shards have done, if it concerns the copies; whether it did.
+
+        A copy that cannot is let go of, and made anew when it is needed.
+        """
         link = self.link
         own = {namespace: ids for namespace, ids in removed.items() if namespace in self.names}
         records = [record for record in added if record.namespace in self.names]
         if link is None or not (own or records):
-            return
+            return False
         try:
             apply_to(link, number, Batch(own, records), until, oldest=oldest)
         except FanrankError:
             self.clear()
+        return True
 
     def clear_restarted(self, until: float | None) -> None:
         """Let go of copies that ended with their process."""

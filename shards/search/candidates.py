@@ -79,7 +79,7 @@ def _collect_at(
     for shard, parts in asked.items():
         link = launch.link(shard)
         sent[shard] = link.send(
-            "read", launch.view.epoch, collect_here, [encoded for _, encoded in parts], strategy, options
+            "read", launch.view.at(shard), collect_here, [encoded for _, encoded in parts], strategy, options
         )
     launch.send()
     found = [Found(job.routed.part.rows, *job.evidence()) for job in spread]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from .merge import Merged
 
 
 class Again(Exception):
-    """A shard does not keep the epoch that was asked for; `restarted` where it was started anew."""
+    """Some shards do not keep the epochs that were asked for; `restarted` where one was started anew."""
 
-    def __init__(self, restarted: bool = False) -> None:
+    def __init__(self, shards: Iterable[int] = (), restarted: bool = False) -> None:
         super().__init__()
+        self.shards = {*shards}
         self.restarted = restarted
 
 
@@ -73,7 +74,8 @@ class Launch:
             if self.missing and shard in self.missing:
                 continue
             link = self.link(shard)
-            sent[shard] = link.send("ask", Ask(self.view.epoch, self.clock, tuple(own), self.coordinator.oldest()))
+            epoch, oldest = self.view.at(shard), self.coordinator.oldest(shard)
+            sent[shard] = link.send("ask", Ask(epoch, self.clock, tuple(own), oldest))
         return self.receive(sent)
 
     def receive(self, sent: Mapping[int, Waiting]) -> dict[int, Any]:
@@ -83,9 +85,9 @@ class Launch:
             # A shard that hangs takes half of the time that is left, so that the others can be asked for the rest.
             until = (until + time.monotonic()) / 2
         answers = collect(sent, until, missing=self.missing)
-        gone = [answer for answer in answers.values() if isinstance(answer, Gone)]
+        gone = {shard: answer for shard, answer in answers.items() if isinstance(answer, Gone)}
         if gone:
-            raise Again(any(answer.newest is None for answer in gone))
+            raise Again(gone, any(answer.newest is None for answer in gone.values()))
         for answer in answers.values():
             if isinstance(answer, Failure):
                 raise answer.error
@@ -93,7 +95,8 @@ class Launch:
 
     def sizes(self, *, expired: bool = False) -> dict[str, int]:
         """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
-        sent = {link.number: link.send("sizes", self.view.epoch, expired=expired) for link in self.coordinator.links}
+        links = self.coordinator.links[: self.view.placement.shards]
+        sent = {link.number: link.send("sizes", self.view.at(link.number), expired=expired) for link in links}
         sizes: dict[str, int] = {}
         for answer in self.receive(sent).values():
             for name, size in answer.items():
@@ -106,7 +109,7 @@ class Launch:
         keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
         wanted = self.view.placement.by_shard(dict.fromkeys(keys))
         links = self.coordinator.links
-        sent = {shard: links[shard].send("texts", self.view.epoch, ids) for shard, ids in wanted.items()}
+        sent = {shard: links[shard].send("texts", self.view.at(shard), ids) for shard, ids in wanted.items()}
         found: dict[tuple[str, str], Record] = {}
         for answer in self.receive(sent).values():
             found |= answer

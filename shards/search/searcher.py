@@ -187,8 +187,8 @@ class ShardedSearcher(Searcher):
             except Again as again:
                 attempt, first = attempt + 1, None
                 if again.restarted or attempt > 1:
-                    coordinator.recover(until)
-        with coordinator.paused(until):
+                    coordinator.recover(until, again.shards)
+        with coordinator.quiet(until):
             for _ in range(2):  # the first one may find whole copies missing, and make them
                 with suppress(Again):
                     return read(coordinator.view, until)

@@ -56,8 +56,8 @@ def ids_after(snapshot: Snapshot, order: int, most: int) -> tuple[list[str], int
 class Hidden:
     """The namespaces that are being copied to a shard. The states that searches read are without them."""
 
-    def __init__(self) -> None:
-        self._names: frozenset[str] = frozenset()
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
         self._known: tuple[MemoryState, MemoryState] | None = None
 
     def add(self, name: str | None) -> None:

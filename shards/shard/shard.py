@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ...engine.encoders.encoder import OwnVectors
 from ...engine.encoders.sparse import TermEncoder
 from ...engine.engine import Engine
@@ -27,16 +25,18 @@ from ...engine.records.jsonl import checked_ids
 from ...engine.records.record import Record
 from ...engine.search.texts import bring_records_of, stored_texts
 from ...engine.signatures import EngineOptions
+from ...engine.storage.record_store import Notes
 from ...engine.storage.sizes import sizes_in
 from ...engine.storage.state import MemoryState
 from ..protocol.batches import Batch
 from ..protocol.messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
-from ..protocol.order import next_order, number_of, orders_of, strip
-from ..protocol.placement import chosen_part
+from ..protocol.order import next_order, strip
+from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
 from .copying import Following, Hidden, Page, ids_after
 from .metrics import Metrics
+from .parts import Part, ShardNotes
 
 
 class OutdatedError(Exception):
@@ -109,7 +109,8 @@ class Shard(Following):
         self._writing = threading.Lock()
         self._applying = False
         self._last = -1  # the number of the last write or tag
-        self._hidden = Hidden()
+        self.notes = ShardNotes(self.engine.index.ready().store)
+        self._hidden = Hidden(self.notes.copies)
         self._metrics = Metrics()
         self.tasks: dict[str, Any] = {}
         """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
@@ -125,17 +126,21 @@ class Shard(Following):
             memory.state.expiring,
             own_version(),
             self.engine.opened,
+            self.notes.generation,
+            None if self.notes.pending is None else self.notes.pending[0],
         )
 
     def tag(self, epoch: int, *, anew: bool = False) -> None:
-        """Call the present state that of this epoch, and forget all others. One that comes late does nothing.
+        """Call the present state that of this epoch, and keep those of older ones. One that comes late does nothing.
 
-        With `anew` the numbers before were others than the coordinator's.
+        With `anew` the numbers before were others than the coordinator's, and are forgotten.
         """
         with self._writing, self._lock:
             if epoch <= self._last and not anew:
                 return
-            self._states = [(epoch, self._hidden.without(self.engine.index.ready().state))]
+            self._renew()
+            present = epoch, self._hidden.without(self.engine.index.ready().state)
+            self._states = [present] if anew else [*self._states, present]
             self._last = epoch
 
     def newest(self) -> int | None:
@@ -166,9 +171,11 @@ class Shard(Following):
         missing_ok: bool,
         tracked: Iterable[str] = (),
         oldest: int | None = None,
-        drop: str | Sequence[str] | None = None,
+        drop: Sequence[str] = (),
         hide: str | None = None,
         show: str | None = None,
+        name: str = "",
+        generation: int | None = None,
     ) -> Acknowledged | Gone:
         """Carry out a write, and keep the state after it as that of `epoch`. Returns once it is durable.
 
@@ -177,10 +184,13 @@ class Shard(Following):
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
         search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
-        here, which no search sees before an epoch at which the coordinator says `show`. Raises as `Engine.update`, and
+        here, which no search sees before an epoch at which the coordinator says `show`. The shard remembers the write
+        by its `name`, and by the `generation` of the decision that it carries out. Raises as `Engine.update`, and
         changes nothing then.
         """
-        dropped = (drop,) if isinstance(drop, str) else tuple(drop or ())
+        copies = {**dict.fromkeys(drop, False), **({} if show is None else {show: False})}
+        if hide is not None:
+            copies[hide] = True
         with self._writing:
             memory = self.engine.index.ready()
             with self._lock:
@@ -192,11 +202,8 @@ class Shard(Following):
                 before = memory.state
                 self._hidden.add(hide)
             try:
-                count = 0
-                for namespace in dropped:
-                    self.engine.drop(namespace)
-                if batch.removed or batch.added:
-                    count = memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok)
+                count = self._carry_out(batch, missing_ok, drop, self.notes.of_write(name, generation, copies))
+                self.notes.wrote(name, generation, copies)
                 after = memory.state
             except BaseException as error:
                 with self._lock:
@@ -207,22 +214,70 @@ class Shard(Following):
                 raise
             with self._lock:
                 self._applying = False
-                self._hidden.discard(show, *dropped)
+                self._hidden.discard(show, *drop)
                 self._states.append((epoch, self._hidden.without(after)))
                 self._forget(epoch if oldest is None else oldest)
-        written = {*batch.removed, *(record.namespace for record in batch.added), *dropped}
+        written = {*batch.removed, *(record.namespace for record in batch.added), *drop}
         changes = {name: _change(name, before, after) for name in tracked if name in written}
         return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
 
-    def has_done(self, batch: Batch) -> bool:
-        """Whether the shard holds a batch, the last that it was sent: one of its records, or none that it removes.
+    def _carry_out(self, batch: Batch, missing_ok: bool, drop: Sequence[str], notes: Notes) -> int:
+        """Drop namespaces, then do a batch and keep the notes in one transaction. All of it may be done again."""
+        memory = self.engine.index.ready()
+        for _ in range(2):
+            try:
+                for namespace in drop:
+                    self.engine.drop(namespace)
+                return memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok, notes=notes)
+            except StorageError:  # noqa: PERF203
+                # On a full disk, what makes room and what is decided have the room that was kept for them.
+                if not self.notes.make_room():
+                    raise
+        raise AssertionError("room is let go of once")
 
-        No two writes have records of the same order.
-        """
-        for record in batch.added:
-            if self.orders(record.namespace, [record.id]).get(record.id) == number_of(record):
-                return True
-        return not batch.added and not any(self.live(batch.removed).values())
+    def prepare(self, generation: int, part: Part) -> None:
+        """Keep a part of a decision until it is known whether it was decided. Raises `StorageError`."""
+        with self._writing:
+            self.notes.prepare(generation, part)
+
+    def forget(self, generation: int) -> None:
+        """Drop the part that was prepared under this generation."""
+        with self._writing:
+            self.notes.forget(generation)
+
+    def finish(self) -> None:
+        """Carry out the part that is prepared, which was decided. The caller tags the shard then."""
+        with self._writing:
+            if self.notes.pending is not None:
+                generation, part = self.notes.pending
+                copies = {**dict.fromkeys(part.drop, False), **({} if part.show is None else {part.show: False})}
+                name = f"decision {generation}"
+                self._carry_out(part.batch, True, part.drop, self.notes.of_write(name, generation, copies))
+                self.notes.wrote(name, generation, copies)
+                self._hidden.discard(*copies)
+
+    def last_write(self) -> tuple[str | None, int]:
+        """(the name of the last write, the generation of the last decision) that the shard has carried out."""
+        with self._writing:
+            return self.notes.last, self.notes.generation
+
+    def strays(self, placement: Placement) -> dict[str, int]:
+        """The records of each namespace that this placement has elsewhere. Copies do not count."""
+        held = self._hidden.without(self.engine.index.ready().state).snapshots
+        return {
+            name: snapshot.size
+            for name, snapshot in held.items()
+            if snapshot.size and self.number not in placement.homes(name)
+        }
+
+    def drop_copies(self) -> None:
+        """Drop the namespaces that were being copied here when their owner ended."""
+        with self._writing:
+            copies = dict.fromkeys(self.notes.copies, False)
+            if copies:
+                self._carry_out(Batch(), True, tuple(copies), self.notes.of_write("copies", None, copies))
+                self.notes.wrote("copies", None, copies)
+                self._hidden.discard(*copies)
 
     def _forget(self, oldest: int) -> None:
         """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
@@ -275,13 +330,6 @@ class Shard(Following):
         """Which of these ids live records have now, by namespace."""
         state = self.engine.index.ready().state
         return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
-
-    def orders(self, namespace: str, ids: Sequence[str]) -> dict[str, int]:
-        """The numbers of the last writes of those of these ids that live records have now."""
-        snapshot = self.engine.index.ready().state.snapshot(namespace)
-        places = snapshot.find_all(ids)
-        documents = np.array([snapshot.firsts[place.segment] + place.position for place in places.values()], np.int64)
-        return dict(zip(places, orders_of(snapshot, documents).tolist(), strict=True))
 
     def fetch(
         self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True
@@ -437,6 +485,7 @@ class Shard(Following):
 
     def close(self) -> None:
         """Close the engine."""
+        self.notes.make_room()
         self.engine.close()
 
 

@@ -33,7 +33,7 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
     one, several = tmp_path / "one", tmp_path / "several"
     run("add", one, records, "--column", "project:category")
     run("add", several, records, "--column", "project:category", "--shards", 3)
-    assert (several / "shards.json").exists()
+    assert (several / "owner.sqlite").exists()
     return one, several
 
 

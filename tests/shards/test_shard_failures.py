@@ -88,7 +88,9 @@ def test_any_history_with_shards_that_end_gives_the_answers_of_one_engine(data: 
         split_over_all(several, SPLIT)
         for number in range(data.draw(st.integers(1, 8))):
             for shard in data.draw(st.lists(st.integers(0, SHARDS - 1), max_size=2)):
-                verb = data.draw(st.sampled_from(["apply", "apply", "tag", "ask", "live", "has_done", "counts"]))
+                verb = data.draw(
+                    st.sampled_from(["apply", "apply", "prepare", "tag", "ask", "live", "last_write", "counts"])
+                )
                 link_of(several, shard).plan(verb, data.draw(st.sampled_from([BEFORE, AFTER, LATE])))
             if data.draw(st.booleans()):
                 link_of(several, data.draw(st.integers(0, SHARDS - 1))).end()

@@ -12,12 +12,11 @@ from support.sharding import Crash, FailingLink, assert_in_order, assert_same_an
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
-from fanrank.shards.coordinator.intents import IntentLog
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.processes.links import LocalLink
-from fanrank.shards.protocol.placement import Placement
+from fanrank.shards.protocol.owner import OwnerFile
 
-POINTS = ("intent.written", "move.copied", "move.placed", "move.shown", "intent.dropped")
+POINTS = ("move.copied", "batch.prepared", "batch.decided", "batch.sent", "batch.acknowledged")
 
 
 def tenants(count: int) -> list[fr.Record]:
@@ -49,23 +48,18 @@ def filled(path: Path, count: int) -> tuple[fr.Engine, ShardedEngine]:
 
 def test_work_grows_as_the_number_of_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
-    save, write, send = Placement.save, IntentLog.write, LocalLink.send
+    decide, send = OwnerFile.decide, LocalLink.send
 
     def counted_send(self: LocalLink, verb: str, *arguments: Any, **keywords: Any) -> Any:
         counts["messages"] += 1
         return send(self, verb, *arguments, **keywords)
 
-    def counted_save(self: Placement, *arguments: Any) -> None:
-        counts["tables"] += 1
-        save(self, *arguments)
-
-    def counted_write(self: IntentLog, *arguments: Any) -> None:
-        counts["intents"] += 1
-        write(self, *arguments)
+    def counted_decide(self: OwnerFile, *arguments: Any) -> None:
+        counts["decisions"] += 1
+        decide(self, *arguments)
 
     monkeypatch.setattr(LocalLink, "send", counted_send)
-    monkeypatch.setattr(Placement, "save", counted_save)
-    monkeypatch.setattr(IntentLog, "write", counted_write)
+    monkeypatch.setattr(OwnerFile, "decide", counted_decide)
     found = []
     for size in (100, 200, 400):
         one, several = filled(tmp_path / str(size), size)
@@ -74,7 +68,7 @@ def test_work_grows_as_the_number_of_namespaces(tmp_path: Path, monkeypatch: pyt
         found.append((moved, counts["messages"]))
         assert moved > size // 3
         # All together make less than a page.
-        assert (counts["tables"], counts["intents"]) == (1, 1)
+        assert counts["decisions"] == 1
         check(one, several, size)
         several.close()
     for moved, messages in found:

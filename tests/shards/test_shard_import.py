@@ -104,7 +104,7 @@ def test_what_was_learned_goes_with_the_records(tmp_path: Path, old: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("point", "count"), [("source.batch", 1), ("source.batch", 3), ("intent.written", 2), ("source.copied", 1)]
+    ("point", "count"), [("source.batch", 1), ("source.batch", 3), ("batch.prepared", 2), ("source.copied", 1)]
 )
 def test_an_import_that_is_cut_off_goes_on_and_never_answers_in_part(
     tmp_path: Path, old: Path, monkeypatch: pytest.MonkeyPatch, point: str, count: int
@@ -175,9 +175,9 @@ def test_each_kind_of_directory_says_how_it_is_opened(tmp_path: Path, old: Path)
 def test_shards_whose_table_is_lost_are_no_new_memory(tmp_path: Path) -> None:
     with opened(tmp_path / "new", shards=3) as several:
         several.add([fr.Record("r1", "ant")])
-    (tmp_path / "new" / "shards.json").unlink()
+    (tmp_path / "new" / "owner.sqlite").unlink()
     for folder, storage in ((tmp_path / "new", None), (tmp_path / "other", tmp_path / "new")):
-        with pytest.raises(fr.errors.ForeignIndexError, match=r"hold records.*shards\.json.*not there"):
+        with pytest.raises(fr.errors.ForeignIndexError, match=r"hold records.*owner\.sqlite.*not there"):
             opened(folder, shards=3, storage=storage)
 
 

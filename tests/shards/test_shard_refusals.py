@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sharding import sharded, split_over_all
+from support.sharding import sharded
 
 import fanrank as fr
+from fanrank.engine.storage.index_files import OWNER
 from fanrank.errors import DamagedIndexError, ForeignIndexError
-from fanrank.shards.coordinator.intents import INTENTS
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.protocol.placement import TABLE
 
 FULL = Path("/dev/full")
 """A file of Linux on which each write fails as on a full disk."""
@@ -54,9 +49,9 @@ def test_a_directory_that_the_system_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.StorageError, match=r"file/memory: Not a directory"):
         opened(tmp_path / "file" / "memory", shards=2)
     opened(tmp_path / "memory", shards=2).close()
-    (tmp_path / "memory" / INTENTS).unlink()
-    (tmp_path / "memory" / INTENTS).mkdir()
-    with pytest.raises(fr.errors.StorageError, match="intents: cannot be opened: Is a directory"):
+    (tmp_path / "memory" / OWNER).unlink()
+    (tmp_path / "memory" / OWNER).mkdir()
+    with pytest.raises(fr.errors.StorageError, match=r"owner\.sqlite: unable to open"):
         opened(tmp_path / "memory")
 
 
@@ -71,47 +66,6 @@ def test_shards_elsewhere_say_that_a_storage_was_named(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.StorageError, match=r"shard 0 is lost.* or name the storage that the memory was made"):
         opened(tmp_path / "memory")
     opened(tmp_path / "memory", storage=tmp_path / "disk").close()
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda table: table.update(shards=1),
-        lambda table: table["settings"].update(stores=5),
-        lambda table: table["settings"]["stores"].append("1"),
-    ],
-)
-def test_a_table_that_contradicts_itself_is_damaged(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    opened(tmp_path, shards=2).close()
-    table = json.loads((tmp_path / TABLE).read_text())
-    change(table)
-    (tmp_path / TABLE).write_text(json.dumps(table))
-    with pytest.raises(fr.errors.DamagedIndexError, match=r"shards\.json: is incomplete.*restore it from a copy"):
-        opened(tmp_path)
-
-
-@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
-def test_a_full_disk_refuses_the_write_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(*_: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with opened(tmp_path / "memory", shards=2) as memory:
-        split_over_all(memory, "big")
-        records = [fr.Record(f"r{number}", "ant", "big") for number in range(8)]
-        memory.add(records)
-        with monkeypatch.context() as patch:
-            patch.setattr("fanrank.shards.coordinator.intents.os.write", write)
-            with pytest.raises(fr.errors.StorageError, match=r"intents: cannot be written: No space left.*was changed"):
-                memory.update([fr.Record(record.id, "bee", "big") for record in records])
-        assert memory.search([fr.Query("bee", namespace="big")]).counts.tolist() == [0]
-        (tmp_path / "memory" / f"{TABLE}.new").symlink_to(FULL)
-        with pytest.raises(fr.errors.StorageError, match=r"shards\.json: cannot be written: No space left"):
-            memory.add_shards(1)
-        (tmp_path / "memory" / f"{TABLE}.new").unlink()
-        memory.update([fr.Record(record.id, "cow", "big") for record in records])
-    with opened(tmp_path / "memory") as memory:
-        assert memory.coordinator.placement.shards == 2
-        assert memory.search([fr.Query("cow", namespace="big")]).counts.tolist() == [8]
 
 
 def test_a_closed_memory_refuses_each_verb() -> None:

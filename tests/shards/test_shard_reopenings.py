@@ -65,8 +65,8 @@ writes = st.one_of(
     st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=6), st.sampled_from(SPACES))),
     st.tuples(st.just("drop"), st.sampled_from(SPACES)),
 )
-points = st.sampled_from(["intent.written", "batch.sent", "batch.acknowledged", "intent.dropped"])
-moving = st.sampled_from(["move.marked", "move.page", "intent.written", "move.copied", "move.placed", "move.shown"])
+points = st.sampled_from(["batch.decided", "batch.sent", "batch.acknowledged"])
+moving = st.sampled_from(["move.page", "move.copied", "batch.prepared", "batch.decided", "batch.sent"])
 homes = st.tuples(st.sampled_from((BIG, *SPACES)), st.permutations(range(7)), st.integers(1, 4))
 changes = st.one_of(
     st.tuples(st.just("place"), st.tuples(homes, st.none())),
@@ -260,7 +260,7 @@ class History:
 def test_any_history_over_a_directory_gives_the_answers_of_one_engine(shards: int) -> None:
     met: Counter[str] = Counter()
 
-    ends = st.sampled_from(["intent.written", "move.copied", "move.placed", "move.shown"])
+    ends = st.sampled_from(["move.copied", "batch.prepared", "batch.decided", "batch.sent"])
 
     @given(order=st.permutations(range(7)), history=st.lists(rounds, min_size=1, max_size=3), last=batches, end=ends)
     @settings(max_examples=EXAMPLES)

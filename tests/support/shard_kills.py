@@ -128,8 +128,8 @@ class Oracle:
             shards = {shard: own[name][0] for shard, own in held.items() if name in own}
             if sum(shards.values()) != len(ids) or not {*shards} <= {*placement.homes(name)}:
                 return f"namespace {name!r}: {shards} records by shard, of {len(ids)} in {placement.homes(name)}"
-        if placement.moving:
-            return f"copies are left of {sorted(placement.moving)}"
+        if moving := memory.coordinator.moving():
+            return f"copies are left of {moving}"
         extra = {number: count for number, count in memory.verify().items() if number in ("missing", "extra") and count}
         return f"verify says {extra}" if extra else None
 

@@ -23,7 +23,7 @@ from fanrank.shards.processes.cluster import ActorLink, Cluster  # noqa: E402
 
 SEED = "ray moves"
 WRITES = 12
-POINTS = ("move.page", "move.copied", "move.placed", "move.shown")
+POINTS = ("move.page", "move.copied", "batch.prepared", "batch.decided")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -54,7 +54,7 @@ def test_shards_are_added_and_evened_out_while_others_write_and_search(tmp_path:
             memory.rebalance()
             # A write makes the namespace larger than a shard is to hold of it.
             with memory.coordinator.paused():
-                memory.coordinator.placement = replace(memory.coordinator.placement, split_at=8)
+                memory.coordinator.owner.placement = replace(memory.coordinator.placement, split_at=8)
             end = time.monotonic() + DEADLINE
             while not any(name in memory.coordinator.placement.split for name in TEAMS):
                 assert time.monotonic() < end
