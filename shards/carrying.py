@@ -18,7 +18,7 @@ from ..engine.records.filters import Filter
 from ..engine.records.record import Record
 from ..engine.storage.pending import Decision
 from ..engine.storage.state import MemoryState
-from .coordinator.coordinator import View
+from .coordinator.holding import View
 from .listing.listing import read_records
 from .listing.streams import stream_all
 from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
@@ -77,7 +77,7 @@ class ShardedCarrying(ShardedWriting):
         """Copy the memory, as of one epoch, to the new directory `path`, which `ShardedEngine.open` opens.
 
         As `Engine.backup`: writes and searches go on meanwhile, and the copy appears in one step. The shards' copies
-        lie beside the table of placement, so all machines must see `path`. Raises `ShardError` too, where a shard is
+        lie beside the owner's file, so all machines must see `path`. Raises `ShardError` too, where a shard is
         started anew meanwhile.
         """
         self._check_open()

@@ -24,7 +24,8 @@ from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
-from .coordinator.coordinator import Coordinator, View
+from .coordinator.coordinator import Coordinator
+from .coordinator.holding import View
 from .coordinator.learning import Drifts, find_windows, frequencies_of, ranks_over, recency, tell
 from .listing.listing import ShardedPages
 from .listing.matching import count_passing, events_passing, ids_passing, values_passing

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
@@ -34,37 +33,10 @@ from ..replicas.whole_copies import WholeCopies
 from ..shard.parts import Part
 from .changes import Changes
 from .checks import check_added, check_removed
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """What a search reads: the shards as of one moment, and where records lay then."""
-
-    epoch: int
-    """The number of the view."""
-    epochs: Mapping[int, int]
-    """The number of each shard's last write that is seen; also of the shards of whole copies."""
-    placement: Placement
-    content: int
-    """The view of the last write. Moves and copies change no answer."""
-
-    def at(self, shard: int) -> int:
-        """The epoch of a shard."""
-        return self.epochs.get(shard, 0)
+from .holding import Decision, Holding, View
 
 
-@dataclass(eq=False)
-class Decision:
-    """What several shards are to do, all or none of them."""
-
-    generation: int
-    parts: dict[int, Part]
-    decided: bool = False
-
-
-class Coordinator:
+class Coordinator(Holding):
     """Writes to the shards of one memory. Of each shard one write is under way at a time; any number of searches are.
 
     `deadline` is how many seconds a shard has for an answer.
@@ -78,9 +50,8 @@ class Coordinator:
         fields: int,
         deadline: float,
     ) -> None:
+        super().__init__(links, deadline)
         self.owner = owner
-        self.links = links
-        self.deadline = deadline
         self.wholes = {whole.number: whole for whole in wholes}
         """The whole copies, by the number of their shard."""
         self.tables: dict[str, Table] = {}
@@ -90,39 +61,20 @@ class Coordinator:
         self._number = 0
         self._next_order = 0
         self._acknowledged: dict[int, int] = {}  # the number of each shard's last write
-        self._open: list[Decision] = []  # those that are not carried out, or not dropped, by all their shards
         self._unknown: set[int] = set()  # the shards of which a write may be done or not
         self._uncounted: set[str] = set()
         self.expiring = False
         """Whether any record may have a time of expiry. Statistics then depend on the moment."""
         self.view = View(0, {}, owner.placement, 0)
         self.changes = Changes()
-        self._locks = [FairLock() for _ in links]
         self._copying = FairLock()  # of whole copies, which take writes in the order of their numbers
         self._counting = threading.Lock()
         self._read: dict[View, int] = {}  # searches under way, by the view that they read
-        self._thread = threading.local()
-        self._closed = False
 
     @property
     def placement(self) -> Placement:
         """Where records lie by the owner's file. Searches go by that of their view."""
         return self.owner.placement
-
-    def until(self) -> float | None:
-        """When an answer that is asked for now must be there, by `time.monotonic`."""
-        limit: float | None = getattr(self._thread, "until", None)
-        return deadline_at(self.deadline) if limit is None else limit
-
-    @contextmanager
-    def _bounded(self, until: float | None = None) -> Iterator[None]:
-        """Let all that this thread waits for meanwhile be there by one time: `until`, or a deadline from now on."""
-        before = getattr(self._thread, "until", None)
-        self._thread.until = before or until or deadline_at(self.deadline)
-        try:
-            yield
-        finally:
-            self._thread.until = before
 
     def start(self, next_order: int, *, expiring: bool = False, until: float | None = None) -> None:
         """Show all shards as they are, and count the split namespaces. `until` is when it must be done."""
@@ -147,86 +99,6 @@ class Coordinator:
                 if not self._read[view]:
                     del self._read[view]
 
-    @contextmanager
-    def paused(self, until: float | None = None) -> Iterator[View]:
-        """Hold all writes off. Meanwhile all shards are at the epochs of the view, and at no later ones.
-
-        `until` is when it must be so. Raises `DeadlineError`, and `ShardError` where a shard is lost.
-        """
-        with self._bounded(until) if until is not None else nullcontext(), self.holding():
-            yield self.view
-
-    @contextmanager
-    def holding(self, namespaces: Iterable[str] | None = None) -> Iterator[None]:
-        """Hold writes to these namespaces off (None: to all). What is not known of their shards is found out first.
-
-        A thread that holds some may hold fewer meanwhile, and no others.
-        """
-        names = None if namespaces is None else list(namespaces)
-        while True:
-            shards = self._shards_of(names)
-            with self.holding_shards(shards):
-                # A namespace may have moved while this thread waited.
-                if self._shards_of(names) <= shards:
-                    yield
-                    return
-
-    def _shards_of(self, namespaces: Sequence[str] | None) -> set[int]:
-        if namespaces is None:
-            return {*range(len(self.links))}
-        return {home for name in dict.fromkeys(namespaces) for home in self.placement.homes(name)}
-
-    @contextmanager
-    def quiet(self, until: float | None) -> Iterator[View]:
-        """Hold all writes off, whatever is not known of some shards."""
-        with self._bounded(until), self.holding_shards({*range(len(self.links))}, settled=False):
-            yield self.view
-
-    @contextmanager
-    def holding_shards(self, shards: set[int], *, settled: bool = True) -> Iterator[None]:
-        """Hold writes to these shards off. `settled` says whether what is not known of them is found out first."""
-        before: frozenset[int] = self._held()
-        with ExitStack() as taken:
-            held = self._take(shards, taken)
-            self._thread.held = before | held
-            try:
-                if self._closed:
-                    raise StorageError("the engine is closed")
-                if settled:
-                    self._wait_for(self._settle)
-                yield
-            finally:
-                self._thread.held = before
-
-    def _held(self) -> frozenset[int]:
-        """The shards whose locks this thread holds."""
-        held: frozenset[int] = getattr(self._thread, "held", frozenset())
-        return held
-
-    def _take(self, shards: set[int], taken: ExitStack) -> set[int]:
-        """Take the locks of these shards, and of those that share a decision with them. Raises `DeadlineError`."""
-        while True:
-            wanted = self._with_sharers(shards)
-            with ExitStack() as taking:
-                # In one order, so that no two threads wait for each other.
-                for shard in sorted(wanted):
-                    if not self._locks[shard].acquire(self.until()):
-                        raise DeadlineError(
-                            "another write or move was under way until the deadline; nothing was changed"
-                        )
-                    taking.callback(self._locks[shard].release)
-                if self._with_sharers(shards) <= wanted:
-                    taken.push(taking.pop_all())
-                    return wanted
-
-    def _with_sharers(self, shards: set[int]) -> set[int]:
-        found = set(shards)
-        for _ in self._open:
-            for decision in list(self._open):
-                if not found.isdisjoint(decision.parts):
-                    found |= {*decision.parts}
-        return found
-
     def recover(self, until: float | None = None, shards: Iterable[int] | None = None) -> None:
         """Bring shards that were started anew, or of which something is not known, back to the others (None: all)."""
         asked = {*range(len(self.links))} if shards is None else {shard for shard in shards if shard >= 0}
@@ -244,15 +116,6 @@ class Coordinator:
             self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
         for whole in self.wholes.values():
             whole.clear_restarted(self.until())
-
-    def _wait_for(self, work: Callable[[], T]) -> T:
-        """Do work that can be done again, until no shard is in the way that is being started anew."""
-        until = self.until()
-        while True:
-            try:
-                return work()
-            except UnavailableError as error:  # noqa: PERF203
-                pause(until, error)
 
     def write(
         self,
@@ -325,7 +188,7 @@ class Coordinator:
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records."""
         split = namespace in self.placement.split
-        with self._bounded(), self.holding(None if split else [namespace]), self._copying:
+        with self._bounded(), self.holding(None if split else [namespace]), self._copying_of([namespace]):
             homes = self.placement.homes(namespace)
             if len(homes) > 1:
                 parts = {home: Part(drop=(namespace,)) for home in homes}
@@ -516,8 +379,7 @@ class Coordinator:
             for decision in decisions:
                 self._finish(decision)
             self._clear_copies()
-            with self._copying:
-                self.clear_wholes()
+            self.clear_wholes()
             self._uncounted |= {name for name, parts in self.placement.split.items() if not shards.isdisjoint(parts)}
             for name in list(self._uncounted):
                 self.tables.pop(name, None)
@@ -594,8 +456,10 @@ class Coordinator:
 
     def clear_wholes(self) -> None:
         """Let go of all whole copies."""
-        for whole in self.wholes.values():
-            whole.clear()
+        if any(whole.link is not None for whole in self.wholes.values()):
+            with self._copying:
+                for whole in self.wholes.values():
+                    whole.clear()
 
     def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
         """Make whole copies of these namespaces in the shard with this number. `sizes` are the records of all.

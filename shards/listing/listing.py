@@ -23,7 +23,8 @@ from ...engine.listing.orders import Entry, Key, entries, merge
 from ...engine.records.record import Record
 from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.state import MemoryState
-from ..coordinator.coordinator import Coordinator, View
+from ..coordinator.coordinator import Coordinator
+from ..coordinator.holding import View
 from ..protocol.order import orders_of, strip
 from ..search.launches import Launch
 from ..search.searcher import ShardedSearcher

@@ -257,7 +257,7 @@ class MovingCoordinator(GroupingCoordinator):
     def _make_room(self, added: Sequence[Record]) -> None:
         """Split a namespace that begins with more records than a shard is to hold of it."""
         placement = self.placement
-        if len(added) <= placement.split_at or placement.shards == 1 or self._held():
+        if len(added) <= placement.split_at or placement.shards == 1 or 0 < len(self._held()) < len(self.links):
             return
         sizes: dict[str, int] = {}
         for record in added:

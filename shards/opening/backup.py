@@ -1,4 +1,4 @@
-"""Copies of a sharded memory: all shards as of one epoch, and the table of placement.
+"""Copies of a sharded memory: all shards as of one epoch, and the owner's file.
 
 The shards fix their moment while writes are held off, which takes milliseconds. Then each copies its own directory
 while others write.

@@ -1,7 +1,7 @@
 """The records of one engine's directory go into a new sharded memory, whose answers are the same.
 
 They are read as they lie on the disk, without the index, and written a batch at a time in the order of their last
-writes. What the engine has learned of its namespaces goes with them. Until all is there, the table of placement says
+writes. What the engine has learned of its namespaces goes with them. Until all is there, the owner's file says
 from where the records come, and the memory opens for that alone. So one that was cut off never answers in part: the
 same call goes on behind the last batch.
 """
@@ -34,7 +34,7 @@ from ..reading import ShardedReading
 from ..shard.shard import PinnedTerms
 
 IMPORTING = "importing"
-"""The setting beside the table that says from where the records come, until all are there."""
+"""The setting beside the placement that says from where the records come, until all are there."""
 
 
 class Closed(Protocol):

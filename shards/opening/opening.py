@@ -397,7 +397,7 @@ def check_empty(folder: Path, described: Mapping[int, Description]) -> None:
 
 
 def lost_table(folder: Path) -> ForeignIndexError:
-    """The error of a memory whose table of placement is not there."""
+    """The error of a memory whose owner's file is not there."""
     return ForeignIndexError(
         f"{folder}: its shards hold records, and the file that says which, {OWNER}, is not there; bring it back "
         "from a copy, or choose an empty or new directory"

@@ -23,7 +23,7 @@ from ...engine.search.options import SearchOptions
 from ...engine.searcher import check_candidates
 from ...engine.storage.state import MemoryState
 from ..coordinator.checks import check_columns
-from ..coordinator.coordinator import View
+from ..coordinator.holding import View
 from ..processes.links import Waiting
 from ..shard.shard import Shard
 from .encoding import encode_queries

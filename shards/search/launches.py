@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.records.record import Record
-from ..coordinator.coordinator import Coordinator, View
+from ..coordinator.coordinator import Coordinator
+from ..coordinator.holding import View
 from ..processes.links import Link, Waiting, collect
 from ..protocol.messages import Ask, Failure, Gone, Item
 from .merge import Merged

@@ -36,7 +36,8 @@ from ...engine.signatures import SearchKeywords
 from ...engine.storage.state import MemoryState, names_under
 from ..coordinator.checks import check_columns
 from ..coordinator.columns import take_columns
-from ..coordinator.coordinator import Coordinator, View
+from ..coordinator.coordinator import Coordinator
+from ..coordinator.holding import View
 from ..coordinator.learning import carry_learned
 from ..processes.links import UnavailableError, call_all, pause
 from ..protocol.messages import Count, Scope

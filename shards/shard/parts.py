@@ -139,9 +139,10 @@ class Reserve:
                 os.close(descriptor)
         except OSError as error:
             self.release()
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                return  # a file system that keeps no room; the write itself says what fails
             full = "no space left; nothing was written. Free some and try again"
-            why = full if error.errno == errno.ENOSPC else f"cannot be written: {error.strerror}; nothing was written"
-            raise StorageError(f"{self._path.parent}: {why}") from error
+            raise StorageError(f"{self._path.parent}: {full}") from error
         self._size = size
 
     def release(self) -> bool:

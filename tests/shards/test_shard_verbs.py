@@ -307,7 +307,7 @@ def test_a_backup_refuses_what_it_cannot_do(own_memories: Any, tmp_path: Path) -
     with pytest.raises(StorageError, match="is there already"):
         several.backup(tmp_path / "there")
     with pytest.raises(ForeignIndexError, match="lies in the directory"):
-        several.backup(several.coordinator.folder / "inside")
+        several.backup(several.coordinator.owner.path.parent / "inside")
     with pytest.raises(ForeignIndexError, match="no sharded memory"):
         ShardedEngine.check_backup(tmp_path / "one")
     several.backup(tmp_path / "copy")
