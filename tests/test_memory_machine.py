@@ -45,8 +45,8 @@ PATHS = [
 ]
 OF_WRITES = tuple(point for point in failpoints.POINTS if not point.startswith(("backup", "close")))
 """Failpoints that a write and the flush after it come by."""
-OF_SHARDS = ("intent.written", "batch.sent", "batch.acknowledged", "intent.dropped")
-OF_MOVES = ("move.marked", "move.page", "move.copied", "move.placed", "move.shown")
+OF_SHARDS = ("batch.prepared", "batch.decided", "batch.sent", "batch.acknowledged")
+OF_MOVES = ("move.page", "move.copied", "batch.prepared", "batch.decided", "batch.sent")
 
 
 @pytest.fixture(autouse=True)

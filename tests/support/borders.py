@@ -40,7 +40,7 @@ BORDERS: dict[str, Border] = {
     # Shards.
     "followers.PAGE": Border("shards.replicas.followers", "Records of a page of a leader that fills a follower."),
     "BEHIND": Border("shards.replicas.followers", "Records that wait for a follower before it is filled anew."),
-    "TOGETHER": Border("shards.moves.grouping", "Namespaces that go to other shards under one intent."),
+    "TOGETHER": Border("shards.moves.grouping", "Namespaces that go to other shards by one decision."),
     # Writes and segments.
     "BUILD_CHUNK": Border("engine.storage.writes", "Records after which a write begins another chunk."),
     "BUILD_CHARACTERS": Border("engine.storage.writes", "Characters after which a write begins another chunk."),
