@@ -366,6 +366,7 @@ def settle_parts(
     for number, each in described.items():
         if each.prepared is not None:
             decided = owner.decided[number] == each.prepared
+            owner.pass_over(each.prepared)
             links[number].send("finish" if decided else "forget", *(() if decided else (each.prepared,))).result(until)
     after: dict[int, Description] = call_all(links, until, "describe")
     for number, each in after.items():

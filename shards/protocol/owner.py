@@ -131,6 +131,10 @@ class OwnerFile:
             self._reserved += 1
             return self._reserved
 
+    def pass_over(self, generation: int) -> None:
+        """Use this generation for no decision, as a shard has prepared a part under it."""
+        self._reserved = max(self._reserved, generation)
+
     def decide(
         self,
         generation: int,
