@@ -36,6 +36,7 @@ from fanrank.kernels.triton.verbs import TUNING  # noqa: E402
 ROOT = Path(__file__).resolve().parents[3]
 CHECKED = ("plain", "ties everywhere", "signed, wide", "large weights", "long quanta, signed", "fields, bm25l")
 CHECKED += ("decay", "decay of long quanta", "learned weights", "ranges at borders")
+"""Of all cases ttsem names two more, where a program reads a threshold that others raise: it may be late, by design."""
 
 
 class Known(memory.Memory):
