@@ -15,11 +15,11 @@ SANITIZERS ?= address thread
 # The folders of tests/extended that pytest runs, and all that CI takes by turns.
 FOLDERS = $(patsubst tests/extended/%/requirements.txt,%,$(wildcard tests/extended/*/requirements.txt))
 SHARES = $(addprefix share-,$(filter-out planted,$(FOLDERS)))
-TURNS = $(SHARES) types oldest sanitize $(addprefix planted-,1 2 3 4 5 6 7 8)
+TURNS = $(SHARES) extended types oldest sanitize $(addprefix planted-,1 2 3 4 5 6 7 8)
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
-.PHONY: demo test test-all turn lint types $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types extended $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -45,6 +45,10 @@ $(SHARES): share-%: $(VENV)/.test
 turn:
 	@set -- $(TURNS); count=$$#; number=$$(($$($(PYTHON) tests/support/commits.py) % count)); \
 	shift $$number; echo "make $$1: turn $$((number + 1)) of $$count"; $(MAKE) $$1
+
+# What the rooms mark as many alike: every case of the kernels in Triton's interpreter, and in other orders of threads.
+extended: $(VENV)/.test
+	$(BIN)/pytest -q -n auto --dist worksteal -m extended
 
 types: $(VENV)/.dev
 	$(BIN)/mypy -n 2

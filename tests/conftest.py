@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from support.commits import commit_number
 
 # An example, or drawing it, may take as long as it likes: a busy machine is no fault of the code. A test that names
 # health checks of its own names `too_slow` beside them, as its list takes this one's place.
@@ -22,9 +21,6 @@ if os.environ.get("FANRANK_MUTANTS"):
     settings.load_profile("mutants")
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# A commit runs one in so many of the tests that are marked `sweep`: all of them take an hour of two cores.
-SWEEP_PARTS = 16
 
 # Scores in tests are worked out by hand with the constants that most papers name. tests/index/test_profiles.py holds
 # what an engine has outside of tests, and tests/docs what the pages show.
@@ -54,21 +50,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out most of what is marked `sweep`, in turn by the number of the commit, and skips what is `long`."""
-    asked_for = config.option.keyword or config.option.markexpr or any("::" in name for name in config.args)
-    if os.environ.get("FANRANK_LONG"):
+    """Leaves out what is marked `extended`, unless tests are chosen by a mark, a keyword or their names."""
+    if config.option.keyword or config.option.markexpr or any("::" in name for name in config.args):
         return
-    for item in items:
-        if item.get_closest_marker("long"):
-            item.add_marker(pytest.mark.skip(reason="takes long; make long runs it, by FANRANK_LONG=1"))
-    if asked_for:
-        return
-    names = sorted(item.nodeid for item in items if item.get_closest_marker("sweep"))
-    kept = set(names[commit_number() % SWEEP_PARTS :: SWEEP_PARTS])
-    left_out = [item for item in items if item.get_closest_marker("sweep") and item.nodeid not in kept]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+    left_out = [item for item in items if item.get_closest_marker("extended")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
 
 
 @pytest.fixture(scope="session")

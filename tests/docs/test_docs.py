@@ -45,8 +45,13 @@ NEEDS = {
     "import ir_measures": "ir_measures",
     "ShardedEngine.open": "ray",
     "from langchain_core": "langchain_core",
+    "from langgraph": "langgraph",
+    "from llama_index": "llama_index",
+    "from mem0": "mem0",
+    "import scipy": "scipy",
+    "evaluation.evaluate(": "pytrec_eval",
 }
-"""What a block that names it needs: a module of the developer's environment."""
+"""What a block that names it needs: a package that `make test` does not install."""
 
 FENCE = re.compile(r"^ *```(\w*)[^`]*$")
 NOT_RUN = re.compile(r"<!-- not run: (.*?) -->")

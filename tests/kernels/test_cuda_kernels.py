@@ -39,7 +39,10 @@ PATHS: list[tuple[Order, int, str, Edits]] = [
 ]
 
 
-@pytest.mark.parametrize(("order", "seed", "select", "edits"), PATHS)
+@pytest.mark.parametrize(
+    ("order", "seed", "select", "edits"),
+    [*(pytest.param(*path, marks=pytest.mark.extended) for path in PATHS[:-1]), PATHS[-1]],
+)
 def test_every_case(order: Order, seed: int, select: str, edits: Edits) -> None:
     """Every feature; and more tiles, entries, slots, segments and hits than a warp, block or table takes at a time."""
     own = family(order, seed, select_method=select, edits=edits)

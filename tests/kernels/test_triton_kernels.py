@@ -68,8 +68,20 @@ def best_first(case: launches.Case, work: Work, buffers: Buffers) -> None:
     kernel_cases.check_best_first(case, work, buffers, TUNING["cpu"].order.classes // 2)
 
 
+EVERY_TIME = ("plain", "signed", "fields", "bm25l", "floored", "ties everywhere", "one document", "a tile and one")
+EVERY_TIME += ("decay", "decay, in order", "large weights, signed", "large narrow scores", "long quanta", "no units")
+EVERY_TIME += ("learned weights", "nothing asked for")
+"""Each takes less than two seconds; the others take a minute and a half."""
+
+
 @interpreted
-@pytest.mark.parametrize("number", range(len(launches.CASES)), ids=list(launches.CASES))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, id=name, marks=() if name in EVERY_TIME else pytest.mark.extended)
+        for number, name in enumerate(launches.CASES)
+    ],
+)
 def test_every_case(verbs: TritonVerbs, number: int) -> None:
     """Planned on the host, or on the device, by turns: a program takes milliseconds in the interpreter."""
     name, options = list(launches.CASES.items())[number]
@@ -96,12 +108,15 @@ def test_terms_before_the_first_query_are_left_alone(verbs: TritonVerbs) -> None
     assert torch.equal(buffers.descriptors[: batch.tiles], before)
 
 
-QUICK = ("33 tiles", "short lists alone", "more than 1,024 ties", "a table of four, half of it padding")
-QUICK += ("queries without terms", "terms in no segment", "no documents match", "many tiles, signed")
+SLOW = ("33 tiles", "short lists alone", "a table of four, half of it padding", "many tiles, signed")
+SLOW += ("queries without terms", "terms in no segment")
 
 
 @interpreted
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize(
+    "name",
+    ["more than 1,024 ties", "no documents match", *(pytest.param(name, marks=pytest.mark.extended) for name in SLOW)],
+)
 def test_borders(verbs: TritonVerbs, name: str) -> None:
     case = launches.build(list(launches.BORDERS).index(name), name=name, **launches.BORDERS[name])
     kernel_cases.check_family(verbs, case, also=[best_first])
@@ -109,7 +124,7 @@ def test_borders(verbs: TritonVerbs, name: str) -> None:
 
 
 @interpreted
-@settings(max_examples=8, suppress_health_check=HEALTH)
+@settings(max_examples=3, suppress_health_check=HEALTH)
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),
@@ -145,7 +160,7 @@ def scored(verbs: TritonVerbs, case: launches.Case) -> set[int]:
 
 
 @interpreted
-@pytest.mark.parametrize("decays", ["none", "all"])
+@pytest.mark.parametrize("decays", [pytest.param("none", marks=pytest.mark.extended), "all"])
 def test_tiles_outside_a_range_are_not_scored(verbs: TritonVerbs, decays: str) -> None:
     case = launches.one_list(3, ks=(1000,), wide="none", decays=decays)
     for low, high in launches.RANGES:
