@@ -78,7 +78,8 @@ docs-check: $(VENV)/.dev
 	$(BIN)/python -m bench.report --check
 
 # 10,000 random requests to the server.
-fuzz: $(VENV)/.dev
+fuzz: $(VENV)/.test
+	$(BIN)/pip install -q -r tests/extended/service/requirements.txt
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
 
 crash: $(VENV)/.test

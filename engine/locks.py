@@ -84,8 +84,10 @@ class FairLock:
         return False
 
     def release(self) -> None:
-        """Give the lock to the thread that has waited longest."""
+        """Give the lock to the thread that has waited longest. Raises `RuntimeError` in a thread that has it not."""
         with self._changing:
+            if self._owner != threading.get_ident():
+                raise RuntimeError("another thread holds the lock, or none does")
             self._depth -= 1
             if self._depth:
                 return

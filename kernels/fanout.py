@@ -184,7 +184,7 @@ class Fanouts:
 
     @cached_property
     def _stream(self) -> Any:
-        """Of all captures. torch hands out 32 streams in turn, so one a shape would soon be another library's."""
+        """The stream of all captures. torch hands out 32 in turn, so one a shape would soon be another library's."""
         return self._residency.runtime.new_stream()
 
     def __iter__(self) -> Iterator[Fanout]:

@@ -229,7 +229,7 @@ class CudaRuntime:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._free, self._asked = 0, -math.inf
+        self._free_bytes, self._free_asked_at = 0, -math.inf
 
     def active(self) -> contextlib.AbstractContextManager[object]:
         return torch.cuda.device(self.device)
@@ -310,8 +310,8 @@ class CudaRuntime:
         return graph
 
     def free_bytes(self, *, now: bool = False) -> int | None:
-        if now or time.monotonic() - self._asked >= FREE_KNOWN:
+        if now or time.monotonic() - self._free_asked_at >= FREE_KNOWN:
             cached = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
-            self._free = int(torch.cuda.mem_get_info(self.device)[0] + cached)
-            self._asked = time.monotonic()
-        return self._free
+            self._free_bytes = int(torch.cuda.mem_get_info(self.device)[0] + cached)
+            self._free_asked_at = time.monotonic()
+        return self._free_bytes

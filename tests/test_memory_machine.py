@@ -253,6 +253,7 @@ def test_every_path_reads_as_the_model(kind: str, method: str) -> None:
     twins.own.end()
 
 
+@pytest.mark.extended
 def test_tritons_kernels_read_as_the_model() -> None:
     twins = Twins("memory")
     twins.grow(TEXTS)

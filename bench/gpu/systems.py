@@ -242,7 +242,7 @@ class DeviceSystem:
             + 2 * (DESCRIPTOR_BYTES * described + ENTRY_BYTES * listed),
             "l2_bytes": a_posting * variant.touched,
         }
-        if self.family == "triton" or self.options.get("sums") == "global":
+        if self.family == "triton":
             # The sums are added, read and cleared in the second-level cache or in device memory.
             return {**counted, "l2_bytes": counted["l2_bytes"] + 2 * sums, "l2_int32": variant.touched}
         return {**counted, "shared_bytes": sums, "shared_int32": variant.touched}

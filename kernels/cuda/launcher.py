@@ -90,7 +90,10 @@ class CupyLauncher:
     device cannot hold a block of a launch.
     """
 
-    _modules: dict[tuple[type, str], Any] = {}  # noqa: RUF012
+    # By class, device and name, for all engines: what raises a kernel's limit of shared memory raises that of all.
+    _loaded: dict[tuple[type, int, str], Any] = {}  # noqa: RUF012
+    # Searches that meet a new kernel together compile it once.
+    _loading = threading.Lock()
     _shared_bytes: dict[tuple[int, str], int] = {}  # noqa: RUF012
     # Of two engines that raise one kernel's limit, the one that asks for more must come last.
     _raising = threading.Lock()
@@ -142,11 +145,12 @@ class CupyLauncher:
 
     def _load(self, name: str) -> Any:
         """The kernel, compiled if it is not there."""
-        with self._current(), self._named_errors(f"kernel {name} cannot be loaded"):
-            key = type(self), name
-            if key not in self._modules:
-                self._modules[key] = self._cupy.RawModule(code=self._source(name), options=OPTIONS, backend="nvrtc")
-            self._kernels[name] = self._modules[key].get_function(name)
+        key = type(self), self._device, name
+        with self._loading, self._current(), self._named_errors(f"kernel {name} cannot be loaded"):
+            if key not in self._loaded:
+                module = self._cupy.RawModule(code=self._source(name), options=OPTIONS, backend="nvrtc")
+                self._loaded[key] = module.get_function(name)
+            self._kernels[name] = self._loaded[key]
         return self._kernels[name]
 
     def _source(self, name: str) -> str:

@@ -14,7 +14,11 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backend
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    # The interpreter takes a quarter of a minute.
+    "name",
+    [*FAST, pytest.param("triton", id="triton-interpreter", marks=pytest.mark.extended)],
+)
 def test_tensors_in_tensors_out(name: str) -> None:
     rng = random.Random(8)
     for method in ("lucene", "robertson"):

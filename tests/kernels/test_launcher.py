@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import types
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -112,7 +114,7 @@ def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
     monkeypatch.setitem(sys.modules, "cupy", fake)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=700 + device))
-    monkeypatch.setattr(CupyLauncher, "_modules", {})
+    monkeypatch.setattr(CupyLauncher, "_loaded", {})
     monkeypatch.setattr(CupyLauncher, "_shared_bytes", {})
     return fake
 
@@ -129,6 +131,26 @@ def test_the_launcher_asks_for_shared_memory(cupy: FakeCupy) -> None:
     assert cupy.launched == [("score_narrow", shared_bytes) for shared_bytes in (0, 67584, 67584, 1024)]
     (kernel,) = cupy.kernels.values()
     assert (kernel.max_dynamic_shared_size_bytes, kernel.preferred_shared_memory_carveout) == (67584, 100)
+
+
+def test_searches_that_meet_a_kernel_together_compile_it_once(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one would launch a function whose shared memory another one raised."""
+    met, compiled = threading.Barrier(2), []
+
+    def compile_slowly(**options: Any) -> FakeCupy:
+        compiled.append(threading.get_ident())
+        threading.Event().wait(0.1)
+        cupy.kernels.clear()  # Each compilation makes a function of its own.
+        return cupy
+
+    def launch(own: CupyLauncher) -> None:
+        met.wait(300)
+        own.launch("score_narrow", (1, 1, 1), (512, 1, 1), 67584, ())
+
+    monkeypatch.setattr(cupy, "RawModule", compile_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(launch, [CupyLauncher(), CupyLauncher()]))
+    assert (len(compiled), len(cupy.launched)) == (1, 2)
 
 
 def test_a_kernel_runs_on_torchs_current_stream_of_its_device(cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,7 @@ class History:
         self.check_all()
 
 
-@pytest.mark.parametrize("shards", SHARDS)
+@pytest.mark.parametrize("shards", [*SHARDS[:2], *(pytest.param(n, marks=pytest.mark.extended) for n in SHARDS[2:])])
 def test_any_history_over_a_directory_gives_the_answers_of_one_engine(shards: int) -> None:
     met: Counter[str] = Counter()
 
