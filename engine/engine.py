@@ -190,7 +190,8 @@ class Engine(Reading, Writing, Carrying):
         of the process or of the machine then loses neither the records nor a part of their batch. The index files are
         derived from the records. What is missing or damaged in them is built again, and `opened` says what was done.
 
-        One process may write. Any number may open the directory with ``read_only`` and call `refresh`.
+        One process may write. Any number may open the directory with ``read_only`` and call `refresh`. The directory of
+        a shard is written by its sharded memory alone: it opens with ``read_only``, or with ``accept_loss``.
 
         Where acknowledged changes are missing (a lost or cut write-ahead log, an older copy of the database),
         `DamagedStoreError` says how many and which records, and all files stay as they are. With ``accept_loss`` the
@@ -210,6 +211,10 @@ class Engine(Reading, Writing, Carrying):
         check_engine_options(options, "Engine.open")
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
+        columns: Any = options.get("columns")
+        may_open_shards = read_only or accept_loss or cls._serves_shard
+        if not may_open_shards and isinstance(columns, Mapping) and ORDER in columns:
+            raise ParameterError(f"the column {ORDER!r} is kept for shards; choose another name")
         new = None
         if not read_only and not os.path.exists(path):
             # Options that cannot be kept are refused before anything is written.
@@ -219,8 +224,8 @@ class Engine(Reading, Writing, Carrying):
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
-            kept = (config or {}).get("columns", options.get("columns"))
-            if not (read_only or accept_loss or cls._serves_shard) and ORDER in (kept or ()):
+            kept = (config or {}).get("columns") or ()
+            if not may_open_shards and ORDER in kept:
                 raise ForeignIndexError(
                     f"{path}: is a shard, whose sharded memory alone writes to it; open that, or this with read_only"
                 )
@@ -236,7 +241,7 @@ class Engine(Reading, Writing, Carrying):
                 # The numbers that are kept win over those of the profile. None stands for what is kept, too.
                 known.setdefault("profile", LITERATURE)
                 given = {name: value for name, value in options.items() if value is not None or name not in CHOSEN}
-                columns: Any = given.get("columns")
+                columns = given.get("columns")
                 if columns is not None and Schema.of(known.get("columns")).keeps(Schema.of(columns)):
                     del given["columns"]
                 engine = cls(backend=backend, **{**known, **given})

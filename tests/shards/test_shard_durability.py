@@ -188,6 +188,9 @@ def test_bad_openings_say_what_to_do(tmp_path: Path) -> None:
         opened(tmp_path, k1=9.0)
     with pytest.raises(fr.errors.ParameterError, match="fanrank_order"):
         ShardedEngine.open(tmp_path / "x", shards=2, transport="local", columns={"fanrank_order": "number"})
+    with pytest.raises(fr.errors.ParameterError, match="fanrank_order"):
+        fr.Engine.open(tmp_path / "y", columns={"fanrank_order": "number"})
+    assert not (tmp_path / "y").exists()
     with pytest.raises(fr.errors.ParameterError, match="keep_texts"):
         ShardedEngine.open(tmp_path / "x", shards=2, transport="local", keep_texts=False)
     with pytest.raises(fr.errors.ParameterError, match="transport"):
