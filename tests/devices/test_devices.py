@@ -72,16 +72,7 @@ def test_filters_and_namespaces_in_one_batch(
     assert answer(serve(engine, name).search(asked, k), dense=False) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        # Triton's interpreter takes three seconds a size.
-        pytest.param(name, size, marks=() if name in FAST or size == 33 else pytest.mark.extended)
-        for name in FAMILIES
-        for size in (1, 32, 33, 65, 151)
-    ],
-)
-def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_sizes(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last segment has this many documents, or the two last ones."""
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(75 + size)]
@@ -91,6 +82,17 @@ def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.Mon
         expected = [oracle(documents).search(q, k) for q in batch]
         for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
             assert got == expected, (k, path)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("size", [1, 32, 33, 65, 151])
+def test_sizes_around_every_border(name: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sizes(name, size, monkeypatch)
+
+
+@pytest.mark.parametrize("size", [33, *(pytest.param(size, marks=pytest.mark.extended) for size in (1, 32, 65, 151))])
+def test_sizes_around_every_border_by_triton(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sizes("triton", size, monkeypatch)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
