@@ -15,7 +15,7 @@ SANITIZERS ?= address thread
 # The folders of tests/extended that pytest runs, and all that CI takes by turns.
 FOLDERS = $(patsubst tests/extended/%/requirements.txt,%,$(wildcard tests/extended/*/requirements.txt))
 SHARES = $(addprefix share-,$(filter-out planted,$(FOLDERS)))
-TURNS = $(SHARES) extended types oldest sanitize $(addprefix planted-,1 2 3 4 5 6 7 8)
+TURNS = extended types $(addprefix planted-,1 2 3 4 5 6 7 8) $(SHARES) oldest sanitize
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
