@@ -462,9 +462,10 @@ class Engine(Reading, Writing, Carrying):
         slowly) name a family of kernels.
 
         `max_device_bytes` bounds all that the engine takes there, pinned memory included: segments and their tables,
-        buffers of launches and of captured graphs, vectors. `DeviceMemoryError` is raised before they would take more.
-        What torch itself needs for a graph, the scratch of Triton's kernels and of vector products, and the indexes of
-        approximate search come on top. The memory that another device had for this engine is released.
+        buffers of launches and of captured graphs with the kernels' scratch, vectors. `DeviceMemoryError` is raised
+        before they would take more. What the driver keeps of a graph and of kernels, the scratch of vector products,
+        and the indexes of approximate search come on top. The memory that another device had for this engine is
+        released.
 
         The other options change the time and the memory that searches take on the device, never an answer. None leaves
         them to the kernels. They belong to the device, so a directory does not keep them.

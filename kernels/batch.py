@@ -19,7 +19,7 @@ from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, SegmentTable, bitmap
 from .frame import ALIGNMENT, FIELDS, Frame, Shape, Window, answer_in, answer_size, block_bytes, carve
 from .sort import sorted_bytes
-from .work import SEGMENT_FIELDS, Buffers, KernelAnswer, TermBatch, Verbs, Work, tiles_of
+from .work import SEGMENT_FIELDS, Buffers, Extent, KernelAnswer, TermBatch, Verbs, Work, tiles_of
 
 _OFFSET = SEGMENT_FIELDS.index("tile_offset")
 _TILES = SEGMENT_FIELDS.index("tiles")
@@ -246,11 +246,12 @@ def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
     described = int((counts * arrays["segments"][:, _TILES][arrays["unit_segment"]]).sum()) if last else 0
 
     up = [Window(name, _TYPES[array.dtype.str], array.shape) for name, array in arrays.items()]
-    width = int(k.max(initial=0))
+    width, entries, most = int(k.max(initial=0)), int(tiles.sum()), int(tiles.max(initial=0))
+    extent = Extent(queries, entries, candidates, most, width, tile_bits, chunk.wide, plan.signed, decays)
     scratch = [
         Window("found", torch.int64, (answer_size(queries, width),)),
         Window("descriptors", torch.int64, (described, 3)),
-        Window("entries", torch.int64, (int(tiles.sum()), 2)),
+        Window("entries", torch.int64, (entries, 2)),
         Window("entry_counts", torch.int32, (queries,)),
         Window("progress", torch.int64, (2,)),
         Window("idf", torch.float64, (slots if posting_bytes < 8 else 0,)),
@@ -258,6 +259,7 @@ def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
         Window("counts", torch.int32, (queries,)),
         Window("keys", torch.int64, (candidates,)),
         Window("documents", torch.int32, (candidates if chunk.wide or decays else 0,)),
+        Window("scratch", torch.uint8, (verbs.scratch_bytes(extent),)),
     ]
     head = block_bytes(up)
     residency.reserve(head + block_bytes(scratch) + sorted_bytes(queries, int(room.max(initial=0)), width))
@@ -271,7 +273,7 @@ def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
     del moved["masks"]
     work = Work(
         tile_bits=tile_bits,
-        most_tiles=int(tiles.max(initial=0)),
+        most_tiles=most,
         most_candidates=int(room.max(initial=0)),
         width=width,
         signed=plan.signed,
@@ -317,17 +319,15 @@ class Texts:
         assert table.on_device is not None
         offsets = self.offsets[start : stop + 1]
         terms, offsets = self.terms[offsets[0] : offsets[-1]], offsets - offsets[0]
-        shape = Shape(
+        shape = Shape.of(
+            verbs,
+            self.snapshot,
+            residency.bytes_for(self.snapshot),
             queries=stop - start,
             terms=len(terms),
             k=self.k,
             segments=len(table.rows),
             tiles=table.tiles,
-            tile_bits=tile_bits,
-            wide=False,
-            long_quanta=False,
-            signed=self.snapshot.bm25.signed,
-            posting_bytes=residency.bytes_for(self.snapshot),
         )
         up = [Window("terms", torch.int64, terms.shape), Window("offsets", torch.int64, offsets.shape)]
         scratch = [Window("found", torch.int64, (answer_size(shape.queries, self.k),))]

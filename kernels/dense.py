@@ -28,7 +28,7 @@ from ..engine.vectors.interaction import Interaction
 from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .lifetime import Account
-from .runtime import is_out_of_memory, runtime_of
+from .runtime import is_out_of_memory, runtime_of, with_kernels
 from .segment_reduce import segment_reduce
 
 # Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
@@ -136,6 +136,11 @@ class TorchDense:
         check_mode(mode)
         if mode == "hnsw":
             return approximate_best(self, queries, stretches, k, interaction, threads=threads, options=approximate)
+        return with_kernels(lambda: self._best(queries, stretches, k, interaction, mode))
+
+    def _best(
+        self, queries: Halves, stretches: Sequence[Stretch], k: int, interaction: Interaction, mode: Mode
+    ) -> Output:
         scores = np.full((len(queries), k), -np.inf)
         documents = np.full((len(queries), k), -1, dtype=np.int64)
         with self._lock, self._serving(len(queries)):
@@ -158,6 +163,17 @@ class TorchDense:
         mode: Mode,
     ) -> Floats:
         check_mode(mode)
+        return with_kernels(lambda: self._scores_of(queries, stretches, offsets, documents, interaction, mode))
+
+    def _scores_of(
+        self,
+        queries: Halves,
+        stretches: Sequence[Stretch],
+        offsets: Integers,
+        documents: Integers,
+        interaction: Interaction,
+        mode: Mode,
+    ) -> Floats:
         query = np.repeat(np.arange(len(queries)), np.diff(offsets))
         scores = np.full(len(documents), -np.inf)
         with self._lock, self._serving(len(queries)):

@@ -282,6 +282,8 @@ class Residency:
     def room_for(self, candidates: int, descriptors: int) -> tuple[int, int]:
         """How many of each a launch may have: these many, or what three quarters of the free bytes hold."""
         free = self.free()
+        if free is not None and free < max(2 * CANDIDATE_BYTES * candidates, 4 * DESCRIPTOR_BYTES * descriptors):
+            free = self.free(now=True)
         if free is None:
             return candidates, descriptors
         return min(candidates, free // 2 // CANDIDATE_BYTES), min(descriptors, free // 4 // DESCRIPTOR_BYTES)

@@ -213,19 +213,16 @@ class Fanouts:
         width, segments = _padded(k, WIDTHS), _padded(len(snapshot.segments), SEGMENTS)
         if not k or not len(repeated) or queries is None or terms is None or width is None or segments is None:
             return None
-        tile_bits = self._verbs.tile_bits(False)
-        table = self._residency.table(snapshot, tile_bits, self._verbs)
-        shape = Shape(
+        table = self._residency.table(snapshot, self._verbs.tile_bits(False), self._verbs)
+        shape = Shape.of(
+            self._verbs,
+            snapshot,
+            self._residency.bytes_for(snapshot),
             queries=queries,
             terms=terms,
             k=width,
             segments=segments,
             tiles=max(LEAST_TILES, power_of_two(table.tiles)),
-            tile_bits=tile_bits,
-            wide=False,
-            long_quanta=False,
-            signed=snapshot.bm25.signed,
-            posting_bytes=self._residency.bytes_for(snapshot),
         )
         key, fanout = self._idle(shape)
         try:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
 
-from .work import SEGMENT_FIELDS, Buffers, KernelAnswer, Work
+from ..engine.index.snapshot import Snapshot
+from .work import SEGMENT_FIELDS, Buffers, Extent, KernelAnswer, Verbs, Work
 
 # Arrays of one block start at multiples of this: kernels load 16 bytes at a time.
 ALIGNMENT = 16
@@ -47,6 +48,28 @@ class Shape:
     long_quanta: bool
     signed: bool
     posting_bytes: int
+    scratch: int
+    """Bytes that the verbs need beside."""
+
+    @classmethod
+    def of(
+        cls,
+        verbs: Verbs,
+        snapshot: Snapshot,
+        posting_bytes: int,
+        *,
+        queries: int,
+        terms: int,
+        k: int,
+        segments: int,
+        tiles: int,
+        wide: bool = False,
+    ) -> Shape:
+        """The shape of a launch over the snapshot, by the family's sizes."""
+        bits, signed = verbs.tile_bits(wide), snapshot.bm25.signed
+        candidates = queries * tiles * min(k, 1 << bits)
+        scratch = verbs.scratch_bytes(Extent(queries, queries * tiles, candidates, tiles, k, bits, wide, signed, False))
+        return cls(queries, terms, k, segments, tiles, bits, wide, snapshot.long, signed, posting_bytes, scratch)
 
     @property
     def candidates(self) -> int:
@@ -79,6 +102,7 @@ class Shape:
             Window("unit_low", i32, (q * s,)),
             Window("unit_high", i32, (q * s,)),
             Window("query_wide", torch.uint8, (q,)),
+            Window("scratch", torch.uint8, (self.scratch,)),
         ]
 
     @property
@@ -87,7 +111,7 @@ class Shape:
         return block_bytes(self.windows)
 
 
-_BUFFERS = ("descriptors", "entries", "entry_counts", "progress", "idf", "thresholds", "counts", "keys", "documents")
+_BUFFERS = tuple(each.name for each in fields(Buffers))
 
 
 @dataclass(frozen=True, eq=False)

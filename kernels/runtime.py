@@ -38,7 +38,11 @@ class KernelNotLoaded(Exception):
 
 
 def with_kernels(answer: Callable[[], T]) -> T:
-    """What `answer` returns. It is asked again once a kernel that it needs is compiled, and holds no lock meanwhile."""
+    """What `answer` returns.
+
+    Where a launch needs a kernel that is not compiled, `answer` is left by `KernelNotLoaded`, and so lets go of its
+    locks. Then the kernel is compiled, and `answer` is called again.
+    """
     before, _call.defers = compiles_later(), True
     try:
         return answer()
@@ -128,7 +132,11 @@ class Runtime(Protocol):
         """The graph of `work`, captured on `stream`, not run. Raises `RuntimeError` where it cannot be captured."""
 
     def free_bytes(self, *, now: bool = False) -> int | None:
-        """Bytes that may be allocated, as they were at most `FREE_KNOWN` seconds ago; None where nobody can tell."""
+        """Bytes that may be allocated; None where nobody can tell.
+
+        Those that were free at most `FREE_KNOWN` seconds ago, less what was allocated here since; what was let go since
+        is not among them. With `now`, those that are free.
+        """
 
 
 def runtime_of(device: torch.device) -> Runtime:
@@ -248,6 +256,7 @@ class CudaRuntime:
         return bool(torch.cuda.is_current_stream_capturing())
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        self._free_bytes -= count * dtype.itemsize
         return torch.empty(count, dtype=dtype, device=self.device)
 
     def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -264,6 +273,7 @@ class CudaRuntime:
         if not contiguous.flags.writeable:
             contiguous = contiguous.copy()
         host = torch.from_numpy(contiguous)
+        self._free_bytes -= host.nbytes
         if array.nbytes > MAX_STAGED:
             # Of pageable memory the driver has taken a copy when this returns. First it waits for this stream.
             return host.to(self.device, non_blocking=True)

@@ -93,17 +93,16 @@ class TensorSearch:
             counted = runtime.empty(len(weights), torch.int32)
             runtime.call(_write_weights, counted, weights)
         for wide, table in tables.items():
-            shape = Shape(
+            shape = Shape.of(
+                self.verbs,
+                snapshot,
+                residency.bytes_for(snapshot),
                 queries=len(offsets) - 1,
                 terms=len(terms),
                 k=k,
                 segments=len(table.rows),
                 tiles=power_of_two(table.tiles),
-                tile_bits=self.verbs.tile_bits(wide),
                 wide=wide,
-                long_quanta=long,
-                signed=snapshot.bm25.signed,
-                posting_bytes=residency.bytes_for(snapshot),
             )
             assert table.on_device is not None
             frame = self._frame(shape, table.on_device)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -71,7 +71,7 @@ SEGMENT_FIELDS = (
 _PLACES: dict[tuple[object, ...], list[tuple[str, int, str]]] = {}
 
 
-def by_name(names: tuple[str, ...], sources: Sequence[object], own: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(kernel: str, names: tuple[str, ...], sources: Sequence[object], own: Mapping[str, Any]) -> dict[str, Any]:
     """What a kernel takes by these names: a value of `own`, or the attribute of the first source that has it.
 
     A name in capitals is an attribute in small letters. Raises `ParameterError` for a name that nobody gives, and for
@@ -85,7 +85,7 @@ def by_name(names: tuple[str, ...], sources: Sequence[object], own: Mapping[str,
         }
         mismatched = [name for name in names if name not in own and not owners[name]] + [*own.keys() - {*names}]
         if mismatched:
-            raise ParameterError(f"these arguments are missing or unknown: {sorted(mismatched)}")
+            raise ParameterError(f"{kernel}: these arguments are missing or unknown: {sorted(mismatched)}")
         places = [(name, owners[name][0], name.lower()) for name in names if name not in own]
         _PLACES[key] = places
     return {name: getattr(sources[number], attribute) for name, number, attribute in places} | dict(own)
@@ -182,6 +182,12 @@ class Work:
         """Whether a candidate is a 64-bit score and a document apart, not both in one key."""
         return self.wide or self.decays
 
+    def extent(self, buffers: Buffers) -> Extent:
+        """How large the launch is."""
+        room = len(buffers.entries), len(buffers.keys)
+        sizes = self.most_tiles, self.width, self.tile_bits
+        return Extent(len(self.query_k), *room, *sizes, self.wide, self.signed, self.decays)
+
 
 @dataclass(frozen=True, eq=False)
 class TermBatch:
@@ -217,6 +223,7 @@ class Buffers:
     counts: torch.Tensor  # int32 [Q] candidates emitted so far
     keys: torch.Tensor  # int64 [candidates] score << 32 | (2**32 - 1 - document); the score, or its bits, if long_keys
     documents: torch.Tensor  # int32 [candidates if long_keys else 0] bits of 2**32 - 1 - document, as uint32
+    scratch: torch.Tensor  # uint8 [Verbs.scratch_bytes], of each verb in turn, which leaves anything there
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +235,26 @@ class KernelAnswer:
     counts: torch.Tensor  # int32 [Q]
 
 
+class Extent(NamedTuple):
+    """How large a launch is: all that `Verbs.scratch_bytes` depends on."""
+
+    queries: int
+    entries: int  # room for those of all queries
+    candidates: int  # room for those of all queries
+    most_tiles: int  # as the next five are in `Work`
+    width: int
+    tile_bits: int
+    wide: bool
+    signed: bool
+    decays: bool
+
+
 class Verbs(Protocol):
-    """What a kernel family offers. Nothing synchronises; work goes to the caller's current stream."""
+    """What a kernel family offers. Nothing synchronises; work goes to the caller's current stream.
+
+    What a launch needs in device memory is in `Work` and `Buffers`: no verb allocates any but `derive`, 16 bytes a
+    field.
+    """
 
     name: str
 
@@ -239,6 +264,9 @@ class Verbs(Protocol):
 
     def tile_bits(self, wide: bool) -> int:
         """The preferred tile size, 2**bits documents."""
+
+    def scratch_bytes(self, extent: Extent) -> int:
+        """Bytes of `Buffers.scratch` of a launch."""
 
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         """Fill `quanta` (int32 or int64 [postings]), bit for bit as `BM25.quanta`; `idf` is float64 [terms]."""

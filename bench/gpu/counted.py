@@ -33,7 +33,7 @@ from fanrank.kernels.cuda_host import HostLauncher, build
 from fanrank.kernels.device import Residency
 from fanrank.kernels.runtime import Event, Graph, HostRuntime
 from fanrank.kernels.search import EVERY_RECORD, DeviceSearch
-from fanrank.kernels.work import Buffers, KernelAnswer, Verbs, Work
+from fanrank.kernels.work import Buffers, Extent, KernelAnswer, Verbs, Work
 
 from ..harness import machine, rows
 from ..harness.code import code_of
@@ -222,6 +222,9 @@ class Nothing:
     def tile_bits(self, wide: bool) -> int:
         return WIDE_TILE_BITS if wide else NARROW_TILE_BITS
 
+    def scratch_bytes(self, extent: Extent) -> int:
+        return 0
+
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in VERBS:
             raise AttributeError(name)
@@ -240,6 +243,7 @@ class _Given:
     def __init__(self, verbs: Verbs | Nothing, device: CountingDevice) -> None:
         self._verbs, self._device = verbs, device
         self.name, self.posting_bytes, self.tile_bits = verbs.name, verbs.posting_bytes, verbs.tile_bits
+        self.scratch_bytes = verbs.scratch_bytes
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         verb, device = getattr(self._verbs, name), self._device

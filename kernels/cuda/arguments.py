@@ -47,7 +47,7 @@ class Layout:
         A field's value is one of `own`, or the attribute of that name of the first source that has it. Raises
         `ParameterError`.
         """
-        found = by_name(self.fields, sources, own)
+        found = by_name(self.name, self.fields, sources, own)
         filled = {name: self._address(name, value) if name in self.pointers else value for name, value in found.items()}
         return self.structure(**filled)
 

@@ -14,6 +14,7 @@ from ..work import (
     POSTING_BYTES,
     Buffers,
     DevicePostings,
+    Extent,
     Formula,
     KernelAnswer,
     Tables,
@@ -90,6 +91,9 @@ class CudaVerbs:
             if _blocks(_largest_bytes(bits, wide=wide), limits) >= 2
         )
         return next(fitting, MIN_TILE_BITS)
+
+    def scratch_bytes(self, extent: Extent) -> int:
+        return 0
 
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         count = quanta.numel()

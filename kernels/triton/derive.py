@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 
 from ..work import DOCUMENT_BITS, DevicePostings, Formula
+from .launching import compiled_for
 
 _BITS = tl.constexpr(DOCUMENT_BITS)
 _DOCUMENT = tl.constexpr((1 << DOCUMENT_BITS) - 1)
@@ -89,7 +90,7 @@ def _frequency(words, frequencies, posting, count, live, FIELD: tl.constexpr, ST
     return tf.to(tl.float64)
 
 
-@triton.jit(do_not_specialize=["count", "terms", "size"])
+@compiled_for("count", "terms", "size")
 def _derive(
     words,  # [postings] int32 (bits of uint32): document | frequency << DOCUMENT_BITS
     frequencies,  # [fields, postings] int32 if STORED

@@ -12,7 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..work import Buffers, Work
+from ..frame import Window, carve
+from ..work import Buffers, Extent, Work
 from .decay import decayed
 from .launching import arguments, compiled_once
 from .segments import FIELDS, LATEST, TILES, array_at
@@ -31,6 +32,10 @@ class Settings:
     warps: int = 4
 
 
+def scratch(extent: Extent) -> list[Window]:
+    return [Window("listed", torch.int64, (extent.entries, 2))]
+
+
 def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     queries = len(work.query_k)
     if not queries:
@@ -41,7 +46,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
             work,
             buffers,
             settings,
-            listed=torch.empty_like(buffers.entries),
+            **carve(buffers.scratch, scratch(work.extent(buffers))),
             TILES_AT_ONCE=settings.tiles,
             WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
         ),

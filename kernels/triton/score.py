@@ -19,7 +19,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..work import Buffers, Work
+from ..frame import Window, carve
+from ..work import Buffers, Extent, Work
 from .emit import emit
 from .launching import arguments, compiled_once
 from .segments import DOCUMENT, FIELDS, FIRST, TILES, TIMES, WORDS, array_at, quanta_at
@@ -40,22 +41,26 @@ class Settings:
     slab: int = 32 << 20  # bytes of sums at most
 
 
+def _programs(extent: Extent, settings: Settings, processors: int) -> int:
+    most = max(1, settings.slab // ((8 if extent.wide else 4) << extent.tile_bits))
+    return min(extent.queries * extent.most_tiles, processors * settings.programs, most)
+
+
+def scratch(extent: Extent, settings: Settings, processors: int) -> list[Window]:
+    """The slab. Scores take the place of sums that are as wide."""
+    tiles = _programs(extent, settings, processors) << extent.tile_bits
+    return [
+        Window("sums", torch.int64 if extent.wide else torch.int32, (tiles,)),
+        Window("matched", torch.uint8, (tiles if extent.signed else 0,)),
+        Window("scores", torch.int64, (tiles if extent.decays and not extent.wide else 0,)),
+    ]
+
+
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) -> None:
-    queries, device, tile = len(work.query_k), work.segments.device, 1 << work.tile_bits
-    dtype = torch.int64 if work.wide else torch.int32
-    turns = 32 * settings.warps
-    programs = min(
-        queries * work.most_tiles,
-        processors * settings.programs,
-        max(1, settings.slab // (tile * dtype.itemsize)),
-    )
+    queries, extent, tile = len(work.query_k), work.extent(buffers), 1 << work.tile_bits
+    turns, programs = 32 * settings.warps, _programs(extent, settings, processors)
     if not programs:
         return
-    sums = torch.empty(programs * tile, dtype=dtype, device=device)
-    matched = torch.empty(programs * tile if work.signed else 0, dtype=torch.uint8, device=device)
-    scores = sums
-    if work.long_keys and not work.wide:
-        scores = torch.empty(programs * tile, dtype=torch.int64, device=device)
     _score[(programs,)](
         **arguments(
             _score,
@@ -63,9 +68,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
             buffers,
             settings,
             queries=queries,
-            sums=sums,
-            matched=matched,
-            scores=scores,
+            **carve(buffers.scratch, scratch(extent, settings, processors)),
             LONG=work.long_quanta,
             # On 64 bits the divisions are calls, around which registers spill on sm_80.
             LONG_TURNS=queries * work.most_tiles + 2 * programs * turns >= 1 << 31,

@@ -13,7 +13,8 @@ import torch
 import triton
 import triton.language as tl
 
-from ..work import MAX_SELECTED, Buffers, KernelAnswer, Work
+from ..frame import Window, carve
+from ..work import MAX_SELECTED, Buffers, Extent, KernelAnswer, Work
 from .launching import arguments, compiled_once
 
 _LOW = tl.constexpr((1 << 32) - 1)
@@ -30,16 +31,35 @@ class Settings:
     stripes: int = 16  # programs for a query at most
 
 
+def _sizes(extent: Extent, settings: Settings, processors: int) -> tuple[int, int]:
+    """(width of a list of the best, programs of a query that thin its candidates first: none if 1 or less)."""
+    stripes = min(settings.stripes, processors // extent.queries, triton.cdiv(extent.candidates, settings.stripe))
+    return triton.next_power_of_2(min(max(extent.width, 1), MAX_SELECTED)), stripes
+
+
+def scratch(extent: Extent, settings: Settings, processors: int) -> list[Window]:
+    """Candidates as the best of each query, and of each stripe where there are any."""
+    if not extent.queries:
+        return []
+    width, stripes = _sizes(extent, settings, processors)
+    found = []
+    for name, places in (("best", extent.queries * width), ("thin", extent.queries * stripes * width)):
+        if name == "best" or stripes > 1:
+            found.append(Window(f"{name}_keys", torch.int64, (places,)))
+            documents = places if extent.wide or extent.decays else 0
+            found.append(Window(f"{name}_documents", torch.int32, (documents,)))
+    return found
+
+
 def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Settings, processors: int) -> None:
-    queries, room = len(work.query_k), len(buffers.keys)
+    queries, extent = len(work.query_k), work.extent(buffers)
     if not queries:
         return
-    device, long_keys = work.query_k.device, work.long_keys
-    width = triton.next_power_of_2(min(max(work.width, 1), MAX_SELECTED))
+    width, stripes = _sizes(extent, settings, processors)
     keys, documents = buffers.keys, buffers.documents
-    stripes = min(settings.stripes, processors // queries, triton.cdiv(room, settings.stripe))
+    own = carve(buffers.scratch, scratch(extent, settings, processors))
     if stripes > 1:
-        keys, documents = _scratch(queries * stripes * width, device, long_keys)
+        keys, documents = own["thin_keys"], own["thin_documents"]
         _reduce_stripe[(queries, stripes)](
             **arguments(
                 _reduce_stripe,
@@ -53,7 +73,6 @@ def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Setting
             ),
             num_warps=settings.warps,
         )
-    best_keys, best_documents = _scratch(queries * width, device, long_keys)
     _finish[(queries,)](
         **arguments(
             _finish,
@@ -63,8 +82,8 @@ def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Setting
             keys=keys,
             documents=documents,
             offsets=work.candidate_offset,
-            best_keys=best_keys,
-            best_documents=best_documents,
+            best_keys=own["best_keys"],
+            best_documents=own["best_documents"],
             scores_out=answer.scores,
             documents_out=answer.documents,
             counts_out=answer.counts,
@@ -74,13 +93,6 @@ def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Setting
             RANKED=min(settings.ranked, width),
         ),
         num_warps=settings.warps,
-    )
-
-
-def _scratch(size: int, device: torch.device, long_keys: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    return (
-        torch.empty(size, dtype=torch.int64, device=device),
-        torch.empty(size if long_keys else 0, dtype=torch.int32, device=device),
     )
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ..work import Buffers, DevicePostings, Formula, KernelAnswer, Tables, TermBatch, Work
+from ..frame import block_bytes
+from ..work import Buffers, DevicePostings, Extent, Formula, KernelAnswer, Tables, TermBatch, Work
 from . import derive, order, plan, score, select, tabulate
 
 
@@ -78,6 +79,14 @@ class TritonVerbs:
 
     def tile_bits(self, wide: bool) -> int:
         return self._settings.wide_tile_bits if wide else self._settings.narrow_tile_bits
+
+    def scratch_bytes(self, extent: Extent) -> int:
+        settings, processors = self._settings, self._processors
+        return max(
+            block_bytes(order.scratch(extent)),
+            block_bytes(score.scratch(extent, settings.score, processors)),
+            block_bytes(select.scratch(extent, settings.select, processors)),
+        )
 
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
         with self._current():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import weakref
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from support.answers import TERMS, answer, build, oracle, records, remembered
-from support.device_cases import FAST, device_of, serve
+from support.device_cases import FAMILIES, FAST, device_of, serve, tensors_of
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -143,3 +145,37 @@ def test_times_are_counted_against_the_devices_room(name: str) -> None:
     residency.limit = residency.bytes + 8
     with pytest.raises(fr.errors.DeviceMemoryError):
         engine.search(query)
+
+
+class Allocations(TorchDispatchMode):
+    """The bytes of new tensors."""
+
+    made = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if "empty" in func.name() or "new" in func.name() or "zeros" in func.name():
+            self.made += found.nbytes
+        return found
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_no_verb_of_a_launch_takes_memory_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a launch needs is reserved and counted before it, and a graph has no memory beside its buffers."""
+    engine, _ = remembered(2, 70)
+    serve(engine, name)
+    verbs, ran = device_of(engine).verbs, []
+
+    def watched(verb: str, real: Any, *given: Any) -> None:
+        with Allocations() as allocations:
+            real(*given)
+        assert not allocations.made, f"{verb} took {allocations.made} bytes"
+        ran.append(verb)
+
+    for verb in ("describe", "plan", "order", "score", "select"):
+        monkeypatch.setattr(verbs, verb, partial(watched, verb, getattr(verbs, verb)), raising=False)
+    engine.search(["a1"], 5)
+    engine.search([fr.Query("a1", now=6e6, half_life=1e5)], 5)
+    terms, offsets = tensors_of(engine, ["a1 b2"])
+    engine.search_tensors(terms, offsets, torch.full_like(terms, 1 << 20), k=3)
+    assert set(ran) == {"describe", "plan", "order", "score", "select"}

@@ -39,7 +39,7 @@ def test_the_values_of_a_structure_are_checked() -> None:
     assert layout.fill(count=3, words=words).words == words.data_ptr()
     assert layout.fill(count=3, words=None).words is None
     for message, values in [
-        (r"missing or unknown: \['words'\]", {"count": 3}),
+        (r"Pair: these arguments are missing or unknown: \['words'\]", {"count": 3}),
         (r"missing or unknown: \['more'\]", {"count": 3, "words": None, "more": 1}),
         ("Pair.words must be a tensor or None", {"count": 3, "words": 7}),
         ("not contiguous", {"count": 3, "words": words[::2]}),

@@ -189,6 +189,19 @@ def test_free_bytes_are_asked_for_once_a_second(cuda: Cuda, monkeypatch: pytest.
     assert asked == [3]
 
 
+def test_what_is_allocated_is_no_longer_free(cuda: Cuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda.memory_reserved, cuda.memory_allocated, cuda.mem_get_info = lambda _: 0, lambda _: 0, lambda _: (100, 100)  # type: ignore[attr-defined]
+    monkeypatch.setattr(runtime.time, "monotonic", lambda: 7.0)
+    empty = torch.empty
+    monkeypatch.setattr(runtime.torch, "empty", lambda count, **how: empty(count, dtype=how["dtype"]))
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *given, **how: self)
+    device = CudaRuntime(torch.device("cuda", 0))
+    assert device.free_bytes() == 100
+    device.empty(5, torch.int64)
+    device.upload(np.zeros((3, 5), dtype=np.int32))
+    assert (device.free_bytes(), device.free_bytes(now=True)) == (0, 100)
+
+
 class Copied:
     """A tensor of the device, and how it was copied to."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,8 +24,9 @@ from hypothesis import strategies as st  # noqa: E402
 from support import borders, kernel_cases, launches  # noqa: E402
 
 from fanrank.engine.index.bm25 import BM25, METHODS  # noqa: E402
+from fanrank.kernels import runtime  # noqa: E402
 from fanrank.kernels import triton as family  # noqa: E402
-from fanrank.kernels.triton import TritonVerbs, score  # noqa: E402
+from fanrank.kernels.triton import TritonVerbs, launching, score  # noqa: E402
 from fanrank.kernels.triton.verbs import INTERPRETED_PROCESSORS, TUNING  # noqa: E402
 from fanrank.kernels.work import Buffers, Work  # noqa: E402
 
@@ -34,25 +38,6 @@ HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 @pytest.fixture(scope="module")
 def verbs() -> TritonVerbs:
     return TritonVerbs("cpu")
-
-
-@pytest.fixture(autouse=True)
-def memory_holds_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the family takes for itself is poisoned: nothing may rely on zeros."""
-
-    def poisoned(made: Any) -> Any:
-        def take(*arguments: Any, **options: Any) -> Any:
-            tensor = made(*arguments, **options)
-            tensor.view(torch.uint8).fill_(launches.POISON)
-            return tensor
-
-        return take
-
-    for module in ("order", "score", "select"):
-        empty = type("Torch", (), {"empty": poisoned(torch.empty), "empty_like": poisoned(torch.empty_like)})
-        for name in ("int32", "int64", "uint8"):
-            setattr(empty, name, getattr(torch, name))
-        monkeypatch.setattr(importlib.import_module(f"{family.__name__}.{module}"), "torch", empty)
 
 
 @pytest.mark.parametrize("path", sorted(Path(family.__file__).parent.glob("*.py")), ids=lambda path: path.stem)
@@ -223,3 +208,42 @@ def test_one_query_is_selected_by_several_programs(verbs: TritonVerbs, wide: boo
 )
 def test_derive_is_exact(verbs: TritonVerbs, method: str, options: dict[str, Any]) -> None:
     kernel_cases.check_derive_grid(verbs, BM25(method=method, **options))
+
+
+class Compiler:
+    """Triton's compiler and driver without a device: what was compiled, and whether a search could go on meanwhile."""
+
+    def __init__(self) -> None:
+        self.lock, self.met = threading.Lock(), threading.Barrier(2)
+        self.compiled: list[str] = []
+        self.launched: list[int] = []
+        self.get_current_device = self.get_current_stream = lambda *_: 0
+        self.get_current_target = lambda: triton.backends.compiler.GPUTarget("cuda", 90, 32)
+
+    def __call__(self, source: Any, target: Any, options: dict[str, Any]) -> Any:
+        assert self.lock.acquire(timeout=120), "a search holds its lock while it compiles"
+        self.compiled.append(source.name)
+        self.lock.release()
+        run = lambda *given: self.launched.append(given[-2])  # noqa: E731
+        return SimpleNamespace(launch_metadata=lambda *_: None, function=0, packed_metadata=0, run=run)
+
+    def search(self, kernel: Any, number: int) -> None:
+        self.met.wait(300)
+        with self.lock:
+            kernel[(1,)](number, SIZE=4, num_warps=1, enable_fp_fusion=False)
+
+
+def test_searches_compile_a_kernel_once_and_hold_no_lock_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(number, SIZE: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: F821
+        pass
+
+    compiler = Compiler()
+    monkeypatch.setattr(triton.compiler, "compile", compiler)
+    monkeypatch.setattr(triton.runtime.driver, "_active", compiler)
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    kernel = launching.compiled_once(doubled)
+    with ThreadPoolExecutor(2) as pool:
+        searches = [pool.submit(runtime.with_kernels, lambda own=own: compiler.search(kernel, own)) for own in (5, 6)]
+        for each in searches:
+            each.result(300)
+    assert (compiler.compiled, sorted(compiler.launched)) == (["doubled"], [5, 6])

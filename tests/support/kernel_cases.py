@@ -64,10 +64,15 @@ def descriptor_room(work: Work) -> int:
 
 
 def fresh(
-    work: Work, device: str, poison: int = POISON, *, descriptors: int | None = None, slots: int | None = None
+    work: Work,
+    device: str,
+    verbs: Verbs | None = None,
+    *,
+    descriptors: int | None = None,
+    slots: int | None = None,
 ) -> tuple[Buffers, KernelAnswer, Guarded]:
-    """Poisoned buffers and a poisoned answer."""
-    guarded = Guarded(device, poison)
+    """Poisoned buffers, with the scratch of `verbs`, and a poisoned answer."""
+    guarded = Guarded(device)
     candidates, entries = int(work.candidate_offset[-1]), int(work.entry_offset[-1])
     queries = len(work.query_k)
     slots = int(work.unit_slots[-1]) if slots is None else slots
@@ -81,7 +86,11 @@ def fresh(
         counts=guarded.take((queries,), torch.int32),
         keys=guarded.take((candidates,), torch.int64),
         documents=guarded.take((candidates if work.long_keys else 0,), torch.int32),
+        scratch=guarded.take((0,), torch.uint8),
     )
+    if verbs is not None:
+        scratch = guarded.take((verbs.scratch_bytes(work.extent(buffers)),), torch.uint8)
+        buffers = replace(buffers, scratch=scratch)
     shape = (queries, work.width)
     answer = KernelAnswer(
         guarded.take(shape, torch.int64), guarded.take(shape, torch.int64), guarded.take((queries,), torch.int32)
@@ -159,7 +168,7 @@ def check_family(verbs: Any, case: Case, also: Sequence[Check] = ()) -> None:
     tabulate(verbs, case)
     check_tables(case)
     for work in case.launches():
-        buffers, answer, guarded = fresh(work, str(work.query_k.device))
+        buffers, answer, guarded = fresh(work, str(work.query_k.device), verbs)
         verbs.describe(work, buffers)
         check_begun(case, work, buffers)
         check_descriptors(case, work, buffers)
@@ -183,7 +192,7 @@ def check_plan(verbs: Any, case: Case, seed: int, *, k: int | None = None, also:
         guarded = Guarded(str(work.query_k.device))
         empty = {name: guarded.take(tuple(getattr(work, name).shape), getattr(work, name).dtype) for name in PLANNED}
         room = len(batch.terms) * batch.tiles
-        buffers, answer, own = fresh(work, str(work.query_k.device), descriptors=room, slots=slots)
+        buffers, answer, own = fresh(work, str(work.query_k.device), verbs, descriptors=room, slots=slots)
         hollow = replace(work, **empty)
         verbs.plan(batch, hollow, buffers)
         for name in PLANNED:
@@ -384,7 +393,7 @@ def check_select(
         query_wide=tensor(is_wide, np.uint8),
         candidate_offset=tensor(np.concatenate([[0], np.cumsum(room)]), np.int64),
     )
-    buffers, answer, guarded = fresh(work, device)
+    buffers, answer, guarded = fresh(work, device, verbs)
     expected: list[Ranked] = []
     for query, count in enumerate(counts):
         limit = 1 << int(rng.choice([1, 8, 31] + [40, 61] * wide))

@@ -314,7 +314,7 @@ class LateVerbs:
     def __init__(self, verbs: Verbs, device: LateDevice) -> None:
         self._verbs, self._device = verbs, device
         self.name, self.posting_bytes = f"late {verbs.name}", verbs.posting_bytes
-        self.tile_bits = verbs.tile_bits
+        self.tile_bits, self.scratch_bytes = verbs.tile_bits, verbs.scratch_bytes
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         verb = getattr(self._verbs, name)

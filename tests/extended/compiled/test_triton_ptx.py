@@ -132,6 +132,7 @@ def compiles(capability: str) -> Iterator[dict[str, Any]]:
             batch, _ = kc.planned(case, number)
             for work in case.launches():
                 buffers, answer, _ = kc.fresh(work, "cpu")
+                buffers = replace(buffers, scratch=torch.empty(1 << 26, dtype=torch.uint8))
                 own = replace(work, tile_bits=verbs.tile_bits(work.wide))
                 verbs.plan(batch, own, buffers)
                 verbs.describe(own, buffers)
