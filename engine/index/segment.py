@@ -45,6 +45,7 @@ NewNumbers = npt.NDArray[np.int32]
 
 # What a segment computes once and keeps where its terms and column values get other numbers.
 LASTING = {"total_lengths", "expiries", "span", "in_order", "latest_in", "latest_before", "_windows", "dense_row"}
+LASTING.add("posting_counts")
 
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
@@ -132,6 +133,11 @@ class Segment:
         """Tokens of all documents, one number for each field."""
         return tuple(int(lengths.sum(dtype=np.int64)) for lengths in self.lengths)
 
+    @once
+    def posting_counts(self) -> npt.NDArray[np.int32]:
+        """[size] how many postings each document has."""
+        return np.bincount(self.documents, minlength=self.size).astype(np.int32)
+
     @property
     def times(self) -> npt.NDArray[np.float64] | None:
         """[size] seconds, NaN where a record has no time; None if no record has one."""
@@ -214,7 +220,7 @@ class Segment:
 
     def cached(self) -> list[object]:
         """What was computed for this segment beside its own arrays, so far."""
-        own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row")]
+        own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row", "posting_counts")]
         orders = [each for order in list(self.time_orders.values()) for each in vars(order).values()]
         made = [array for each in list(self.derived.values()) for array in getattr(each, "arrays", ())]
         return [*own, *made, *list(self._masks.values()), *list(self._windows.values()), *orders]
@@ -461,19 +467,3 @@ def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
         "weights": sum(segment.nested_postings("learned") for segment in segments),
         "entities": sum(segment.nested_postings("entities") for segment in segments),
     }
-
-
-def postings_of(segment: Segment, chosen: npt.NDArray[np.bool_]) -> tuple[Integers, Integers]:
-    """The terms of the documents where `chosen` [size] is true, as ascending positions, and how many of these documents
-    have each term.
-
-    Reads all postings, about a nanosecond each.
-    """
-    chosen_postings = [
-        source.start + np.flatnonzero(chosen[segment.documents[source]])
-        for lists in blocks(segment.offsets)
-        for source in [slice(int(segment.offsets[lists.start]), int(segment.offsets[lists.stop]))]
-    ]
-    numbers = np.concatenate([np.zeros(0, dtype=np.int64), *chosen_postings])
-    positions, counts = np.unique(np.searchsorted(segment.offsets, numbers, side="right") - 1, return_counts=True)
-    return positions.astype(np.int64), counts.astype(np.int64)

@@ -10,7 +10,7 @@ Long because statistics, filtered statistics and merges are sums over the same s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from .arrivals import Arrivals
 from .bm25 import BM25, FloatArray, Statistics
 from .columns import hashes_of
 from .contributions import Contributions
+from .document_terms import OwnWords, count_documents
 from .learned import IMPACTS
 from .masks import CompiledFilter
 from .merge import Merge, Tally, closes, count_nothing
@@ -346,26 +347,26 @@ class Snapshot:
         """Whether the namespace is large enough to keep `counts`."""
         return self.numbers >= COUNTED_DOCUMENTS
 
-    def without(self, places: Sequence[Place]) -> Snapshot:
-        """The snapshot without these live documents."""
-        masks: dict[int, npt.NDArray[np.bool_]] = {}
-        for number in sorted({place.segment for place in places}):
-            masks[number] = np.zeros(self.segments[number].size, dtype=np.bool_)
-            masks[number][[place.position for place in places if place.segment == number]] = True
-        return self._without(masks)
+    def without(self, places: Iterable[Place], words: OwnWords | None = None) -> Snapshot:
+        """The snapshot without these live documents. `words` reads the records of few."""
+        positions: dict[int, list[int]] = {}
+        for place in places:
+            positions.setdefault(place.segment, []).append(place.position)
+        return self._without({number: np.array(sorted(found)) for number, found in positions.items()}, words)
 
-    def _without(self, masks: Mapping[int, npt.NDArray[np.bool_]]) -> Snapshot:
-        """The snapshot without these live documents, given as masks [documents] by segment number."""
-        if not masks:
+    def _without(self, documents: Mapping[int, npt.NDArray[np.int64]], words: OwnWords | None = None) -> Snapshot:
+        """The snapshot without these live documents, given as ascending positions by segment number."""
+        if not documents:
             return self
         tombstones = dict(self.tombstones)
         counts = None if self.counts is None else self.counts.copy()
-        for number, deleted in masks.items():
+        for number, deleted in documents.items():
             segment = self.segments[number]
-            new = Tombstones.of(segment, deleted)
+            counted = count_documents(segment, deleted, words)
             if counts is not None:
-                counts[segment.terms[new.terms]] -= new.frequencies.astype(np.int32)
-            tombstones[number] = tombstones[number].join(new) if number in tombstones else new
+                counts[segment.terms[counted[""].terms]] -= counted[""].frequencies.astype(np.int32)
+            before = tombstones.get(number) or Tombstones.none(segment)
+            tombstones[number] = before.extended(segment, deleted, counted)
         return replace(self, tombstones=MappingProxyType(tombstones), counts=counts)
 
     @once
@@ -389,9 +390,9 @@ class Snapshot:
             self._at[passed] = known
         return known
 
-    def _expired(self, passed: Sequence[int]) -> dict[int, npt.NDArray[np.bool_]]:
-        """Masks of the live documents that have expired; `passed` says by segment how many of `expiries` lie behind."""
-        masks = {}
+    def _expired(self, passed: Sequence[int]) -> dict[int, npt.NDArray[np.int64]]:
+        """The live documents that have expired, by segment; `passed` says how many of its `expiries` lie behind."""
+        found = {}
         for number, count in enumerate(passed):
             expires = self.segments[number].columns.numbers.get("expires")
             if not count or expires is None:
@@ -401,8 +402,8 @@ class Snapshot:
             if alive is not None:
                 gone &= alive
             if gone.any():
-                masks[number] = gone
-        return masks
+                found[number] = np.flatnonzero(gone)
+        return found
 
     def expired(self, clock: float, ids: Sequence[str] | None = None) -> dict[str, Place]:
         """The live documents that have expired by `clock`, by record id; of `ids` alone where they are given."""

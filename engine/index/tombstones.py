@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers
 from ..locks import once
-from .segment import Segment, postings_of
+from .document_terms import Counted, count_terms
+from .segment import NESTED, Segment
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,19 +27,38 @@ class Tombstones:
     lengths: tuple[int, ...]  # tokens of the deleted documents, one number for each field
 
     @classmethod
-    def of(cls, segment: Segment, deleted: npt.NDArray[np.bool_]) -> Tombstones:
-        terms, frequencies = postings_of(segment, deleted)
-        lengths = tuple(int(field_lengths[deleted].sum(dtype=np.int64)) for field_lengths in segment.lengths)
-        return cls(deleted, terms, frequencies, lengths)
+    def none(cls, segment: Segment) -> Tombstones:
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros(segment.size, dtype=np.bool_), nothing, nothing, (0,) * len(segment.lengths))
 
-    def join(self, other: Tombstones) -> Tombstones:
-        """These and the other tombstones of the same segment as one; no document may be in both."""
-        terms, ranks = np.unique(np.concatenate([self.terms, other.terms]), return_inverse=True)
-        counts = np.bincount(
-            ranks.reshape(-1), weights=np.concatenate([self.frequencies, other.frequencies]), minlength=len(terms)
+    @classmethod
+    def of(cls, segment: Segment, deleted: npt.NDArray[np.bool_]) -> Tombstones:
+        """Those of the documents where `deleted` [size] is true. Reads all postings of the segment."""
+        documents = np.flatnonzero(deleted)
+        return cls.none(segment).extended(segment, documents, {"": count_terms(segment, deleted)})
+
+    def extended(self, segment: Segment, documents: Integers, counted: Mapping[str, Counted]) -> Tombstones:
+        """These, and those of further documents of the segment. `counted` is what `count_documents` says of them."""
+        deleted = self.deleted.copy()
+        deleted[documents] = True
+        lengths = segment.lengths[:, documents].sum(axis=1, dtype=np.int64).tolist()
+        new = counted[""]
+        places = np.searchsorted(self.terms, new.terms)
+        known = self.terms.take(places, mode="clip") == new.terms if len(self.terms) else np.zeros(len(places), bool)
+        frequencies = self.frequencies.copy()
+        frequencies[places[known]] += new.frequencies[known]
+        following = Tombstones(
+            deleted,
+            np.insert(self.terms, places[~known], new.terms[~known]),
+            np.insert(frequencies, places[~known], new.frequencies[~known]),
+            tuple(before + length for before, length in zip(self.lengths, lengths, strict=True)),
         )
-        lengths = tuple(a + b for a, b in zip(self.lengths, other.lengths, strict=True))
-        return Tombstones(self.deleted | other.deleted, terms, counts.astype(np.int64), lengths)
+        for name in counted.keys() & NESTED:
+            inner = segment.nested(name)
+            before = self._nested.get(inner) if self.count else Tombstones.none(inner)
+            if before is not None:
+                following._nested[inner] = before.extended(inner, documents, {"": counted[name]})
+        return following
 
     @once
     def alive(self) -> npt.NDArray[np.bool_]:
@@ -45,7 +66,7 @@ class Tombstones:
 
     @once
     def count(self) -> int:
-        return int(self.deleted.sum())
+        return int(np.count_nonzero(self.deleted))
 
     @property
     def bytes(self) -> int:

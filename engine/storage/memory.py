@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 from typing import Any, Protocol
 
@@ -35,6 +36,7 @@ from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
 from ..index.columns import Schema
+from ..index.document_terms import OwnWords
 from ..index.merge import Merge
 from ..index.segment import Segment
 from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Place, Snapshot
@@ -287,9 +289,10 @@ class Memory:
         for request in requests:
             before = self._sizes()
             try:
+                pending = Pending(self.state, working, batches, self.store)
                 if request.decide is not None:
-                    self._decide(request, request.decide, Pending(self.state, working, batches, self.store))
-                states, changes = self._prepare(request, working)
+                    self._decide(request, request.decide, pending)
+                states, changes = self._prepare(request, pending)
             except Exception as error:
                 self._forget(before)
                 request.error, request.done = error, True
@@ -341,8 +344,9 @@ class Memory:
         request.bulk = bool(second)
         request.added = chain(iter(first), chunks_of(chain(iter(second), source)))
 
-    def _prepare(self, request: Write, working: Mapping[str, Snapshot]) -> tuple[dict[str, Snapshot], list[Change]]:
+    def _prepare(self, request: Write, pending: Pending) -> tuple[dict[str, Snapshot], list[Change]]:
         """The snapshots after the batch, and the batch as changes for the store (empty where there is no store)."""
+        working = pending.working
         states: dict[str, Snapshot] = {}
         removed: dict[str, list[str]] = {}
         added: dict[str, list[EncodedRecord]] = {}
@@ -359,12 +363,12 @@ class Memory:
             if not live:
                 continue
             removed[namespace] = list(live)
-            states[namespace] = before.without(list(live.values()))
+            states[namespace] = before.without(live.values(), self._own_words(namespace, pending))
             count += len(present)
         if request.expired:
             for namespace in dict.fromkeys([*self.state.expired(clock), *working]):
                 before = working.get(namespace) or self.snapshot(namespace)
-                count += self._remove_expired(namespace, before, before.expired(clock), states, removed)
+                count += self._remove_expired(namespace, before, before.expired(clock), states, removed, pending)
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
@@ -373,7 +377,7 @@ class Memory:
                 if before.expiring and namespace not in builds:
                     # An id whose record has expired is free again. A bulk looks its ids up in one snapshot.
                     given = None if request.bulk else [record.id for record in group]
-                    self._remove_expired(namespace, before, before.expired(clock, given), states, removed)
+                    self._remove_expired(namespace, before, before.expired(clock, given), states, removed, pending)
                     before = states.get(namespace, before)
                 let_others_run()
                 if request.bulk:
@@ -415,12 +419,20 @@ class Memory:
         expired: Mapping[str, Place],
         states: dict[str, Snapshot],
         removed: dict[str, list[str]],
+        pending: Pending,
     ) -> int:
         """Remove these records of a namespace with the batch that is prepared. Returns how many they are."""
         if expired:
             removed.setdefault(namespace, []).extend(expired)
-            states[namespace] = before.without(list(expired.values()))
+            states[namespace] = before.without(expired.values(), self._own_words(namespace, pending))
         return len(expired)
+
+    def _own_words(self, namespace: str, pending: Pending) -> OwnWords | None:
+        """What reads the records that a batch deletes; None where there are no texts."""
+        if self.store is None and not self.keep_texts:
+            return None
+        nested = {"learned": self.weight_terms, "entities": self.entity_terms}
+        return OwnWords(partial(pending.read, namespace), list(self.bm25.fields), self.indexer, nested)
 
     def _number(self, segments: Sequence[Segment]) -> int | None:
         """The number of the first document's write; None where the store numbers them."""
@@ -519,7 +531,7 @@ class Memory:
                 left.drop(snapshots[run.namespace])
                 self._dropped = True
             snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
-            snapshot = snapshot.without(list(snapshot.find_all(run.removed).values()))
+            snapshot = snapshot.without(snapshot.find_all(run.removed).values())
             if run.added:
                 snapshot = snapshot.extended([self.build(run.added)])
             snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window, left.merge)

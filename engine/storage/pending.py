@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..errors import DamagedStoreError
+from ..errors import DamagedStoreError, StorageError
 from ..index.kept import records_of
 from ..index.masks import CompiledFilter, compile_filter
 from ..index.snapshot import Snapshot
@@ -46,8 +46,18 @@ class Pending:
         """The filter in the codes of the snapshots. Raises `QueryError`."""
         return compile_filter(filter, self.state.schema, self.state.values)
 
-    def records(self, namespace: str, ids: Sequence[str]) -> Iterator[Record]:
-        """The records with these ids, which must be live in `snapshot`. They are read as they are consumed."""
+    def read(self, namespace: str, ids: Sequence[str]) -> list[Record] | None:
+        """The records with these ids, which must be live in `snapshot`; None where they cannot be read."""
+        try:
+            return list(self.records(namespace, ids, vectors=False))
+        except StorageError:
+            return None
+
+    def records(self, namespace: str, ids: Sequence[str], *, vectors: bool = True) -> Iterator[Record]:
+        """The records with these ids, which must be live in `snapshot`. They are read as they are consumed.
+
+        With `vectors` false they may come without their embeddings.
+        """
         for start in range(0, len(ids), PENDING_CHUNK):
             chunk = ids[start : start + PENDING_CHUNK]
             if self.store is None:
@@ -56,7 +66,10 @@ class Pending:
                 continue
             later = self._later.get(namespace, {})
             stored = [record_id for record_id in chunk if record_id not in later]
-            read = dict(zip(stored, self.store.fetch(namespace, stored), strict=True))
+            if vectors:
+                read = dict(zip(stored, self.store.fetch(namespace, stored), strict=True))
+            else:
+                read = {name: record for name, (_, record) in self.store.texts(namespace, stored).items()}
             for record_id in chunk:
                 encoded = later.get(record_id)
                 record = read.get(record_id) if encoded is None else decode(namespace, encoded)

@@ -16,7 +16,8 @@ from support.segments import build, of
 import fanrank as fr
 from fanrank.engine.index import postings
 from fanrank.engine.index.columns import Columns, Ids, Strings
-from fanrank.engine.index.segment import Segment, merge_segments, postings_of, select_documents
+from fanrank.engine.index.document_terms import count_terms
+from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.text.vocabulary import Vocabulary
 
 
@@ -242,7 +243,7 @@ def test_postings_of_some_documents(
     own = of(made, Vocabulary(TERMS), ("text", "predicate"))
     with pytest.MonkeyPatch.context() as patch:
         borders.shrink(patch, MERGE_BLOCK=3)
-        positions, counts = postings_of(own, chosen)
+        positions, counts = count_terms(own, chosen)
     found = Counter(
         term
         for record, taken in zip(made, chosen, strict=True)
