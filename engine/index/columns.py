@@ -366,7 +366,7 @@ class Columns:
         values_by_column: dict[str, list[Any]] = {
             name: list(map(_BUILT_IN[name], records))
             if name in _BUILT_IN
-            else [value_in(record, name) for record in records]
+            else [record.extra[name] if name in record.extra else value_in(record, name) for record in records]
             for name in (*schema.categories, *schema.numbers)
         }
         categories, numbers = {}, {}

@@ -2,7 +2,7 @@
 
 ::
 
-    write ─ encode ─ queue ─┐ one thread at a time applies all waiting batches (group commit)
+    write ─ encode ─ queue ─┐ the thread that has waited longest applies all waiting batches (group commit)
                             └ prepare on the snapshots ─ commit to the store ─ publish ─ merge, checkpoint (background)
 
 A search uses the current snapshots and never waits for a writer. A batch is first prepared in full on top of the
@@ -19,9 +19,8 @@ import os
 import secrets
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -40,6 +39,7 @@ from ..index.document_terms import OwnWords
 from ..index.merge import Merge
 from ..index.segment import Segment
 from ..index.snapshot import MAX_SEGMENT_DOCUMENTS, WEEK, Place, Snapshot
+from ..locks import FairLock, Take, WriteQueue
 from ..records.record import Record
 from ..text.analyzers import Analyzer
 from ..text.vocabulary import TermIndexer, Vocabulary
@@ -109,8 +109,8 @@ class Memory:
         self._unused = UnusedEntries()
         self._renumbering = threading.Lock()
         self._dropped = False
-        self._queue: deque[Write] = deque()
-        self._writing = threading.Lock()
+        self._queue = WriteQueue[Write]()
+        self._writing = FairLock()
         self._saving = threading.Lock()
         self._keeping = threading.Lock()
         self._reading: int | None = None  # the thread that reads a caller's iterable under the lock
@@ -229,17 +229,7 @@ class Memory:
             missing_ok = missing_ok or decide is not None
             request = Write(removed or {}, iter(first), missing_ok, threads, decide=decide, expired=expired)
             request.notes = notes or {}
-            self._queue.append(request)
-            try:
-                with self._writing:
-                    if not request.done:
-                        self._apply_queue()
-            except BaseException:
-                # This thread was interrupted. Left in the queue, the batch would be applied by another thread's write,
-                # perhaps after the caller has tried again.
-                with suppress(ValueError):
-                    self._queue.remove(request)
-                raise
+            self._queue.carry_out(request, self._apply_queue)
         else:
             # The batch is too large for another thread to prepare it: its records are read as they are analysed.
             # The lists become iterators, because an exhausted iterator holds no records and a list does.
@@ -259,13 +249,13 @@ class Memory:
         self.wake()
         return request.count
 
-    def _apply_queue(self) -> None:
+    def _apply_queue(self, take: Take[Write]) -> None:
         """Apply all waiting batches. After an interrupt, each batch that was not applied fails."""
         taken: list[Write] = []
         try:
-            while self._queue:
-                taken.append(self._queue.popleft())
-            self._apply(taken)
+            with self._writing:
+                taken = take(len)
+                self._apply(taken)
         finally:
             for request in taken:
                 if not request.done:

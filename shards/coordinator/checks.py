@@ -18,7 +18,6 @@ from ...engine.records.query import Query
 from ...engine.records.record import Record
 from ...engine.search.batch import combine_filters
 from ...engine.search.shaping import check_distinct
-from ...engine.storage.row_codec import encode
 from ...engine.storage.state import MemoryState
 from ...engine.storage.writes import group_by_namespace
 from ...engine.text.vocabulary import Vocabulary
@@ -90,11 +89,12 @@ def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
 
 
 def _check_values(records: Sequence[Record], schema: Schema) -> None:
-    """Build all of a segment that can refuse a record: its columns, weights, entities and vectors."""
+    """Build all of a segment that can refuse a record: its columns, weights, entities and vectors.
+
+    What cannot be stored, a shard refuses when it prepares its part.
+    """
     columns = Columns.of(records, schema, {name: Vocabulary() for name in schema.categories})
     ids = Ids.of([record.id for record in records])
     learned_of(records, Vocabulary(), ids, columns)
     entities_of(records, Vocabulary(), ids, columns)
     vectors_of(records)
-    for record in records:
-        encode(record)

@@ -11,32 +11,29 @@ go on meanwhile.
 
 from __future__ import annotations
 
-import secrets
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from functools import partial
 
-from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
+from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ...engine.index.columns import Schema
-from ...engine.locks import FairLock
+from ...engine.locks import FairLock, Take, WriteQueue
 from ...engine.records.record import Record
-from ...engine.storage.failpoints import reach
-from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
+from ..processes.links import Link, UnavailableError, call_all, collect
 from ..protocol.batches import Batch, divide
-from ..protocol.messages import Acknowledged, Gone
-from ..protocol.order import in_write_order, stamp
+from ..protocol.messages import Acknowledged
+from ..protocol.order import stamp
 from ..protocol.owner import OwnerFile
-from ..protocol.placement import Placement
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
 from ..shard.parts import Part
 from .changes import Changes
-from .checks import check_added, check_removed
-from .holding import Decision, Holding, View
+from .deciding import Deciding
+from .holding import WAITED, View
+from .writes import Key, Write, count_fitting, is_refusal
 
 
-class Coordinator(Holding):
+class Coordinator(Deciding):
     """Writes to the shards of one memory. Of each shard one write is under way at a time; any number of searches are.
 
     `deadline` is how many seconds a shard has for an answer.
@@ -50,31 +47,15 @@ class Coordinator(Holding):
         fields: int,
         deadline: float,
     ) -> None:
-        super().__init__(links, deadline)
-        self.owner = owner
+        super().__init__(owner, links, deadline)
         self.wholes = {whole.number: whole for whole in wholes}
         """The whole copies, by the number of their shard."""
-        self.tables: dict[str, Table] = {}
-        """The counts of each split namespace. Where one is missing, the shards are asked."""
         self._fields = fields
-        self._session = secrets.token_hex(4)
-        self._number = 0
         self._next_order = 0
-        self._acknowledged: dict[int, int] = {}  # the number of each shard's last write
-        self._unknown: set[int] = set()  # the shards of which a write may be done or not
         self._uncounted: set[str] = set()
-        self.expiring = False
-        """Whether any record may have a time of expiry. Statistics then depend on the moment."""
-        self.view = View(0, {}, owner.placement, 0)
         self.changes = Changes()
+        self._writes = WriteQueue[Write]()
         self._copying = FairLock()  # of whole copies, which take writes in the order of their numbers
-        self._counting = threading.Lock()
-        self._read: dict[View, int] = {}  # searches under way, by the view that they read
-
-    @property
-    def placement(self) -> Placement:
-        """Where records lie by the owner's file. Searches go by that of their view."""
-        return self.owner.placement
 
     def start(self, next_order: int, *, expiring: bool = False, until: float | None = None) -> None:
         """Show all shards as they are, and count the split namespaces. `until` is when it must be done."""
@@ -125,49 +106,121 @@ class Coordinator(Holding):
         added: Sequence[Record] = (),
         missing_ok: bool = False,
     ) -> int:
-        """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it."""
-        removed = removed or {}
-        names = dict.fromkeys((*removed, *(record.namespace for record in added)))
+        """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it.
+
+        What waits for the same shards meanwhile is carried out together.
+        """
+        write = Write(removed or {}, added, missing_ok, schema)
         with self._bounded():
             self._make_room(added)
-            with self.holding(names), self._copying_of(names):
-                return self._write(schema, removed, added, missing_ok)
+            if self._held():
+                self._write_alone(write)
+            else:
+                line = frozenset(self._shards_of(write.names))
+                if not self._writes.carry_out(write, partial(self._lead, line), line, self.until()):
+                    raise DeadlineError(WAITED)
+        if write.error is not None:
+            raise write.error
+        return write.count
 
-    def _write(
-        self, schema: Schema, removed: Mapping[str, Sequence[str]], added: Sequence[Record], missing_ok: bool
-    ) -> int:
-        live: dict[str, set[str]] | None = None
-        if removed and added and len({record.namespace for record in added}) > 1:
-            live = self._wait_for(lambda: self._live(removed, added))
-        ordered = in_write_order(added, removed, live or {})
-        records = stamp(ordered, self._take_orders(len(ordered)))
-        batches = divide(self.placement, removed, records)
-        if not batches:
-            return 0
-        if len(batches) > 1 or not records:
-            # Only these ids tell later how many records a shard that ended meanwhile has deleted.
-            if live is None:
-                live = self._wait_for(lambda: self._live(removed, added))
-            if not missing_ok:
-                check_removed(removed, live)
-        if len(batches) > 1:
-            check_added(added, removed, live or {}, schema)
-            acknowledged = self.decide({shard: Part(batch) for shard, batch in batches.items()})
-        else:
-            ((shard, batch),) = batches.items()
-            acknowledged = self._write_one(shard, batch, missing_ok)
-        if acknowledged is not None:
-            # What fails in between leaves the shards ahead of the tables, which are then counted anew.
-            self._unknown |= {*batches}
+    def _write_alone(self, write: Write) -> None:
+        with self.holding(write.names), self._copying_of(write.names):
+            self._write_group([write])
+
+    def _lead(self, line: frozenset[int], take: Take[Write]) -> None:
+        """Carry out what waits for these shards."""
+        taken: list[Write] = []
+        try:
+            with self.holding_shards({*line}):
+                taken = take(count_fitting)
+                # A namespace may have moved while its write waited.
+                here = [write for write in taken if self._shards_of(write.names) <= line]
+                with self._copying_of(dict.fromkeys(name for write in here for name in write.names)):
+                    self._write_group(here)
+            for write in taken:
+                if not write.done:
+                    self._write_alone(write)
+        except FanrankError as error:
+            if not taken:
+                raise
+            for write in taken:
+                if not write.done:
+                    write.fail(error)
+        finally:
+            for write in taken:
+                if not write.done:
+                    write.fail(ShardError("the thread that wrote it was interrupted; whether it was done is found out"))
+
+    def _write_group(self, writes: Sequence[Write]) -> None:
+        """Carry out writes that touch different records of shards that this thread holds.
+
+        They are numbered in their order. Where one concerns several shards all are one decision, else those of each
+        shard are one write of that shard.
+        """
+        shards = {write: write.shards(self.placement) for write in writes}
+        several = any(len(own) > 1 for own in shards.values())
+        asked: list[Key] = []
+        for write in writes:
+            if write.asks_for_live(several):
+                asked += dict.fromkeys(write.keys)
+        live = self._wait_for(lambda: self._live(asked)) if asked else {}
+        groups: dict[frozenset[int], list[Write]] = {}
+        for write in writes:
             try:
-                self._update_copies(removed, records)
-                self._publish(acknowledged)
-                self._unknown -= {*batches}
-            except UnavailableError:
-                self._wait_for(self._settle)
-        return len(records) or sum(
-            len((live or {}).get(namespace, set()).intersection(ids)) for namespace, ids in removed.items()
-        )
+                write.check(several, live)
+                write.stamped = stamp(ordered := write.ordered(live), self._take_orders(len(ordered)))
+            except FanrankError as error:  # noqa: PERF203
+                write.fail(error)
+            else:
+                groups.setdefault(frozenset() if several else shards[write], []).append(write)
+        for group in groups.values():
+            self._write_together(group, live)
+
+    def _write_together(self, writes: Sequence[Write], live: Mapping[str, Set[str]]) -> None:
+        """Carry out writes as one batch of one shard, or as one decision. What a shard refuses is done in halves."""
+        removed: dict[str, list[str]] = {}
+        for write in writes:
+            for name, ids in write.removed.items():
+                removed.setdefault(name, []).extend(ids)
+        added = [record for write in writes for record in write.stamped]
+        batches = divide(self.placement, removed, added)
+        try:
+            if len(batches) > 1:
+                acknowledged = self.decide({shard: Part(batch) for shard, batch in batches.items()})
+            elif batches:
+                ((shard, batch),) = batches.items()
+                acknowledged = self._write_one(shard, batch, not any(write.strict for write in writes))
+            else:
+                acknowledged = None
+            if acknowledged is not None:
+                self._follow(acknowledged, removed, added)
+        except FanrankError as error:
+            if len(writes) > 1 and is_refusal(error):
+                half = len(writes) // 2
+                self._write_together(writes[:half], live)
+                self._write_together(writes[half:], live)
+                return
+            for write in writes:
+                write.fail(error)
+        else:
+            for write in writes:
+                write.finish(live)
+
+    def _follow(
+        self,
+        acknowledged: Mapping[int, Acknowledged],
+        removed: Mapping[str, Sequence[str]],
+        added: Sequence[Record],
+    ) -> None:
+        """Let copies do what the shards have done, and searches see it."""
+        # What fails in between leaves the shards ahead of the tables, which are then counted anew.
+        self._unknown |= {*acknowledged}
+        try:
+            self._update_copies(removed, added)
+            self._publish(acknowledged)
+            self._unknown -= {*acknowledged}
+        except UnavailableError:
+            self._wait_for(self._settle)
 
     def _take_orders(self, count: int) -> int:
         """The first of so many numbers of writes. A number is used once, whatever becomes of its batch."""
@@ -206,163 +259,15 @@ class Coordinator(Holding):
     def _clear_copies(self) -> None:
         """Delete the copies of moves that were given up (`moves/moves.py`)."""
 
-    def _next(self) -> int:
-        with self._counting:
-            self._number += 1
-            return self._number
-
-    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
-        """Send shards a write that no search sees before another view is published."""
-        number = self._next()
-        self._receive(number, {shard: self._send(shard, number, batch, **how) for shard, batch in batches.items()})
-
-    def _live(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[str, set[str]]:
-        """Which of the ids of a batch live records have now, by namespace."""
-        keys = [(namespace, record_id) for namespace, ids in removed.items() for record_id in ids]
-        keys += [(record.namespace, record.id) for record in added]
-        asked = self.placement.by_shard(dict.fromkeys(keys))
+    def _live(self, keys: Iterable[Key]) -> dict[str, set[str]]:
+        """Which of these records are live now: ids by namespace."""
+        asked = self.placement.by_shard(keys)
         answers = collect({shard: self.links[shard].send("live", ids) for shard, ids in asked.items()}, self.until())
         live: dict[str, set[str]] = {}
         for answer in answers.values():
             for namespace, ids in answer.items():
                 live.setdefault(namespace, set()).update(ids)
         return live
-
-    def oldest(self, shard: int) -> int:
-        """The oldest epoch of a shard that a search reads or may begin to read."""
-        with self._counting:
-            return min(view.at(shard) for view in (*self._read, self.view))
-
-    def _name(self, number: int) -> str:
-        """The name by which a shard remembers a write, in whichever process it runs then."""
-        return f"{self._session}/{number}"
-
-    def _send(self, shard: int, number: int, batch: Batch, **how: Any) -> Waiting:
-        how = {"missing_ok": True, "tracked": tuple(self.tables), **how}
-        return self.links[shard].send("apply", number, batch, oldest=self.oldest(shard), name=self._name(number), **how)
-
-    def _receive(self, number: int, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
-        """What the shards acknowledge. What is not known of one that does not answer, `_settle` finds out."""
-        self._unknown |= {*sent}
-        answers = collect(sent, self.until())
-        unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
-        if unknown:
-            raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
-        self._unknown -= {*sent}
-        self._acknowledged |= dict.fromkeys(sent, number)
-        self.expiring |= any(answer.expiring for answer in answers.values())
-        return answers
-
-    def _write_one(self, shard: int, batch: Batch, missing_ok: bool, **how: Any) -> dict[int, Acknowledged] | None:
-        """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
-
-        Where the shard ends meanwhile, it says afterwards which write was its last. If not this one, it gets it again.
-        """
-        until = self.until()
-        try:
-            while True:
-                number = self._next()
-                try:
-                    return self._receive(
-                        number, {shard: self._send(shard, number, batch, missing_ok=missing_ok, **how)}
-                    )
-                except UnavailableError as error:
-                    pause(until, error)
-                    self._wait_for(self._settle)
-                    last, _ = self._wait_for(lambda: self.links[shard].send("last_write").result(until))
-                    if last == self._name(number):
-                        return None
-        except DeadlineError as error:
-            raise DeadlineError(
-                f"{error}; whether the write was done is found out before the next one to this shard"
-            ) from error
-        except ShardError:
-            raise
-        except FanrankError:
-            # The engine refused the batch, so nothing was changed. After an interrupt nobody knows.
-            self._unknown.discard(shard)
-            raise
-
-    def decide(
-        self,
-        parts: Mapping[int, Part],
-        placement: Placement | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> dict[int, Acknowledged] | None:
-        """Let shards do what concerns several: all of them, or none. None where searches see it already.
-
-        `placement` and `settings` are kept with it. The caller holds the shards. Raises what a shard refused its part
-        by; nothing was written then. Once it is decided, an error says so.
-        """
-        decision = Decision(self.owner.reserve(), dict(parts))
-        self._open.append(decision)
-        answered: set[int] = set()
-        try:
-            self._wait_for(lambda: self._prepare(decision, answered))
-            reach("batch.prepared")
-            self.owner.decide(decision.generation, decision.parts, placement, settings)
-            decision.decided = True
-        except Exception as error:
-            self._abandon(decision, answered)
-            if isinstance(error, (DeadlineError, ShardError)):
-                raise type(error)(f"{error}; nothing was written") from error
-            raise
-        reach("batch.decided")
-        number = self._next()
-        try:
-            sent = {shard: self._send_part(shard, number, decision) for shard in parts}
-            reach("batch.sent")
-            try:
-                answers = self._receive(number, sent)
-            except UnavailableError:
-                self._wait_for(self._settle)
-                return None
-        except FanrankError as error:
-            kind = type(error) if isinstance(error, (DeadlineError, ShardError)) else StorageError
-            raise kind(f"{error}; the write is decided, and is done before the next one to its shards") from error
-        reach("batch.acknowledged")
-        self._open.remove(decision)
-        return answers
-
-    def _prepare(self, decision: Decision, answered: set[int]) -> None:
-        sent = {
-            shard: self.links[shard].send("prepare", decision.generation, part)
-            for shard, part in decision.parts.items()
-            if shard not in answered
-        }
-        failure: FanrankError | None = None
-        for shard, waiting in sent.items():
-            try:
-                waiting.result(self.until())
-                answered.add(shard)
-            except (ShardError, DeadlineError) as error:  # noqa: PERF203
-                failure = failure or error
-            except FanrankError as error:
-                answered.add(shard)
-                # What a shard refuses is said before what is not known of another.
-                failure = error if failure is None or isinstance(failure, (ShardError, DeadlineError)) else failure
-        if failure is not None:
-            raise failure
-
-    def _abandon(self, decision: Decision, answered: set[int]) -> None:
-        """Let the shards drop what was not decided. One that does not answer does so before its next write."""
-        try:
-            self.owner.confirm()
-        except StorageError as error:
-            raise StorageError(
-                f"{error}; whether the write was decided is in doubt until the file can be written"
-            ) from error
-        until = deadline_at(self.deadline)
-        for shard in answered:
-            with suppress(FanrankError):
-                self.links[shard].send("forget", decision.generation).result(until)
-                del decision.parts[shard]
-        if not decision.parts:
-            self._open.remove(decision)
-
-    def _send_part(self, shard: int, number: int, decision: Decision) -> Waiting:
-        part = decision.parts[shard]
-        return self._send(shard, number, part.batch, drop=part.drop, show=part.show, generation=decision.generation)
 
     def _settle(self) -> None:
         """Find out what is not known of the shards that this thread holds, and show them as they are."""
@@ -389,21 +294,6 @@ class Coordinator(Holding):
         else:
             self._clear_copies()
         self._count_those(held)
-
-    def _finish(self, decision: Decision) -> None:
-        """Let shards carry out what was decided, or drop what was not."""
-        links = [self.links[shard] for shard in decision.parts]
-        if decision.decided:
-            known = call_all(links, self.until(), "last_write")
-            number = self._next()
-            again = [shard for shard, (_, generation) in known.items() if generation != decision.generation]
-            self._receive(number, {shard: self._send_part(shard, number, decision) for shard in again})
-            # Until the view is there, what fails is begun again.
-            self._unknown |= {*decision.parts}
-        else:
-            self.owner.confirm()
-            call_all(links, self.until(), "forget", decision.generation)
-        self._open.remove(decision)
 
     def _count_those(self, held: frozenset[int]) -> None:
         """Read the counts that are missing of namespaces in these shards, which nobody else writes to."""

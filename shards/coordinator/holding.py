@@ -20,6 +20,8 @@ from ..shard.parts import Part
 
 T = TypeVar("T")
 
+WAITED = "another write or move was under way until the deadline; nothing was changed"
+
 
 @dataclass(frozen=True, eq=False)
 class View:
@@ -148,9 +150,7 @@ class Holding:
                 # In one order, so that no two threads wait for each other.
                 for shard in sorted(wanted):
                     if not self._locks[shard].acquire(self.until()):
-                        raise DeadlineError(
-                            "another write or move was under way until the deadline; nothing was changed"
-                        )
+                        raise DeadlineError(WAITED)
                     taking.callback(self._locks[shard].release)
                 if self._with_sharers(shards) <= wanted:
                     taken.push(taking.pop_all())

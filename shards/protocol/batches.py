@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...engine.records.record import Record
-from .order import number_of
 from .placement import Placement
 
 
@@ -27,14 +26,14 @@ class Batch:
 
 def divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Batch]:
     """The part of a batch that each shard does."""
+    names = dict.fromkeys((*removed, *(record.namespace for record in added)))
+    homes = {home for name in names for home in placement.homes(name)}
+    if len(homes) == 1:
+        return {home: Batch(removed, added) for home in homes if added or any(removed.values())}
     removed_of = placement.by_shard((namespace, record_id) for namespace, ids in removed.items() for record_id in ids)
     added_of: dict[int, list[Record]] = {}
+    find = placement.finder()
     for record in added:
-        added_of.setdefault(placement.shard_of(record.namespace, record.id), []).append(record)
+        added_of.setdefault(find(record.namespace, record.id), []).append(record)
     shards = sorted({*removed_of, *added_of})
     return {shard: Batch(removed_of.get(shard, {}), added_of.get(shard, ())) for shard in shards}
-
-
-def after_last(batch: Batch) -> int:
-    """One more than the largest number of the batch's writes; 0 if it adds nothing."""
-    return max((number_of(record) + 1 for record in batch.added), default=0)

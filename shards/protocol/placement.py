@@ -7,7 +7,7 @@ is in the part that its id chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...engine.errors import ParameterError
@@ -54,20 +54,26 @@ class Placement:
 
     def shard_of(self, namespace: str, record_id: str) -> int:
         """The shard of a record."""
-        parts = self.split.get(namespace)
-        return self.home(namespace) if parts is None else parts[chosen_part(record_id, len(parts))]
+        return self.finder()(namespace, record_id)
+
+    def finder(self) -> Callable[[str, str], int]:
+        """`shard_of` for many records: the name of a namespace is hashed once."""
+        homes: dict[str, tuple[int, ...]] = {}
+
+        def find(namespace: str, record_id: str) -> int:
+            parts = homes.get(namespace)
+            if parts is None:
+                parts = homes[namespace] = self.homes(namespace)
+            return parts[0] if len(parts) == 1 else parts[chosen_part(record_id, len(parts))]
+
+        return find
 
     def by_shard(self, keys: Iterable[tuple[str, str]]) -> dict[int, dict[str, list[str]]]:
         """The ids of records by shard and namespace, in the order of `keys`: the namespace and the id of each."""
-        homes: dict[str, int] = {}
+        find = self.finder()
         grouped: dict[int, dict[str, list[str]]] = {}
         for namespace, record_id in keys:
-            parts = self.split.get(namespace)
-            if parts is not None:
-                shard = parts[chosen_part(record_id, len(parts))]
-            elif (shard := homes.get(namespace, -1)) < 0:
-                shard = homes[namespace] = self.home(namespace)
-            grouped.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+            grouped.setdefault(find(namespace, record_id), {}).setdefault(namespace, []).append(record_id)
         return grouped
 
     def placed(self, namespace: str, parts: tuple[int, ...]) -> Placement:

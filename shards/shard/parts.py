@@ -19,7 +19,7 @@ from typing import Any
 from ...engine.errors import StorageError
 from ...engine.records.record import Record
 from ...engine.storage.record_store import Notes, RecordStore
-from ...engine.storage.row_codec import JSON, EncodedRecord, decode, encode
+from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode
 from ..protocol.batches import Batch
 
 STATE, PENDING, COPY = "state", "pending", "copy/"
@@ -77,7 +77,10 @@ class ShardNotes:
         if generation <= self._newest:
             return
         self._newest = generation
-        if self._store is not None and self._reserve is not None:
+        if self._store is None:
+            for record in part.batch.added:
+                check_objects(record, "payload")
+        elif self._reserve is not None:
             text = part.encoded(generation)
             self._reserve.keep(TIMES * len(text.encode()) + ROOM)
             self._store.keep_notes({PENDING: text})

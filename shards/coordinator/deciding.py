@@ -1,0 +1,209 @@
+"""`Deciding`: how a write reaches the shards that it concerns, and what is found out where one does not answer.
+
+A write of one shard is known by that shard alone. One that concerns several is a decision (`protocol/owner.py`): they
+prepare it, the owner's file decides it, they carry it out. So it is in all of them or in none.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
+from ...engine.storage.failpoints import reach
+from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
+from ..protocol.batches import Batch
+from ..protocol.messages import Acknowledged, Gone
+from ..protocol.owner import OwnerFile
+from ..protocol.placement import Placement
+from ..protocol.statistics import Table
+from ..shard.parts import Part
+from .holding import Decision, Holding, View
+
+
+class Deciding(Holding):
+    """A part of `Coordinator`."""
+
+    def __init__(self, owner: OwnerFile, links: Sequence[Link], deadline: float) -> None:
+        super().__init__(links, deadline)
+        self.owner = owner
+        self.tables: dict[str, Table] = {}
+        """The counts of each split namespace. Where one is missing, the shards are asked."""
+        self._session = secrets.token_hex(4)
+        self._number = 0
+        self._acknowledged: dict[int, int] = {}  # the number of each shard's last write
+        self._unknown: set[int] = set()  # the shards of which a write may be done or not
+        self.expiring = False
+        """Whether any record may have a time of expiry. Statistics then depend on the moment."""
+        self.view = View(0, {}, owner.placement, 0)
+        self._counting = threading.Lock()
+        self._read: dict[View, int] = {}  # searches under way, by the view that they read
+
+    @property
+    def placement(self) -> Placement:
+        """Where records lie by the owner's file. Searches go by that of their view."""
+        return self.owner.placement
+
+    def oldest(self, shard: int) -> int:
+        """The oldest epoch of a shard that a search reads or may begin to read."""
+        with self._counting:
+            return min(view.at(shard) for view in (*self._read, self.view))
+
+    def _next(self) -> int:
+        with self._counting:
+            self._number += 1
+            return self._number
+
+    def _name(self, number: int) -> str:
+        """The name by which a shard remembers a write, in whichever process it runs then."""
+        return f"{self._session}/{number}"
+
+    def _send(self, shard: int, number: int, batch: Batch, **how: Any) -> Waiting:
+        how = {"missing_ok": True, "tracked": tuple(self.tables), **how}
+        return self.links[shard].send("apply", number, batch, oldest=self.oldest(shard), name=self._name(number), **how)
+
+    def _receive(self, number: int, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
+        """What the shards acknowledge. What is not known of one that does not answer, `_settle` finds out."""
+        self._unknown |= {*sent}
+        answers = collect(sent, self.until())
+        unknown = [shard for shard, answer in answers.items() if isinstance(answer, Gone)]
+        if unknown:
+            raise UnavailableError(f"shard {unknown[0]} was started anew, and has not carried out the write")
+        self._unknown -= {*sent}
+        self._acknowledged |= dict.fromkeys(sent, number)
+        self.expiring |= any(answer.expiring for answer in answers.values())
+        return answers
+
+    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
+        """Send shards a write that no search sees before another view is published."""
+        number = self._next()
+        self._receive(number, {shard: self._send(shard, number, batch, **how) for shard, batch in batches.items()})
+
+    def _write_one(self, shard: int, batch: Batch, missing_ok: bool, **how: Any) -> dict[int, Acknowledged] | None:
+        """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
+
+        Where the shard ends meanwhile, it says afterwards which write was its last. If not this one, it gets it again.
+        """
+        until = self.until()
+        try:
+            while True:
+                number = self._next()
+                try:
+                    return self._receive(
+                        number, {shard: self._send(shard, number, batch, missing_ok=missing_ok, **how)}
+                    )
+                except UnavailableError as error:
+                    pause(until, error)
+                    self._wait_for(self._settle)
+                    last, _ = self._wait_for(lambda: self.links[shard].send("last_write").result(until))
+                    if last == self._name(number):
+                        return None
+        except DeadlineError as error:
+            raise DeadlineError(
+                f"{error}; whether the write was done is found out before the next one to this shard"
+            ) from error
+        except ShardError:
+            raise
+        except FanrankError:
+            # The engine refused the batch, so nothing was changed. After an interrupt nobody knows.
+            self._unknown.discard(shard)
+            raise
+
+    def decide(
+        self,
+        parts: Mapping[int, Part],
+        placement: Placement | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> dict[int, Acknowledged] | None:
+        """Let shards do what concerns several: all of them, or none. None where searches see it already.
+
+        `placement` and `settings` are kept with it. The caller holds the shards. Raises what a shard refused its part
+        by; nothing was written then. Once it is decided, an error says so.
+        """
+        decision = Decision(self.owner.reserve(), dict(parts))
+        self._open.append(decision)
+        answered: set[int] = set()
+        try:
+            self._wait_for(lambda: self._prepare(decision, answered))
+            reach("batch.prepared")
+            self.owner.decide(decision.generation, decision.parts, placement, settings)
+            decision.decided = True
+        except Exception as error:
+            self._abandon(decision, answered)
+            if isinstance(error, (DeadlineError, ShardError)):
+                raise type(error)(f"{error}; nothing was written") from error
+            raise
+        reach("batch.decided")
+        number = self._next()
+        try:
+            sent = {shard: self._send_part(shard, number, decision) for shard in parts}
+            reach("batch.sent")
+            try:
+                answers = self._receive(number, sent)
+            except UnavailableError:
+                self._wait_for(self._settle)
+                return None
+        except FanrankError as error:
+            kind = type(error) if isinstance(error, (DeadlineError, ShardError)) else StorageError
+            raise kind(f"{error}; the write is decided, and is done before the next one to its shards") from error
+        reach("batch.acknowledged")
+        self._open.remove(decision)
+        return answers
+
+    def _prepare(self, decision: Decision, answered: set[int]) -> None:
+        sent = {
+            shard: self.links[shard].send("prepare", decision.generation, part)
+            for shard, part in decision.parts.items()
+            if shard not in answered
+        }
+        failure: FanrankError | None = None
+        for shard, waiting in sent.items():
+            try:
+                waiting.result(self.until())
+                answered.add(shard)
+            except (ShardError, DeadlineError) as error:  # noqa: PERF203
+                failure = failure or error
+            except FanrankError as error:
+                answered.add(shard)
+                # What a shard refuses is said before what is not known of another.
+                failure = error if failure is None or isinstance(failure, (ShardError, DeadlineError)) else failure
+        if failure is not None:
+            raise failure
+
+    def _abandon(self, decision: Decision, answered: set[int]) -> None:
+        """Let the shards drop what was not decided. One that does not answer does so before its next write."""
+        try:
+            self.owner.confirm()
+        except StorageError as error:
+            raise StorageError(
+                f"{error}; whether the write was decided is in doubt until the file can be written"
+            ) from error
+        until = deadline_at(self.deadline)
+        for shard in answered:
+            with suppress(FanrankError):
+                self.links[shard].send("forget", decision.generation).result(until)
+                del decision.parts[shard]
+        if not decision.parts:
+            self._open.remove(decision)
+
+    def _send_part(self, shard: int, number: int, decision: Decision) -> Waiting:
+        part = decision.parts[shard]
+        return self._send(shard, number, part.batch, drop=part.drop, show=part.show, generation=decision.generation)
+
+    def _finish(self, decision: Decision) -> None:
+        """Let shards carry out what was decided, or drop what was not."""
+        links = [self.links[shard] for shard in decision.parts]
+        if decision.decided:
+            known = call_all(links, self.until(), "last_write")
+            number = self._next()
+            again = [shard for shard, (_, generation) in known.items() if generation != decision.generation]
+            self._receive(number, {shard: self._send_part(shard, number, decision) for shard in again})
+            # Until the view is there, what fails is begun again.
+            self._unknown |= {*decision.parts}
+        else:
+            self.owner.confirm()
+            call_all(links, self.until(), "forget", decision.generation)
+        self._open.remove(decision)

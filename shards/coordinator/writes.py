@@ -1,0 +1,107 @@
+"""`Write`: one batch on its way to the shards, and which of them that wait are carried out together.
+
+Those that wait for the same shards make a group: one message and one sync a shard, first come, first served. They touch
+different records, so none depends on another one, and one that is refused is refused alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+
+from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
+from ...engine.index.columns import Schema
+from ...engine.records.record import Record
+from ..protocol.order import in_write_order
+from ..protocol.placement import Placement
+from .checks import check_added, check_removed
+
+MOST = 8_192
+"""Records of a group. Half of what a shard analyses at a time."""
+
+Key = tuple[str, str]
+"""The namespace and the id of a record."""
+
+
+@dataclass(eq=False)
+class Write:
+    """One batch, all or nothing: ids to remove, by namespace, then records to add."""
+
+    removed: Mapping[str, Sequence[str]]
+    added: Sequence[Record]
+    missing_ok: bool
+    schema: Schema
+    names: list[str] = field(init=False)
+    keys: list[Key] = field(init=False)
+    """The records that it touches."""
+    stamped: list[Record] = field(default_factory=list)
+    """Its records with the numbers of their writes."""
+    count: int = 0
+    """The number of records added; of records removed if none was added."""
+    done: bool = False
+    error: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.names = list(dict.fromkeys((*self.removed, *(record.namespace for record in self.added))))
+        self.keys = [(name, record_id) for name, ids in self.removed.items() for record_id in ids]
+        self.keys += [(record.namespace, record.id) for record in self.added]
+
+    @property
+    def strict(self) -> bool | None:
+        """Whether ids to remove that no live record has are an error; None where it removes none."""
+        return not self.missing_ok if self.removed else None
+
+    def shards(self, placement: Placement) -> frozenset[int]:
+        """The shards that it concerns."""
+        homes = frozenset([home for name in self.names for home in placement.homes(name)])
+        if len(homes) == 1:
+            return homes
+        find = placement.finder()
+        return frozenset([find(*key) for key in self.keys])
+
+    def asks_for_live(self, several: bool) -> bool:
+        """Whether it must be known which of its records are live before any shard is asked.
+
+        So several shards cannot differ, and what is removed alone is counted.
+        """
+        return several or bool(self.removed and (not self.added or len(self.names) > 1))
+
+    def check(self, several: bool, live: Mapping[str, Set[str]]) -> None:
+        """Raise what an engine would refuse it by, where no shard does so before it is decided."""
+        if not self.missing_ok and (several or not self.added):
+            check_removed(self.removed, live)
+        if several:
+            check_added(self.added, self.removed, live, self.schema)
+
+    def ordered(self, live: Mapping[str, Set[str]]) -> list[Record]:
+        """Its records in the order in which one engine numbers them."""
+        return in_write_order(self.added, self.removed, live)
+
+    def finish(self, live: Mapping[str, Set[str]]) -> None:
+        """Take note that it is done. `live` are the records that were there before."""
+        removed = ({*ids} & live.get(name, frozenset()) for name, ids in self.removed.items())
+        self.count = len(self.added) or sum(map(len, removed))
+        self.done = True
+
+    def fail(self, error: BaseException) -> None:
+        """Take note by what it failed."""
+        self.error, self.done = error, True
+
+
+def count_fitting(writes: Sequence[Write]) -> int:
+    """How many of these, from the first on, can be carried out together."""
+    touched: set[Key] = set()
+    records, strict = 0, None
+    for place, write in enumerate(writes):
+        records += len(write.added)
+        differs = None not in (strict, write.strict) and strict != write.strict
+        if place and (records > MOST or differs or not touched.isdisjoint(write.keys)):
+            return place
+        touched.update(write.keys)
+        strict = write.strict if strict is None else strict
+    return len(writes)
+
+
+def is_refusal(error: FanrankError) -> bool:
+    """Whether it is for what a batch says that a shard did not do it."""
+    return not isinstance(error, (StorageError, ShardError, DeadlineError))
