@@ -179,11 +179,13 @@ class Gate:
         try:
             await self.app(scope, receive, send)
         finally:
-            state.body_bytes -= scope.get(HELD, 0)
+            held = scope.get(HELD, 0)
+            state.body_bytes -= held
+            state.body_bytes_of[principal.name] -= held
             state.in_flight -= 1
             state.in_flight_of[principal.name] -= 1
             if not state.in_flight_of[principal.name]:
-                del state.in_flight_of[principal.name]
+                del state.in_flight_of[principal.name], state.body_bytes_of[principal.name]
 
     def _admit(self, request: Request) -> Principal:
         """Who asks, if the request may begin. Raises `Problem`."""

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from ..engine.errors import QueryError
 from ..engine.records.filters import Filter, columns_in, parse_filter
+from .access import ANYONE, principal_of
 from .encoding import decode
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem
@@ -147,16 +148,22 @@ def _check_known(given: Iterable[str], names: Collection[str]) -> None:
 
 
 async def _receive(request: Request, limits: Limits) -> bytes:
-    state, parts, size = state_of(request), [], 0
+    state, principal, parts, size = state_of(request), principal_of(request), [], 0
     async for part in request.stream():
         size += len(part)
         state.body_bytes += len(part)
+        state.body_bytes_of[principal.name] += len(part)
         request.scope[HELD] = size
         if size > limits.body_bytes:
             raise _too_large(limits)
-        if state.body_bytes > limits.bodies_bytes:
+        # Small bodies always find room: so many as may be under way have 64 MiB, and large ones cannot keep them out.
+        if size > LARGE_BODY:
             headers = {"Retry-After": RETRY_AFTER}
-            raise Problem(503, "OverloadedError", "too many bodies are under way; come back", headers=headers)
+            if principal is not ANYONE and state.body_bytes_of[principal.name] > limits.bodies_bytes_per_key:
+                detail = "too many bytes of bodies with this key are under way; come back"
+                raise Problem(429, "TooManyRequests", detail, headers=headers)
+            if state.body_bytes > limits.bodies_bytes:
+                raise Problem(503, "OverloadedError", "too many bodies are under way; come back", headers=headers)
         parts.append(part)
     return b"".join(parts)
 

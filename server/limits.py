@@ -15,10 +15,12 @@ class Limits:
     body_bytes: int = 8 << 20
     head_bytes: int = 64 << 10
     bodies_bytes: int = 256 << 20
+    bodies_bytes_per_key: int = 64 << 20
     queries: int = 256
     k: int = 1_000
     hits: int = 65_536
     explained: int = 512
+    explained_terms: int = 65_536
     text: int = 10_000
     terms: int = 1_000
     filter_depth: int = 16
@@ -57,11 +59,13 @@ class Limits:
 HELP: dict[str, str] = {
     "body_bytes": "Bytes of a request's body (413).",
     "head_bytes": "Bytes of a request's address and headers (400).",
-    "bodies_bytes": "Bytes of all bodies that are held at once (503).",
+    "bodies_bytes": "Bytes of all bodies that are held at once (503). A body of at most 64 KiB is always let in.",
+    "bodies_bytes_per_key": "Bytes of the bodies with one key that are held at once (429), with the same exception.",
     "queries": "Queries of a search (422).",
     "k": "Hits of a query, with its offset (422).",
     "hits": "Hits of a search, over all its queries (422).",
     "explained": "Hits of a search, over all its queries, that are explained (422).",
+    "explained_terms": "Terms of all explanations of a search (422).",
     "text": "Characters of a query's text (422).",
     "terms": "Terms, weights, entities or hints of a query, of each (422).",
     "filter_depth": "How deeply a filter is nested (422).",

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..engine.errors import DeadlineError, FanrankError, RecordError
+from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, Query
@@ -22,6 +23,7 @@ from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
 from .answer_limits import check_records
 from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
+from .cancelling import Cancellation, run_cancellable
 from .columns import to_columns
 from .encoding import encode
 from .limits import Limits
@@ -86,9 +88,14 @@ async def search(request: Request) -> Response:
         hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
     else:
         hits = await _answer(request, wanted, wanted.queries)
-    large = wanted.explain or hits.documents.size > ON_LOOP
-    write = partial(_as_json, hits, wanted, sharded=sharded)
-    answer = await run_in_threadpool(write) if large else write()
+    if wanted.explain:
+        cancellation = Cancellation.of(request)
+        write = partial(_as_json, hits, wanted, sharded, Explaining(state.limits, cancellation))
+        answer = await run_cancellable(request, cancellation, write)
+    elif hits.documents.size > ON_LOOP:
+        answer = await run_in_threadpool(_as_json, hits, wanted, sharded)
+    else:
+        answer = _as_json(hits, wanted, sharded)
     return Response(answer, media_type="application/json")
 
 
@@ -148,14 +155,19 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
     """
     parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
     head = await _answer(request, wanted, parts[0] if parts else [])
+    cancellation = Cancellation.of(request)
+    explaining = Explaining(state_of(request).limits, cancellation) if wanted.explain else None
+
+    async def write(hits: Hits, first: int) -> bytes:
+        return await run_cancellable(request, cancellation, partial(_as_lines, hits, wanted, first, explaining))
 
     async def lines() -> AsyncIterator[bytes]:
-        yield await run_in_threadpool(_as_lines, head, wanted, 0)
+        yield await write(head, 0)
         for number, part in enumerate(parts[1:], 1):
             try:
                 # The caller has a status by now, so the part waits for room in the queue.
                 hits = await _answer(request, wanted, part, wait=True)
-                written = await run_in_threadpool(_as_lines, hits, wanted, number * PART)
+                written = await write(hits, number * PART)
             except Exception as error:
                 problem = as_problem(error)
                 note_problem(problem.code)
@@ -286,7 +298,36 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
         check_filter(query.filter, f"{field}.filter", limits)
 
 
-def _results(hits: Hits, wanted: Wanted, first: int = 0) -> Iterator[dict[str, Any]]:
+@dataclass
+class Explaining:
+    """Explains the hits of one answer, within the limit of terms and as long as the answer is wanted."""
+
+    limits: Limits
+    cancellation: Cancellation
+    terms: int = 0
+    """Those of all explanations so far."""
+
+    def explain(self, hits: Hits, place: int, document: str, query: int) -> dict[str, Any] | None:
+        """The parts of a hit's score for this query of the batch; None where the state that it was scored in is gone.
+
+        Raises `Problem` for more terms than an answer may have, and `DeadlineError`.
+        """
+        self.cancellation.check()
+        try:
+            explanation = hits.explain(place, document).at(query)
+        except FanrankError:
+            return None
+        lexical = explanation.lexical if isinstance(explanation, FusedExplanation) else explanation
+        self.terms += 0 if lexical is None else len(lexical.terms)
+        if self.terms > self.limits.explained_terms:
+            detail = (
+                f"a search may explain {self.limits.explained_terms:,} terms over all hits; ask /v1/explain for one"
+            )
+            raise Problem(422, "TooManyTerms", detail, field="explain")
+        return explanation.to_dict()
+
+
+def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | None) -> Iterator[dict[str, Any]]:
     """One object a query: its hits, and a word where there are none. `first` is the place of the first in the batch."""
     notes = hits.notes
     for place, row in enumerate(hits.to_dicts()):
@@ -295,29 +336,22 @@ def _results(hits: Hits, wanted: Wanted, first: int = 0) -> Iterator[dict[str, A
             result["note"] = notes[place]
         if hits.decisions is not None:
             result["decision"] = hits.decisions[place].to_dict()
-        if wanted.explain:
+        if explaining is not None:
             for hit in row:
-                hit["explanation"] = explained(hits, place, hit["id"], first + place)
+                hit["explanation"] = explaining.explain(hits, place, hit["id"], first + place)
         yield result
 
 
-def explained(hits: Hits, place: int, document: str, query: int) -> dict[str, Any] | None:
-    """The parts of a hit's score for this query of the batch; None where the state that it was scored in is gone."""
-    try:
-        return hits.explain(place, document).at(query).to_dict()
-    except FanrankError:
-        return None
-
-
-def _as_json(hits: Hits, wanted: Wanted, *, sharded: bool = False) -> bytes:
+def _as_json(hits: Hits, wanted: Wanted, sharded: bool, explaining: Explaining | None = None) -> bytes:
     missing = {"missing_shards": list(hits.missing_shards)} if wanted.partial else {}
     if wanted.form == "columns":
         return encode(to_columns(hits, sharded=sharded) | missing)
-    answer: dict[str, Any] = {"results": list(_results(hits, wanted)), "backend": hits.backend, **missing}
+    results = list(_results(hits, wanted, 0, explaining))
+    answer: dict[str, Any] = {"results": results, "backend": hits.backend, **missing}
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}
     return encode(answer)
 
 
-def _as_lines(hits: Hits, wanted: Wanted, first: int) -> bytes:
-    return b"".join([encode(row) + b"\n" for row in _results(hits, wanted, first)])
+def _as_lines(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | None) -> bytes:
+    return b"".join([encode(row) + b"\n" for row in _results(hits, wanted, first, explaining)])

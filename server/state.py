@@ -30,6 +30,8 @@ class State:
     """Requests under way with each key. A key without any has no entry."""
     body_bytes: int = 0
     """Bytes of bodies that are held."""
+    body_bytes_of: Counter[str] = field(default_factory=Counter)
+    """Those with each key. A key without requests under way has no entry."""
     stopping: bool = False
     timed: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "fanrank-timed"))
     """Runs the searches that are timed, one after another. Its thread begins with the first."""

@@ -6,10 +6,13 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from starlette.requests import Request
 from support.live import Live, message, read_all, serving
 
 import fanrank as fr
+from fanrank.server.access import Principal
 from fanrank.server.limits import Limits
+from fanrank.server.problems import Problem
 
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 BODY = b'{"query": "tea"}'
@@ -87,6 +90,20 @@ def test_a_request_in_pieces_is_one_request(live: Live) -> None:
             connection.sendall(sent[place : place + 1])
             assert byte == sent[place]
         assert status(read_all(connection)) == 200
+
+
+def test_a_trailer_is_no_header(engine: fr.Engine) -> None:
+    def admit(request: Request) -> Principal:
+        if request.headers.get("authorization") is None:
+            raise Problem(401, "KeyRequired", "give a key")
+        return Principal("a")
+
+    key = "Authorization: Bearer k\r\n"
+    parts = b"Transfer-Encoding: chunked\r\n%s\r\n10\r\n" + BODY + b"\r\n0\r\n%s\r\n"
+    with serving(engine, admit=admit) as live, live.connect() as connection:
+        for head, trailer, expected in ((key, "", 200), ("", key, 401), (key, "", 200)):
+            connection.sendall(HEAD + parts % (head.encode(), trailer.encode()))
+            assert status(connection.recv(65_536)) == expected
 
 
 def test_an_upgrade_that_is_not_offered_leaves_the_request_whole(live: Live) -> None:

@@ -13,16 +13,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from support.live import Live, message, read_all, serving, wait_until
 
 import fanrank as fr
-from fanrank.engine.errors import ParameterError
+from fanrank.engine.errors import DeadlineError, ParameterError
+from fanrank.engine.records.hits import Hits
 from fanrank.server import bodies
 from fanrank.server.access import Principal
+from fanrank.server.cancelling import Cancellation
 from fanrank.server.limits import Limits
 from fanrank.server.run import open_sockets
 
@@ -191,17 +195,56 @@ def test_more_connections_than_the_limit_are_turned_away(engine: fr.Engine) -> N
         assert live.answers()
 
 
-def test_many_bodies_at_once_are_bounded(engine: fr.Engine) -> None:
-    with serving(engine, limits=Limits(bodies_bytes=50_000, body_seconds=600.0)) as live:
-        sent = message(b'{"query": "tea"' + b" " * 40_000 + b"}")
+def admit(request: Request) -> Principal:
+    """Admits everyone by the name that the key says."""
+    return Principal(request.headers.get("authorization", "Bearer one").removeprefix("Bearer "))
+
+
+@pytest.mark.parametrize(
+    ("limits", "key", "refused"),
+    [(Limits(bodies_bytes=150_000), "other", 503), (Limits(bodies_bytes_per_key=150_000), "one", 429)],
+    ids=["of all", "of a key"],
+)
+def test_many_large_bodies_at_once_are_bounded(engine: fr.Engine, limits: Limits, key: str, refused: int) -> None:
+    head = f"Authorization: Bearer {key}\r\n"
+    with serving(engine, admit=admit, limits=replace(limits, body_seconds=600.0)) as live:
+        large = b'{"query": "tea"' + b" " * 100_000 + b"}"
         with live.connect() as first:
-            first.sendall(sent[:-3])
-            assert wait_until(lambda: live.state.body_bytes > 30_000)
-            assert status(live.send(sent)) == 503
-            first.sendall(sent[-3:])
+            first.sendall(message(large)[:-3])
+            assert wait_until(lambda: live.state.body_bytes > 90_000)
+            assert status(live.send(message(large, head=head))) == refused
+            # A small body finds room, and so does a large one with another key where the limit is of a key.
+            assert status(live.send(message(b'{"query": "tea"' + b" " * 60_000 + b"}", head=head))) == 200
+            other = live.send(message(large, head="Authorization: Bearer third\r\n"))
+            assert status(other) == (200 if refused == 429 else 503)
+            first.sendall(message(large)[-3:])
             assert status(read_all(first)) == 200
-        assert wait_until(lambda: live.state.body_bytes == 0)
+        assert wait_until(lambda: live.state.body_bytes == 0 and not live.state.body_bytes_of)
         assert live.answers()
+
+
+def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    explained, begun, ended = Hits.explain, threading.Event(), threading.Event()
+
+    def explain(hits: Hits, query: int, document: str) -> Any:
+        begun.set()
+        # The server's loop learns of the end while this thread waits.
+        assert wait_until(lambda: cancellations[0].disconnected)
+        ended.set()
+        return explained(hits, query, document)
+
+    cancellations: list[Cancellation] = []
+    of = Cancellation.of
+    monkeypatch.setattr(Cancellation, "of", lambda request: cancellations.append(of(request)) or cancellations[0])
+    monkeypatch.setattr(Hits, "explain", explain)
+    with serving(engine, limits=Limits(seconds=600.0)) as live:
+        with live.connect() as connection:
+            connection.sendall(message(b'{"query": "tea", "k": 100, "explain": true}'))
+            assert begun.wait(300)
+        assert ended.wait(300)
+        assert wait_until(lambda: not live.state.in_flight)
+        with pytest.raises(DeadlineError, match="hung up"):
+            cancellations[0].check()
 
 
 def trickle(live: Live, start: bytes, piece: bytes) -> bytes:

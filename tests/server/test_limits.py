@@ -22,11 +22,19 @@ from fanrank.server.problems import Problem
 from fanrank.server.strategies import read_strategy
 
 SMALL = Limits(
-    body_bytes=20_000, queries=3, k=20, hits=40, explained=6, text=50, terms=4, filter_depth=3, comparisons=5,
-    depth=200, searches=6, namespaces=3, records=4, ids=5, id_length=30, payload_bytes=400,
+    body_bytes=20_000, queries=3, k=20, hits=40, explained=6, explained_terms=8, text=50, terms=4, filter_depth=3,
+    comparisons=5, depth=200, searches=6, namespaces=3, records=4, ids=5, id_length=30, payload_bytes=400,
 )  # fmt: skip
 ELSEWHERE = {
-    *("bodies_bytes", "head_bytes", "connections", "head_seconds", "body_seconds", "answer_seconds"),
+    *(
+        "bodies_bytes",
+        "bodies_bytes_per_key",
+        "head_bytes",
+        "connections",
+        "head_seconds",
+        "body_seconds",
+        "answer_seconds",
+    ),
     *("in_flight", "in_flight_per_key", "seconds", "stop_seconds", "answer_bytes"),
 }
 """Limits that are tested by themselves, below or against real connections in test_hostile.py."""
@@ -136,6 +144,12 @@ def test_filters_are_bounded_wherever_one_is_taken(
             {"queries": ["tea"] * 2, "k": 3, "explain": True},
             {"queries": ["tea"] * 2, "k": 4, "explain": True},
             "TooManyHits",
+            "explain",
+        ),
+        (
+            {"queries": ["tea 1", "tea 2"], "k": 3, "explain": True},
+            {"queries": ["tea 1 2", "tea 2"], "k": 3, "explain": True},
+            "TooManyTerms",
             "explain",
         ),
         ({"query": "a" * 50}, {"query": "a" * 51}, "TextTooLong", "query.text"),
