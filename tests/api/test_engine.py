@@ -67,22 +67,6 @@ def stated() -> list[Any]:
     return answers(fr.Engine.from_records([record for own in left().values() for record in own], analyzer="minimal"))
 
 
-def test_a_large_batch_is_one_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Analysed in chunks, applied as one; from a generator, and all or nothing."""
-    borders.shrink(monkeypatch, BUILD_CHUNK=7)
-    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
-        assert engine.add(record for record in records(30)) == 30
-        assert (engine.stats()["writes"], engine.stats()["commits"]) == (1, 1)
-        before = engine.stats()
-        for bad in ([*records(30, 30), fr.Record("r44", "twice")], [*records(30, 30), {"id": "bad", "text": 3}]):
-            with pytest.raises(fr.errors.RecordError):
-                engine.add(bad)
-        assert engine.stats() == before
-        assert engine.update(records(30)) == 30
-    with fr.Engine.open(tmp_path) as again:
-        assert answers(again) == answers(fr.Engine.from_records(records(30), analyzer="minimal"))
-
-
 def test_options_are_kept_and_must_not_differ(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "analyzer": "minimal", "method": "bm25+", "k1": 1.5, "fields": {"text": 1.0, "predicate": 2.0},
@@ -160,50 +144,6 @@ def test_nothing_to_read_and_what_is_not_ours(tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "else").iterdir()] == ["file"]
 
 
-def test_readers_catch_up_beside_a_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader sees one of the writer's states, no older than what was acknowledged, and never a record twice."""
-    borders.shrink_all(monkeypatch)
-    acknowledged, ended = [0], threading.Event()
-    writer = fr.Engine.open(tmp_path, analyzer="minimal")
-    writer.add([fr.Record("first", "a1")])
-    reader = fr.Engine.open(tmp_path, read_only=True)
-
-    def write() -> None:
-        try:
-            for number in range(1, 40):
-                writer.update([fr.Record("first", "a1"), fr.Record(f"r{number}", "a1")], insert=True)
-                acknowledged[0] = number
-                if number % 10 == 0:
-                    writer.flush()
-        finally:
-            ended.set()
-
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    seen = set()
-    while True:
-        last = ended.is_set()
-        before = acknowledged[0]
-        reader.refresh()
-        found = [name for name, _ in reader.search([["a1"]], 100)[0]]
-        state = len(found) - 1
-        assert state >= before
-        assert found == ([*(f"r{n}" for n in range(1, state)), "first", f"r{state}"] if state else ["first"])
-        assert len(reader) == len(found)
-        seen.add(state)
-        if last:
-            break
-    thread.join(30)
-    assert not thread.is_alive()
-    assert max(seen) == 39
-    reader.close()
-    writer.close()
-
-
-def index_files(path: Path) -> list[str]:
-    return sorted(file.name.split(".")[0] for file in (path / "index").iterdir())
-
-
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("engine") / "saved"
@@ -269,33 +209,6 @@ def test_the_index_of_other_records_is_not_taken(saved: Path, tmp_path: Path) ->
         assert engine.opened is not None
         assert "of other records" in engine.opened
         assert engine.search([["one"], ["two"]]).counts.tolist() == [1, 0]
-
-
-def test_an_older_copy_of_the_records(tmp_path: Path) -> None:
-    """The index is ahead of them. Once that is accepted it is built again, and no number of a lost change returns."""
-    path = tmp_path / "engine"
-    with filled(path):
-        pass
-    shutil.copy(path / "records.sqlite", tmp_path / "older")
-    with fr.Engine.open(path) as engine:
-        engine.add(records(20, 70))
-    shutil.copy(tmp_path / "older", path / "records.sqlite")
-    for read_only in (True, False):
-        with pytest.raises(fr.errors.DamagedStoreError, match="20 acknowledged changes are missing"):
-            fr.Engine.open(path, read_only=read_only)
-    with fr.Engine.open(path, read_only=True, accept_loss=True) as reader:
-        assert answers(reader) == stated()
-    engine = fr.Engine.open(path, accept_loss=True)
-    assert engine.opened is not None
-    assert "the records lack acknowledged changes" in engine.opened
-    assert answers(engine) == stated()
-    engine.add([fr.Record(f"other{n}", "d4") for n in range(20)])
-    expected = answers(engine)
-    engine.index.memory.directory = None  # as if the process ended here
-    engine.close()
-    with fr.Engine.open(path) as again:
-        assert again.opened == "built: there were no index files"
-        assert answers(again) == expected
 
 
 def settled(engine: fr.Engine) -> bool:

@@ -70,6 +70,9 @@ def test_records_are_changed_deleted_and_added_at_once(engine: fr.Engine) -> Non
 @pytest.mark.parametrize(
     ("ids", "change", "kind"),
     [
+        (["a"], list, fr.errors.ParameterError),
+        ({"x": ["a"]}, None, fr.errors.ParameterError),
+        ({"x": ["a"]}, lambda live: None, fr.errors.RecordError),
         ({"x": "a"}, lambda live: (), fr.errors.RecordError),
         ({"x": [1]}, lambda live: (), fr.errors.RecordError),
         ({"x": ["a"]}, lambda live: [*live.values(), fr.Record("b", "", "x")], fr.errors.DuplicateIdError),
@@ -108,11 +111,3 @@ def test_what_a_failed_change_did_to_the_records_it_was_given_is_lost(engine: fr
     hits = engine.search([fr.Query("tea", namespace="x")], texts=True)
     assert hits.records is not None
     assert hits.records[0, 0].extra == {}
-
-
-def test_what_is_no_rewrite_is_named_and_changes_nothing(engine: fr.Engine) -> None:
-    before = list(engine.records(namespace=None))
-    for ids, change in ((["a"], list), ({"x": ["a"]}, None), ({"x": "a"}, list), ({"x": ["a"]}, lambda live: None)):
-        with pytest.raises(fr.FanrankError, match="rewrite takes"):
-            engine.rewrite(ids, change)  # type: ignore[arg-type]
-    assert list(engine.records(namespace=None)) == before

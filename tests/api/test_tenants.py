@@ -253,32 +253,3 @@ def test_a_handle_is_a_namespace() -> None:
     assert tenant.health().query_count == 0
     tenant.add([fr.Record("1", "a1")])
     assert tenant.search(["a1"]).documents[0, 0] == 0
-
-
-def test_a_batch_over_many_tenants_is_each_alone() -> None:
-    """Every sixth of 240 tenants empty, the others of one to five records; and each tenant's counts its own."""
-    rng = random.Random(6)
-    names = [f"tenant{number}" for number in range(240)]
-    records = [said(rng, f"r{row}", name) for number, name in enumerate(names) for row in range(number % 6)]
-    rng.shuffle(records)
-    engine = fr.Engine(analyzer="minimal")
-    for start in range(0, len(records), 100):
-        engine.add(records[start : start + 100])
-    batch = [fr.Query(terms=rng.sample(WORDS, 2), namespace=name, id=name) for name in names]
-    rng.shuffle(batch)
-    held: dict[str, list[fr.Record]] = {name: [] for name in names}
-    for record in records:
-        held[record.namespace].append(record)
-    expected = [history.expected(held[query.namespace], query, 3) for query in batch]
-    for path, hits in history.paths(engine, batch, 3):
-        assert list(hits) == expected, path
-    assert [engine.search([query], 3)[0] for query in batch[:40]] == expected[:40]
-    reports = [engine.health(name) for name in names]
-    assert [report.query_count for report in reports] == [report.batch_count for report in reports]
-    assert engine.health("").query_count == 0
-    assert len(engine.namespaces) == sum(1 for own in held.values() if own)
-    for name in names[:120]:
-        engine.drop(name)
-    assert list(engine.search(batch, 3)) == [
-        [] if query.namespace in names[:120] else row for query, row in zip(batch, expected, strict=True)
-    ]

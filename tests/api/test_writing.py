@@ -12,25 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from support import borders
+from support.vector_cases import Letters
 
 import fanrank as fr
 from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.record_store import RecordStore
-
-
-class Counting:
-    """An encoder whose vectors say which text they are of, and that counts what it encodes."""
-
-    name, version, dimension = "counting", "1", 4
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def documents(self, texts: Any) -> Any:
-        self.texts += texts
-        return np.array([[1.0, len(text), sum(map(ord, text)) % 97, ord(text[0])] for text in texts])
-
-    queries = documents
 
 
 class Terms:
@@ -66,8 +52,8 @@ def engine(tmp_path: Path) -> Iterator[fr.Engine]:
         yield opened
 
 
-def open_with_models(path: Path) -> tuple[fr.Engine, Counting]:
-    encoder = Counting()
+def open_with_models(path: Path) -> tuple[fr.Engine, Letters]:
+    encoder = Letters()
     return fr.Engine.open(path, encoder=encoder, term_encoder=Terms()), encoder
 
 
@@ -105,21 +91,21 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
     engine.add(
         [
             fr.Record("plain", "tea time"),
-            fr.Record("own", "tea", embedding=[0.1, 0.7, 0.3, 0.2], weights={"mine": 2.0}),
+            fr.Record("own", "tea", embedding=[0.1, 0.7, 0.3, 0.2, 0.0], weights={"mine": 2.0}),
             fr.Record("passages", "tea", passages=["one", "two"]),
         ]
     )
     before = {record.id: record for record in engine.records()}
-    encoder.texts.clear()
+    encoder.asked.clear()
     engine.patch([*before], role="user")
     for record in engine.records():
         assert record == replace(before[record.id], role="user")
         assert np.array_equal(record.embedding, before[record.id].embedding)
-    assert encoder.texts == []
+    assert encoder.asked == []
     engine.patch([*before], text="new text")
     after = {record.id: record for record in engine.records()}
-    assert encoder.texts == ["new text"]
-    fresh = fr.Engine.open(tmp_path / "fresh", encoder=Counting(), term_encoder=Terms())
+    assert encoder.asked == [["new text"]]
+    fresh = fr.Engine.open(tmp_path / "fresh", encoder=Letters(), term_encoder=Terms())
     fresh.add([fr.Record("new", "new text")])
     encoded = fresh.get("new")
     assert encoded is not None
@@ -128,12 +114,12 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
         assert after[name].weights == encoded.weights == {"new": 1.0, "text": 1.0}
     assert np.array_equal(after["passages"].embedding, before["passages"].embedding)
     engine.patch("passages", passages=None, text="new text")
-    engine.patch("own", embedding=[[1.0, 0, 0, 0]])
+    engine.patch("own", embedding=[[1.0, 0, 0, 0, 0]])
     passages, own = engine.fetch(["passages", "own"])
     assert passages is not None
     assert own is not None
     assert np.array_equal(passages.embedding, encoded.embedding)
-    assert own.embedding.tolist() == [[1.0, 0.0, 0.0, 0.0]]
+    assert own.embedding.tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]]
     with pytest.raises(fr.errors.RecordError, match="'embedding' has 2 dimensions"):
         engine.patch("own", embedding=[1.0, 0.0])
     with pytest.raises(fr.errors.ParameterError, match="takes passages away"):

@@ -10,44 +10,18 @@ from typing import Any
 
 import pytest
 from support.dialect_cases import KEYS, SCALARS, VALUES, passing, payloads, read
+from support.plain_operators import PLAIN
 
 import fanrank as fr
 from fanrank.engine.records.dialects.parse import parse_filter
 from fanrank.engine.records.filters import MAX_DEPTH, columns_in
 
-
-def contains(value: Any, wanted: Any) -> bool:
-    if isinstance(value, list):
-        return wanted in value
-    return isinstance(value, (str, dict)) and isinstance(wanted, str) and wanted in value
-
-
-def icontains(value: Any, wanted: Any) -> bool:
-    inner = value if isinstance(value, (list, dict)) else []
-    if isinstance(value, str):
-        return wanted.lower() in value.lower()
-    return any(isinstance(one, str) and one.lower() == wanted.lower() for one in inner)
-
-
-def ordered(value: Any, wanted: Any, name: str) -> bool:
-    numbers = isinstance(value, (int, float)) and isinstance(wanted, (int, float))
-    if not numbers and not (isinstance(value, str) and isinstance(wanted, str)):
-        return False
-    return {"gt": value > wanted, "gte": value >= wanted, "lt": value < wanted, "lte": value <= wanted}[name]
+OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "nin": "not in"}
 
 
 def plain(value: Any, operator: str, wanted: Any) -> bool:
     """mem0's and OpenAI's operators in plain Python."""
-    if operator in ("gt", "gte", "lt", "lte"):
-        return ordered(value, wanted, operator)
-    return {
-        "eq": lambda: value == wanted,
-        "ne": lambda: value != wanted,
-        "in": lambda: any(value == one for one in wanted),
-        "nin": lambda: not any(value == one for one in wanted),
-        "contains": lambda: contains(value, wanted),
-        "icontains": lambda: icontains(value, wanted),
-    }[operator]()
+    return bool(PLAIN[OPERATORS.get(operator, operator)](value, wanted))
 
 
 UNDATED = [value for value in SCALARS if not (isinstance(value, str) and value.startswith("20"))]

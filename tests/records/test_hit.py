@@ -54,6 +54,11 @@ def test_a_hit_is_a_pair() -> None:
     assert hits[-2] == [other]
 
 
+@pytest.mark.parametrize(("spaces", "expected"), [("", None), ("a", "a"), ("aaa", "a"), ("aba", None)])
+def test_the_namespace_is_that_of_all_queries(spaces: str, expected: str | None) -> None:
+    assert ENGINE.search([fr.Query("tea", namespace=space) for space in spaces]).namespace == expected
+
+
 def test_what_the_search_did_not_bring_is_refused_with_the_keyword() -> None:
     plain, texts, payload = (
         ENGINE.search(["jam"], **how)[0][0]  # type: ignore[arg-type]

@@ -65,12 +65,6 @@ def test_record_from_a_mapping() -> None:
     assert (both.id, dict(both.extra)) == ("3", {"_id": "4"})
 
 
-def test_records_are_values() -> None:
-    assert fr.Record("1", "x") == fr.Record("1", "x")
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        fr.Record("1", "x").text = "y"  # type: ignore[misc]
-
-
 def test_reading_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     lines = ['{"id": "1", "text": "ä"}', "", "   ", '{"_id": "2", "text": "b", "time": "1970-01-02"}']
@@ -83,27 +77,6 @@ def test_reading_json_lines(tmp_path: Path) -> None:
     assert next(source).id == "1"
     with pytest.raises(fr.errors.RecordError, match=r"r\.jsonl:2: not JSON"):
         next(source)
-
-
-def test_shape_and_padding(hits: fr.Hits) -> None:
-    assert (len(hits), hits.scores.shape, hits.documents.shape, hits.ids.shape) == (3, (3, 3), (3, 3), (3, 3))
-    assert hits.counts.tolist() == [2, 0, 1]
-    assert hits.ids.tolist() == [["a", "b", None], [None] * 3, ["c", None, None]]
-    assert hits.documents.tolist() == [[0, 1, -1], [-1] * 3, [2, -1, -1]]
-    assert np.isneginf(hits.scores[hits.documents < 0]).all()
-    assert np.isfinite(hits.scores[hits.documents >= 0]).all()
-    assert hits.backend == fr.Engine().backend.name
-    assert hits.queries[1] == fr.Query("water")
-
-
-def test_iteration_and_indexing(hits: fr.Hits) -> None:
-    rows = list(hits)
-    assert [[name for name, _ in row] for row in rows] == [["a", "b"], [], ["c"]]
-    assert rows[0] == hits[0] == hits[-3]
-    assert [type(value) for value in rows[0][0]] == [str, float]
-    assert rows[0][0][1] > rows[0][1][1] > 0
-    with pytest.raises(IndexError):
-        hits[3]
 
 
 def test_to_run(hits: fr.Hits) -> None:
