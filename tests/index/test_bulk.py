@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,10 +11,8 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.index.segment import Segment, merge_segments
-from fanrank.engine.index.snapshot import Snapshot
+from fanrank.engine.index.segment import Segment
 from fanrank.engine.settings import ENVIRONMENT_VARIABLE
-from fanrank.engine.storage import memory
 from fanrank.engine.storage.writes import chunks_of
 from fanrank.engine.text.vocabulary import TermIndexer
 
@@ -88,25 +85,6 @@ def test_threads_and_loops_change_nothing(monkeypatch: pytest.MonkeyPatch, chunk
     assert len(plain.index.memory.snapshot("").segments) > 1
     for threads in (1, 2, 3, None):
         assert_same(built(90, threads, rich), plain)
-
-
-@pytest.mark.parametrize("rich", [False, True])
-def test_one_segment_is_what_its_chunks_merge_to(monkeypatch: pytest.MonkeyPatch, rich: bool) -> None:
-    """The same chunks added one by one and merged by the other path."""
-    borders.shrink(monkeypatch, BUILD_CHUNK=16, INLINE_DOCUMENTS=0)
-    whole = built(100, 2, rich)
-    monkeypatch.setattr(memory.Memory, "wake", lambda self: None)
-    single = built(0, 1, rich)
-    source = records(100, rich=rich)
-    while part := list(itertools.islice(source, 16)):
-        single.add(part)
-    merged = {
-        name: Snapshot((), own.bm25).extended([merge_segments(own.segments)])
-        for name, own in single.index.memory.snapshots.items()
-    }
-    assert all(len(own.segments) > 1 for own in single.index.memory.snapshots.values())
-    single.index.memory.snapshots = merged
-    assert_same(whole, single)
 
 
 def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:

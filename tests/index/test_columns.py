@@ -192,22 +192,6 @@ def test_a_value_of_the_wrong_type(name: str, value: object, message: str) -> No
     }
 
 
-def test_every_column_filters_and_columns_combine() -> None:
-    records = [
-        fr.Record(f"{name}-{value}", "word", **{name: value, "agent" if name == "role" else "role": "other"})
-        for name in CATEGORIES
-        for value in ("one", "two")
-    ]
-    engine = fr.Engine.from_records(records)
-    for name in CATEGORIES:
-        for value in ("one", "two"):
-            hits = engine.search([fr.Query("word", filter={name: value})], 20)
-            assert [i for i, _ in hits[0]] == [f"{name}-{value}"]
-    both = engine.search([fr.Query("word", filter={"tool": ["one", "two"], "role": "other"})], 20)
-    assert [i for i, _ in both[0]] == ["tool-one", "tool-two"]
-    assert engine.search([fr.Query("word", filter={"tool": "one", "agent": "other"})], 20).counts.tolist() == [0]
-
-
 @given(st.lists(strings, min_size=1, max_size=4))
 def test_joined_ids_are_those_made_at_once(parts: list[list[str]]) -> None:
     whole = [name for part in parts for name in part]

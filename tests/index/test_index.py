@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 import random
-from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,10 +11,8 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.index.bm25 import Statistics
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema
-from fanrank.engine.index.contributions import Contributions
 from fanrank.engine.index.merge import Merge
 from fanrank.engine.index.segment import Segment
 from fanrank.engine.index.snapshot import WEEK, Place, Snapshot
@@ -62,30 +58,6 @@ def ids(snapshot: Snapshot) -> list[str]:
 def without(snapshot: Snapshot, numbers: Iterable[int]) -> Snapshot:
     """The snapshot without the records of these numbers."""
     return snapshot.without(list(snapshot.find_all([f"r{n}" for n in numbers]).values()))
-
-
-def test_okapi_sees_every_terms_document_frequency() -> None:
-    texts = some_texts(30)
-    held = Counter(term for text in texts for term in set(text))
-    for cuts in ([0, 30], [0, 20, 29, 30]):
-        found = grown(texts, cuts, fr.BM25("okapi")).statistics.document_frequencies
-        assert found is not None
-        assert sorted(found.tolist()) == sorted(held.values())
-    assert grown(texts, [0, 30]).statistics.document_frequencies is None
-    empty = Snapshot((), fr.BM25("okapi")).statistics
-    assert (empty.documents, empty.total_lengths) == (0, (0,))
-
-
-def test_segments_stay_few_and_numbered_without_gaps() -> None:
-    snapshot = Snapshot((), fr.BM25())
-    for count in range(1, 101):
-        snapshot = snapshot.extended([segment([["t0"]], count - 1)]).compacted()
-        own = sizes(snapshot)
-        assert sum(own) == count
-        assert all(left >= 2 * right for left, right in itertools.pairwise(own))
-        assert len(own) <= math.log2(count) + 1
-        assert list(snapshot.firsts) == [sum(own[:n]) for n in range(len(own))]
-    assert snapshot.ids_of(np.array([0, 99, 64, 64])).tolist() == ["r0", "r99", "r64", "r64"]
 
 
 def test_compacting_goes_as_far_as_the_largest_segment() -> None:
@@ -183,40 +155,6 @@ def test_what_dies_while_a_merge_runs_is_dead_after_it() -> None:
     assert ids(nobody.compacted()) == [f"r{n}" for n in range(20, 30)]
 
 
-def derived(texts: list[list[str]], terms: list[int], bm25: fr.BM25) -> Contributions:
-    own = segment(texts)
-    snapshot = Snapshot((own,), bm25)
-    positions = own.locate(np.array(terms, dtype=np.int32))
-    df = snapshot.document_frequencies(np.array(terms, dtype=np.int32))
-    contributions = snapshot.contributions[0]
-    contributions.derive(positions, bm25.idf(df, snapshot.statistics))
-    return contributions
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
-@pytest.mark.parametrize("method", ["lucene", "robertson", "bm25+"])
-def test_contributions_are_the_formulas(monkeypatch: pytest.MonkeyPatch, chunk: int, method: str) -> None:
-    borders.shrink(monkeypatch, DERIVE_CHUNK=chunk)
-    texts, bm25 = some_texts(80), fr.BM25(method)
-    own, contributions = segment(texts), derived(texts, [0, 1, 4], bm25)
-    average = sum(map(len, texts)) / 80
-    statistics = Statistics(80, (sum(map(len, texts)),))
-    for term in (0, 1, 4):
-        position = int(own.locate(np.array([term], dtype=np.int32))[0])
-        start, end = own.offsets[position : position + 2].tolist()
-        idf = float(bm25.idf(np.array([end - start]), statistics)[0])
-        expected = []
-        for document in own.documents[start:end].tolist():
-            tf = texts[document].count(TERMS[term])
-            norm = 0.25 + 0.75 * (len(texts[document]) / average)
-            saturated = tf * 2.2 / (tf + 1.2 * norm)
-            expected.append(round(idf * (saturated + (1.0 if method == "bm25+" else 0.0)) * 2**18))
-        assert contributions.quanta[start:end].tolist() == expected
-        assert contributions.maxima[position] == max(map(abs, expected))
-    untouched = own.locate(np.array([2, 3, 5], dtype=np.int32))
-    assert contributions.maxima[untouched].tolist() == [0, 0, 0]
-
-
 def test_lists_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fr.Engine(backend="numpy")
     engine.add([fr.Record(str(n), " ".join(text)) for n, text in enumerate(some_texts(40))])
@@ -239,14 +177,6 @@ def test_lists_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     engine.add([fr.Record("new", "t0")])  # a new epoch: N and every idf changed
     engine.search(["t0 t1"])
     assert sum(counted) >= once
-
-
-@pytest.mark.parametrize(("k1", "dtype"), [(1.2, np.int32), (1000.0, np.int64)])
-def test_contributions_take_int64_where_int32_might_not_hold_them(k1: float, dtype: type) -> None:
-    # ln(2 * 8000 + 2) * 1001 * 2**18 is above 2**31
-    own = segment([["t0"]] * 3)
-    contributions = Contributions(own, fr.BM25(k1=k1), Statistics(8000, (8000,)))
-    assert contributions.quanta.dtype == dtype
 
 
 def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:

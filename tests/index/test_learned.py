@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import borders
 from support.learned_cases import CPU, DEVICES, EXECUTIONS, SCHEMA, Answer, Corpus, Weights, answer, chosen, serve
 
 import fanrank as fr
 from fanrank.engine.index import learned
 from fanrank.engine.index.bm25 import DOT, MAX_IMPACT, SCALE, Statistics
 from fanrank.engine.index.columns import Columns, Ids
-from fanrank.engine.index.decay import rate_of
 from fanrank.engine.index.learned import IMPACTS, SCORE_UNIT, build_learned, query_terms
-from fanrank.engine.index.masks import EVERYTHING
-from fanrank.engine.index.snapshot import Place, Snapshot
+from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.plan.plan import Request, make_plan
 from fanrank.engine.text.vocabulary import Vocabulary
 
@@ -34,22 +31,6 @@ def paths(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Ite
     if name != "triton":
         alone = [replace(request, row=0) for request in requests]
         yield "one by one", [answer(serve(name), make_plan(snapshot, [one]), 1, k)[0] for one in alone]
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiles, groups, chunks and rows so small that a few documents cross all their borders."""
-    borders.shrink(
-        monkeypatch,
-        {"search.GROUP": 3},
-        TILE_BITS=2,
-        MIN_TILES=2,
-        DENSE_POSTINGS=2,
-        FIRST_BLOCK=2,
-        LAST_BLOCK=8,
-        SCATTER_BLOCK=8,
-        CHUNK_BYTES=64,
-    )
 
 
 # The formula and its integers.
@@ -81,16 +62,6 @@ def test_quantize() -> None:
     assert learned.quantize(math.log1p(53.0)) <= 4095
     assert SCORE_UNIT == 2.0**-20
     assert learned.quantize(3.0) * learned.quantize(1.25, learned.QUERY_STEP) * SCORE_UNIT == 3.75
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(0.0, learned.MAX_DOCUMENT_WEIGHT), max_size=20))
-def test_a_whole_batch_is_quantized_as_its_weights(weights: list[float]) -> None:
-    corpus = Corpus([[{str(n): weight for n, weight in enumerate(weights)}]])
-    own = corpus.snapshot.segments[0]
-    found = dict(zip(own.terms.tolist(), own.frequencies()[0].tolist(), strict=True))
-    stored = {corpus.vocabulary.strings[term]: impact for term, impact in found.items()}
-    assert stored == {str(n): learned.quantize(w) for n, w in enumerate(weights) if learned.quantize(w)}
 
 
 def test_the_segment() -> None:
@@ -207,76 +178,11 @@ def test_where_int32_ends(name: str) -> None:
 
 # One answer on every path.
 
-NAMES = [f"t{number}" for number in range(12)]
 # Few values, so that ties are common, among them the largest and one that rounds to 0.
 LARGEST = learned.MAX_DOCUMENT_WEIGHT
 some_weight = st.sampled_from([0.0004, 1 / 1024, 0.25, 0.5, 1.0, 1.0, 3.999, 64.0, 255.0, LARGEST]) | st.floats(
     0.0, 4.0
 )
-document = st.dictionaries(st.sampled_from(NAMES), some_weight, max_size=6) | st.none()
-parts = st.lists(st.lists(document, max_size=25), min_size=1, max_size=3)
-query = st.dictionaries(
-    st.sampled_from([*NAMES, "unknown"]),
-    # Thirteen of the largest stay below the limit of a query.
-    st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.25, 255.0, 10_000.0, 10_000.0009765625]) | st.floats(0.0, 5.0),
-)
-queries = st.lists(
-    st.tuples(
-        query,
-        st.integers(0, 40),
-        st.sampled_from([None, "s0", "s1", "nobody"]),
-        st.sampled_from([(-math.inf, math.inf), (2.0, math.inf), (1.0, 4.0), (9.0, 9.5)]),
-        st.sampled_from([0.0, 0.0, rate_of(2.0)]),
-    ),
-    min_size=1,
-    max_size=6,
-)
-
-
-def check_paths(name: str, documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]) -> None:
-    corpus = Corpus(documents)
-    size = len(corpus.documents)
-    deleted = sorted({number % size for number in deleted}) if size else []
-    places, snapshot = [], corpus.snapshot
-    for number in deleted:
-        own = max(n for n, first in enumerate(snapshot.firsts) if first <= number and snapshot.segments[n].size)
-        places.append(Place(own, number - snapshot.firsts[own]))
-    snapshot = snapshot.without(places)
-    requests, passing = [], []
-    for row, (weights, k, session, (since, until), rate) in enumerate(batch):
-        accepted = EVERYTHING if session is None else corpus.filter(session)
-        options = {"filter": accepted, "since": since, "until": until, "now": 8.0, "rate": rate}
-        requests.append(corpus.request(weights, k, row, **options))
-        passing.append(lambda n, session=session: session is None or corpus.records[n].session == session)
-    expected = corpus.expected(requests, tuple(deleted), passing)
-    k = max(request.k for request in requests)
-    for path, found in paths(name, snapshot, requests, k):
-        assert found == expected, path
-
-
-SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much]
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("name", CPU)
-@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
-@given(documents=parts, batch=queries, deleted=st.lists(st.integers(0, 80), max_size=5))
-def test_every_road_equals_the_product(
-    name: str, documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]
-) -> None:
-    check_paths(name, documents, batch, deleted)
-
-
-@pytest.mark.parametrize("name", DEVICES)
-def test_every_device_equals_the_product(name: str) -> None:
-    @settings(max_examples=8 if name == "triton" else 25, deadline=None, suppress_health_check=SLOW)
-    @given(documents=parts, batch=queries, deleted=st.lists(st.integers(0, 80), max_size=5))
-    # A segment without documents beside a query that decays.
-    @example(documents=[[], [{"t0": 1.0}]], batch=[({"t0": 0.5}, 1, None, (-math.inf, math.inf), 1.0)], deleted=[])
-    def check(documents: list[list[Weights | None]], batch: list[Any], deleted: list[int]) -> None:
-        check_paths(name, documents, batch, deleted)
-
-    check()
 
 
 def test_tensors_in_tensors_out() -> None:
@@ -296,14 +202,6 @@ def test_tensors_in_tensors_out() -> None:
     for row, own in enumerate(expected):
         assert found.documents[row, : len(own)].tolist() == [document for document, _ in own]
         assert (found.scores[row, : len(own)] * SCALE).tolist() == [total for _, total in own]
-
-
-def test_a_query_of_integers_and_one_of_real_numbers_share_a_batch() -> None:
-    engine = fr.Engine.from_records([fr.Record("a", "", weights={"x": 200.0, "y": 0.5}), fr.Record("b", "")])
-    weights = [{"x": 3.0}, {"x": 0.125, "y": 1.0}, {"y": 2.0**-10}, {}, {"z": 7.0}, {"x": 1024.0, "y": 2.0**-10}]
-    hits = engine.search([fr.Query("", weights=own) for own in weights], k=1, strategy="sparse")
-    expected = [600.0, 25.5, 2.0**-11, -math.inf, -math.inf, 204_800.0 + 2.0**-11]
-    assert hits.scores[:, 0].tolist() == expected
 
 
 @settings(max_examples=40, deadline=None)
@@ -334,11 +232,3 @@ def test_rows_of_a_matrix_become_the_segment_of_their_dictionaries(
         mixed = [*as_rows[:-1], {"a": 1.0}]
         plain = build_learned([own and dict(own) for own in mixed], Vocabulary(), ids, columns)
         assert build_learned(mixed, Vocabulary(), ids, columns).frequencies().tolist() == plain.frequencies().tolist()
-
-
-def test_a_row_that_cannot_be_held() -> None:
-    engine = fr.Engine()
-    rows = fr.encoders.weights_of(np.array([[1.0, 2.0], [3.0, 65_536.0]]), ["a", "b"])
-    with pytest.raises(fr.errors.RecordError, match=r"id 'r1': the weight of 'b' must lie in \[0, 65,535.999\], not 6"):
-        engine.add([fr.Record(f"r{n}", "", weights=own) for n, own in enumerate(rows)])
-    assert engine.search([fr.Query("", weights={"a": 1.0})], k=1, strategy="sparse").counts.tolist() == [0]

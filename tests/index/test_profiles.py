@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 
 import fanrank as fr
-from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.cli.main import main
 from fanrank.evaluation import find_preset
 from fanrank.text import DEFAULT_PROFILE, PROFILES
@@ -47,21 +46,6 @@ def test_an_engine_without_a_profile_has_the_default_one(monkeypatch: pytest.Mon
     for make in (fr.Engine, lambda: find_preset("default", "beir")):
         with pytest.raises(fr.errors.ParameterError, match=r"'poems' \(from FANRANK_PROFILE\); there are: general, ch"):
             make()
-
-
-@pytest.mark.parametrize("name", PROFILES)
-@pytest.mark.parametrize("backend", ["numpy", "native"])
-def test_scores_are_those_of_the_profiles_formula(name: str, backend: str) -> None:
-    row = PROFILES[name]
-    plain = Oracle([[text.split()] for text in TEXTS], method=row.method, k1=row.k1, b=row.b, delta=0.5)
-    try:
-        engine = fr.Engine.from_records(records(), profile=name, analyzer="minimal", backend=backend)
-    except fr.errors.BackendUnavailableError as error:
-        pytest.skip(str(error))
-    hits = engine.search(["key job", "expired key key", "none"])
-    for row_hits, query in zip(hits, hits.queries, strict=True):
-        expected = [(str(number), quanta / 2**18) for number, quanta in plain.search(query.text.split(), 10)]
-        assert [tuple(hit) for hit in row_hits] == expected
 
 
 def test_what_is_given_beside_a_profile_wins() -> None:

@@ -14,8 +14,7 @@ from support import borders
 from support.segments import build, of
 
 import fanrank as fr
-from fanrank.engine.index import postings
-from fanrank.engine.index.columns import Columns, Ids, Strings
+from fanrank.engine.index.columns import Strings
 from fanrank.engine.index.document_terms import count_terms
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
 from fanrank.engine.text.vocabulary import Vocabulary
@@ -113,61 +112,6 @@ def test_no_count_is_too_large(count: int) -> None:
     small, _ = build(["dog"], terms=("cat", "dog"))
     merged = merge_segments([segment, small])
     assert merged.frequencies().tolist() == [[count, 1, 1, 1]]
-
-
-@pytest.mark.parametrize(("impact_classes", "dtype"), [(65_536, np.uint16), (65_537, np.uint32)])
-def test_kinds_take_the_narrowest_type(impact_classes: int, dtype: type) -> None:
-    """One term a document, and as many lengths as impact classes."""
-    segment = segment_of_lengths(impact_classes)
-    merged = merge_segments([segment, segment])
-    for own in (segment, merged):
-        assert own.impact_classes.dtype == dtype
-        assert own.class_lengths.shape == (1, impact_classes)
-        np.testing.assert_array_equal(own.class_lengths[0, own.impact_classes], own.lengths[0])
-    # Half of the impact classes each, none of them shared: only the merged segment needs the wide type.
-    low, high = (
-        segment_of_lengths(impact_classes // 2),
-        segment_of_lengths(impact_classes - impact_classes // 2, impact_classes // 2),
-    )
-    assert low.impact_classes.dtype == high.impact_classes.dtype == np.uint16
-    merged = merge_segments([low, high])
-    assert merged.impact_classes.dtype == dtype
-    np.testing.assert_array_equal(merged.class_lengths[0, merged.impact_classes], np.arange(1, impact_classes + 1))
-
-
-def segment_of_lengths(count: int, first: int = 0) -> Segment:
-    """Documents of `first` + 1 to `first` + `count` tokens that hold one posting each."""
-    lengths = np.arange(first + 1, first + count + 1, dtype=np.int32)
-    impact_classes, representatives = postings.classes_of([np.ones(count, dtype=np.int64), lengths.astype(np.int64)])
-    return Segment(
-        terms=np.zeros(1, dtype=np.int32),
-        offsets=np.array([0, count]),
-        documents=np.arange(count, dtype=np.int32),
-        impact_classes=impact_classes,
-        class_frequencies=np.ones((1, count), dtype=np.int32),
-        class_lengths=lengths[None, representatives],
-        lengths=lengths[None, :],
-        ids=Ids.of([f"r{n}" for n in range(count)]),
-        columns=Columns(count, {}, {}),
-    )
-
-
-def test_fields_share_their_postings() -> None:
-    vocabulary = Vocabulary()
-    records = [
-        fr.Record("0", "dog", fields={"predicate": "cat cat"}),
-        fr.Record("1", "cat ant"),
-        fr.Record("2", "", fields={"predicate": "ant", "unused": "gnu"}),
-    ]
-    segment = of(records, vocabulary, ("text", "predicate"))
-    by_term = {
-        vocabulary.strings[term]: list(
-            zip(segment.documents[a:b].tolist(), segment.frequencies(slice(a, b)).T.tolist(), strict=True)
-        )
-        for term, (a, b) in zip(segment.terms.tolist(), itertools.pairwise(segment.offsets.tolist()), strict=True)
-    }
-    assert by_term == {"ant": [(1, [1, 0]), (2, [0, 1])], "cat": [(0, [0, 2]), (1, [1, 0])], "dog": [(0, [1, 0])]}
-    assert segment.lengths.tolist() == [[1, 2, 0], [2, 0, 1]]
 
 
 def test_times() -> None:

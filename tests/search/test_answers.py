@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support import borders
 from support.answers import TERMS, made, records
+from support.few import each
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -143,7 +144,7 @@ SOFT = fr.Router(
 )
 
 
-@pytest.mark.parametrize("name", [*EVERY, "cascade", "sure", "router", "soft"])
+@pytest.mark.parametrize("name", each([*EVERY, "cascade", "sure", "router", "soft"]))
 def test_every_strategy_and_policy_keeps_the_same_of_its_ranking(name: str) -> None:
     engine, values = rich_engine(None, 3, 40)
     policies: dict[str, Any] = {

@@ -98,13 +98,13 @@ def check_alone(batch: list[Any], k: int = 4) -> None:
             assert part.explain(row, name) == hits.explain(start + row, name).at(row)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(queries, max_size=12))
 def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
     check_alone(batch)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(queries, st.lists(texts.map(" ".join), min_size=1, max_size=6), st.sampled_from([0, 1, 4]))
 def test_queries_that_differ_in_their_text_alone_are_answered_as_alone(one: Any, spoken: list[str], k: int) -> None:
     check_alone([replace(one, text=text, terms=None) if isinstance(one, fr.Query) else text for text in spoken], k)
@@ -139,14 +139,6 @@ def test_an_answer_does_not_change_with_the_batch_that_asked() -> None:
         batch[0] = "salt"
         assert hits.queries == wanted
     assert len(ENGINE.search(iter(["tea", "jam"]))) == 2  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("batch", [["tea", "jam milk"], ("salt",), [], ["tea", fr.Query("jam")], [["tea"]]])
-def test_a_namespace_answers_texts_as_queries_that_name_it(batch: Any) -> None:
-    found = ENGINE.namespace("other").search(batch, 3)
-    named = [fr.Query(**{**vars(query), "namespace": "other"}) for query in as_queries(batch, "search")]
-    assert list(found) == list(ENGINE.search(named, 3))
-    assert list(found.queries) == named
 
 
 def test_the_error_is_of_the_first_query_that_has_one() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import itertools
 import math
 import sys
 from typing import Any
@@ -12,9 +11,7 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine import engine as engine_module
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.storage import memory
 
 
 def tea(count: int, start: int = 0, **more: Any) -> list[fr.Record]:
@@ -47,43 +44,6 @@ def test_all_forms_of_a_query_are_one() -> None:
     assert engine.search([["cats", "running"]], 5).counts.tolist() == [0]
 
 
-def test_mappings_are_records_too() -> None:
-    engine = fr.Engine()
-    assert engine.add([{"_id": "1", "text": "tea", "role": "user"}, fr.Record("2", "tea")]) == 2
-    assert [i for i, _ in engine.search([fr.Query("tea", filter={"role": "user"})])[0]] == ["1"]
-    assert engine.add([]) == 0
-    assert engine.add(record for record in tea(2)) == 2
-    assert len(engine) == 4
-
-
-def test_k_of_each_query() -> None:
-    engine = fr.Engine.from_records(tea(20))
-    hits = engine.search([fr.Query("tea", k=3), "tea", fr.Query("tea", k=0), fr.Query("tea", k=12)], k=5)
-    assert hits.scores.shape == (4, 12)
-    assert hits.counts.tolist() == [3, 5, 0, 12]
-    assert [[i for i, _ in row] for row in hits] == [[f"r{n}" for n in range(count)] for count in (3, 5, 0, 12)]
-    assert engine.search([fr.Query("tea", k=2)], k=5).scores.shape == (1, 2)
-    assert engine.search(["tea"]).scores.shape == (1, 10)
-    assert engine.search([], k=5).scores.shape == (0, 5)
-
-
-@pytest.mark.parametrize("execution", ["exhaustive", "pruned"])
-def test_a_younger_document_wins_by_one_quantum(execution: str) -> None:
-    """A term in more than half of the documents is worth one quantum each; ties stay with the older segment."""
-    engine = fr.Engine(analyzer="minimal", method="robertson_floor0")
-    engine.add([fr.Record(f"r{n}", "t" if n % 2 else "u") for n in range(40)])
-    engine.add([fr.Record("r40", "u"), fr.Record("r41", "t u"), fr.Record("r42", "t")])
-    assert engine.stats()["segments"] == 2
-    for k, expected in (
-        (1, ["r41"]),
-        (3, ["r41", "r0", "r1"]),
-        (43, ["r41", *(f"r{n}" for n in range(43) if n != 41)]),
-    ):
-        hits = engine.search(["t u"], k, execution=execution)
-        assert [name for name, _ in hits[0]] == expected
-        assert (hits.scores[0] * 2**18).tolist() == [2.0] + [1.0] * (k - 1)
-
-
 def test_stats() -> None:
     engine = fr.Engine(analyzer="minimal")
     assert (engine.stats()["documents"], engine.stats()["bytes_per_posting"]) == (0, 0.0)
@@ -105,16 +65,6 @@ def test_to() -> None:
     assert list(engine.search(["tea"])) == before
     with pytest.raises(fr.errors.ParameterError, match="unknown device 'tpu'; there are: cpu, cuda"):
         engine.to("tpu")
-
-
-def test_a_long_build_is_compact(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, BUILD_CHUNK=10)
-    engine = fr.Engine.from_records(tea(95))
-    sizes = [segment.size for segment in engine.index.memory.snapshots[""].segments]
-    assert (len(engine), sum(sizes)) == (95, 95)
-    assert all(older >= 2 * newer for older, newer in itertools.pairwise(sizes))
-    assert engine.stats()["merges"] == 0  # nothing is left to the background
-    assert [i for i, _ in engine.search(["tea"], 95)[0]] == [f"r{n}" for n in range(95)]
 
 
 def test_records_are_read_as_they_are_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,32 +111,3 @@ def test_hits_of_an_older_epoch_stay_what_they_were() -> None:
     assert list(hits) == rows
     with pytest.raises(fr.errors.UnknownIdError):
         hits.explain(0, "r3")
-
-
-def test_an_add_is_seen_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searches from within the source of the records, and whenever the engine publishes a state."""
-    borders.shrink(monkeypatch, BUILD_CHUNK=3)
-    seen: list[list[int]] = []
-
-    class Watched(memory.Memory):
-        def __setattr__(self, name: str, value: Any) -> None:
-            super().__setattr__(name, value)
-            if name == "state" and value.snapshots:
-                seen.append(look())
-
-    monkeypatch.setattr(engine_module, "Memory", Watched)
-    engine = fr.Engine(analyzer="minimal")
-
-    def look() -> list[int]:
-        return engine.search(["tea", fr.Query("tea", namespace="b")], 50).counts.tolist()  # type: ignore[no-any-return]
-
-    def source(first: int) -> Any:
-        for number in range(first, first + 10):
-            seen.append(look())
-            yield fr.Record(str(number), f"tea w{number}", namespace="b" if number % 2 else "")
-
-    engine.add(source(0))
-    assert seen == [[0, 0]] * 10 + [[5, 5]]
-    seen.clear()
-    engine.add(source(10))
-    assert seen == [[5, 5]] * 10 + [[10, 10]]

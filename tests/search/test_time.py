@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,34 +21,12 @@ from fanrank.engine.monitor.recency import Recency
 NOW = 1_700_000_000.0
 HOUR, DAY, YEAR = 3600.0, 86_400.0, 365.25 * 86_400.0
 WINDOW = 7 * DAY
-FILTER = {"session": "s"}
 
 
 def every_backend(engine: fr.Engine) -> Any:
     for name in history.backends():
         engine.backend = backend.choose(name)
         yield name
-
-
-def test_half_lives_of_any_length() -> None:
-    rng = random.Random(5)
-    records = [
-        fr.Record(
-            f"r{n}", " ".join(rng.choices(WORDS, k=4)), time=NOW - rng.choice([1e-3, 1.0, HOUR, YEAR]) * rng.random()
-        )
-        for n in range(200)
-    ]
-    engine = fr.Engine.from_records(records, analyzer="minimal")
-    batch = [
-        fr.Query(terms=[word, "a1"], now=NOW + late, half_life=half_life)
-        for half_life in (1e-299, 1e-6, 0.5, 60.0, 7 * DAY, 1e4 * YEAR, 1e300)
-        for late in (0.0, 12 * HOUR, -DAY, 1e12)
-        for word in WORDS[1:3]
-    ]
-    expected = [history.expected(records, query, 12) for query in batch]
-    assert len({score for row in expected for _, score in row}) > 100
-    for path, hits in history.paths(engine, batch, 12):
-        assert list(hits) == expected, path
 
 
 def test_ranges_are_closed() -> None:
@@ -199,43 +176,3 @@ def test_a_scope_s_limit_stands_between_the_query_s_k_and_the_batch_s() -> None:
             scope(limit=None, **bad)  # type: ignore[arg-type]
     with pytest.raises(fr.errors.QueryError, match="k must"):
         scope.user("u", -1)
-
-
-def test_events_of_an_interval() -> None:
-    rng = random.Random(5)
-    engine = fr.Engine(analyzer="minimal")
-    records = [
-        fr.Record(
-            f"r{n}",
-            "",
-            time=None if n % 11 == 0 else float(rng.randrange(40)),
-            type=rng.choice(["Event", "Fact", None]),
-            session=f"s{n % 2}",
-        )
-        for n in range(120)
-    ]
-    for start in range(0, 120, 30):
-        engine.add(records[start : start + 30])
-    engine.delete([f"r{n}" for n in range(0, 120, 5)])
-    left = [(n, record) for n, record in enumerate(records) if n % 5]
-
-    def expected(since: float, until: float, accepts: Callable[[fr.Record], bool]) -> list[tuple[str, float]]:
-        held = [
-            (record.time, n)
-            for n, record in left
-            if record.time is not None and since <= record.time <= until and accepts(record)
-        ]
-        return [(f"r{n}", time) for time, n in sorted(held, reverse=True)]
-
-    for since, until in ((0.0, 39.0), (10.0, 20.0), (7.0, 7.0), (20.0, 10.0), (100.0, 200.0)):
-        assert engine.events(since, until) == expected(since, until, lambda r: r.type == "Event")
-        assert engine.events(since, until, type=None) == expected(since, until, lambda r: True)
-        found = engine.events(since, until, type="Fact", filter={"session": "s1"})
-        assert found == expected(since, until, lambda r: r.type == "Fact" and r.session == "s1")
-    assert engine.events(0.0, 39.0) == engine.namespace("").events(0.0, 39.0) != []
-    assert engine.events(0.0, 39.0, namespace="nobody") == engine.namespace("other").events(0.0, 39.0) == []
-    when = fr.parse_when("what happened today?", 20.0)
-    assert when is not None
-    assert engine.events(when.start, when.end) == expected(0.0, 86_400.0, lambda r: r.type == "Event")
-    with pytest.raises(fr.errors.QueryError, match="'since' must be finite"):
-        engine.events(float("nan"), 1.0)

@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from support import borders
 
@@ -93,27 +92,6 @@ def test_the_answer_is_that_of_one_namespace(
             assert rows(found, True) == rows(wanted, False), (where, k)
             assert found.counts.tolist() == wanted.counts.tolist()
             assert set(found.namespaces[found.documents >= 0].tolist()) <= {*names}
-
-
-def test_rows_of_one_batch_search_different_namespaces() -> None:
-    records = made(8)
-    engine = grown(records, "native")
-    where: list[dict[str, Any]] = [
-        {"under": "users/ana"},
-        {"namespace": "users/bo"},
-        {"namespaces": ["users/bo"]},
-        {},
-        {"under": "nobody"},
-        {"namespaces": ["", "users/bo"]},
-    ]
-    found = engine.search([fr.Query("tea key", **one) for one in where], 50)
-    for row, one in enumerate(where):
-        alone = engine.search([fr.Query("tea key", **one)], 50)
-        assert found[row] == alone[0]
-        assert found.namespaces[row, : found.counts[row]].tolist() == alone.namespaces[0, : alone.counts[0]].tolist()
-    assert found[1] == found[2]
-    assert found[4] == []
-    assert np.array_equal(found.slice(1, 4, 50, found.queries[1:4]).namespaces, found.namespaces[1:4])
 
 
 def test_a_write_is_seen_and_other_unions_stay() -> None:

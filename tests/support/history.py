@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,10 +169,6 @@ def paths(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tupl
             yield f"{name}, {execution}", engine.search(batch, k, execution=execution)
         yield f"{name}, 3 threads", engine.search(batch, k, threads=3)
     engine.backend = served
-
-
-def in_namespace(query: fr.Query, namespace: str) -> fr.Query:
-    return replace(query, namespace=namespace)
 
 
 def statistics(engine: fr.Engine, namespace: str) -> tuple[int, int, dict[str, int]]:

@@ -14,9 +14,7 @@ import pytest
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.index.columns import Columns, Ids, Schema
-from fanrank.engine.index.decay import decayed_bits
 from fanrank.engine.index.learned import IMPACTS, build_learned, query_terms
-from fanrank.engine.index.masks import CompiledFilter, compile_filter
 from fanrank.engine.index.segment import Segment
 from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.plan.plan import Plan, Request
@@ -56,9 +54,6 @@ class Corpus:
         columns = Columns.of(records, SCHEMA, self.values)
         return build_learned(part, self.vocabulary, Ids.of([record.id for record in records]), columns)
 
-    def filter(self, session: str) -> CompiledFilter:
-        return compile_filter(fr.col("session") == session, SCHEMA, self.values)
-
     def request(self, weights: Weights, k: int, row: int = 0, **options: Any) -> Request:
         terms, integers = query_terms(weights, self.vocabulary)
         return Request(row, terms, k, weights=integers, **options)
@@ -72,23 +67,15 @@ class Corpus:
                     found[row, self.vocabulary.ids[term]] = stored
         return found
 
-    def expected(
-        self, requests: list[Request], deleted: tuple[int, ...] = (), passing: list[Callable[[int], bool]] | None = None
-    ) -> Answer:
-        """The rows by the product of the integers, a full sort, and masks."""
+    def expected(self, requests: list[Request]) -> Answer:
+        """The rows by the product of the integers and a full sort."""
         matrix, rows = self.matrix(), []
-        times = np.array([record.time for record in self.records])
-        for number, request in enumerate(requests):
+        for request in requests:
             query = np.zeros(matrix.shape[1], dtype=np.int64)
             np.add.at(query, np.array(request.terms, dtype=np.int64), np.array(request.weights, dtype=np.int64))
             sums = matrix @ query
-            held = (sums > 0) & (times >= request.since) & (times <= request.until)
-            held[list(deleted)] = False
-            if passing is not None:
-                held &= np.array([passing[number](document) for document in range(len(held))], dtype=np.bool_)
-            keys = decayed_bits(sums, times, request.now, request.rate) if request.rate else sums
-            order = np.lexsort((np.arange(len(keys)), -keys))
-            rows.append([(d, int(keys[d])) for d in order.tolist() if held[d]][: request.k])
+            order = np.lexsort((np.arange(len(sums)), -sums))
+            rows.append([(d, int(sums[d])) for d in order.tolist() if sums[d] > 0][: request.k])
         return rows
 
 
