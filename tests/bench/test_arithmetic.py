@@ -17,7 +17,7 @@ from fanrank.engine.timing import Phases
 cases, code, corpora, counting = load("harness.cases", "harness.code", "harness.corpora", "harness.counting")
 callgrind, reference, rows, systems = load("harness.callgrind", "harness.reference", "harness.rows", "harness.systems")
 asking, methods, verify = load("harness.asking", "harness.methods", "harness.verify")
-agents, churn, fanout, instructions, scale, serve = load("agents", "churn", "fanout", "instructions", "scale", "serve")
+agents, churn, instructions, scale, serve = load("agents", "churn", "instructions", "scale", "serve")
 
 
 @pytest.fixture
@@ -132,13 +132,6 @@ def test_the_hash_of_code_follows_code_and_not_words() -> None:
         assert any(path.suffix in code.SUFFIXES for pattern in patterns for path in ROOT.glob(pattern)), bench
 
 
-def test_calls_hold_no_query_twice_and_follow_their_seed() -> None:
-    calls = fanout.draw_calls(30, "5", 4, seed=1)
-    assert calls == fanout.draw_calls(30, "5", 4, seed=1) != fanout.draw_calls(30, "5", 4, seed=2)
-    assert [len(set(call)) for call in calls] == [5] * 4
-    assert fanout.draw_calls(3, "all", 2, seed=1) == [[0, 1, 2]] * 2
-
-
 def test_figures_of_the_commands() -> None:
     week = 7 * 86_400.0
     times = [0.0, 1.0, 2 * week, 5 * week + 1, 5 * week + 2]
@@ -158,15 +151,6 @@ def test_figures_of_the_commands() -> None:
         phases.count("postings", 4)
     phases.count("postings", 1)
     assert sums == {"postings": 7}
-
-
-def test_an_answer_is_found_whole_in_parts_and_as_an_event() -> None:
-    whole = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
-    parts = b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\n{"a"\r\n3\r\n:1}\r\n0\r\n\r\n'
-    event = b'event: message\r\ndata: {"a":1}\r\n\r\n'
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-    sent = head + b"%x\r\n%s\r\n0\r\n\r\n" % (len(event), event)
-    assert [asking.body_of(answer) for answer in (whole, parts, sent)] == [{"a": 1}] * 3
 
 
 PROFILE = """events: Ir

@@ -14,8 +14,8 @@ pytest.importorskip("torch")
 
 from support.benches import load
 
-ablation, corpora, counters, rows, run, skipped, gpu_systems = load(
-    *(f"gpu.{name}" for name in ("ablation", "corpora", "counters", "rows", "run", "skipped", "systems"))
+ablation, corpora, rows, run, gpu_systems = load(
+    *(f"gpu.{name}" for name in ("ablation", "corpora", "rows", "run", "systems"))
 )
 TINY = corpora.Shape("fiqa-shaped", 70, vocabulary=60, tokens=8, queries=4, terms=3, segment_documents=40)
 SMALL = ["--smoke", "--reps", "1", "--budget", "0.001", "--threads", "1"]
@@ -36,18 +36,6 @@ def test_a_shaped_corpus_has_its_shape_and_its_seed() -> None:
     assert np.array_equal(problem.terms, corpora.load_shaped(TINY).terms)
     other = corpora.load_shaped(dataclasses.replace(TINY, seed=2))
     assert problem.snapshot.segments[0].documents.tolist() != other.snapshot.segments[0].documents.tolist()
-
-
-def test_shares_name_the_ceiling_that_binds() -> None:
-    ceiling = {"copy_bytes": 100.0, "shared_int32": 10.0, "shared_bytes": 50.0}
-    counted = {"device_bytes": 10, "shared_int32": 4, "shared_bytes": 5, "l2_bytes": 7}
-    shares = {"device_bytes": 0.05, "shared_int32": 0.2, "shared_bytes": 0.05, "shared": 0.25}
-    assert rows.shares(counted, ceiling, 2.0) == (shares, "shared")
-
-
-def test_counters_are_read_by_kernel() -> None:
-    table = ['"ID","Kernel Name","dram__bytes_read.sum"', '"","","Mbyte"', '"0","score","0.5"', '"1","score","0.25"']
-    assert counters.parse(table) == {"score": {"launches": 2, "dram__bytes_read.sum": 750_000}}
 
 
 @needs_gxx
@@ -88,9 +76,3 @@ def test_an_ablation_verifies_and_a_failure_is_a_row(tmp_path: Path, monkeypatch
     assert [row.error for row in found if row.error] == [
         "ParameterError: select_method must be one of auto, bitonic, not 'elsewhere'"
     ]
-
-
-def test_skipped_tiles_are_counted(tmp_path: Path) -> None:
-    given = ["--smoke", "--out", str(tmp_path), "--tile-bits", "5", "--batches", "all", "--sample", "4"]
-    assert skipped.main([*given, "--corpora", "fiqa-shaped", "--ks", "10"]) == 0
-    assert (tmp_path / "skipped.jsonl").stat().st_size

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from support.benches import load
 from support.source import ROOT
@@ -24,12 +23,10 @@ COMMANDS = [
     for path in sorted((ROOT / "bench").glob(pattern))
     if "def main(" in path.read_text(encoding="utf-8")
 ]
-agents, building, churn, events, fanout, growth = load("agents", "building", "churn", "events", "fanout", "growth")
+agents, building, fanout, growth = load("agents", "building", "fanout", "growth")
 integrations, profile, run, session, shards = load("integrations", "profile", "run", "session", "shards")
 writes, cases, client, corpora = load("writes", "harness.cases", "harness.client", "harness.corpora")
-measure, systems, adapters, write_parts = load(
-    *(f"harness.{name}" for name in ("measure", "systems", "adapters", "write_parts"))
-)
+measure, systems, write_parts = load("harness.measure", "harness.systems", "harness.write_parts")
 TINY = cases.Corpus("tiny", "synthetic", queries=12, documents=400)
 
 
@@ -99,14 +96,6 @@ def test_a_run_beside_the_peers_measures_what_works_and_records_what_does_not(mo
     assert "No module named" in failed.error
 
 
-def test_a_worker_that_ends_is_a_reason(tmp_path: Path) -> None:
-    worker = client.Worker(Path(sys.executable), "sqlite", 1, tmp_path / "log")
-    worker.process.kill()
-    with pytest.raises(measure.PeerError, match="ended with code"):
-        worker.ask("build", 60)
-    worker.close()
-
-
 class Clock:
     """Stands in for the module `time`: a millisecond passes whenever it is read, and none otherwise.
 
@@ -170,6 +159,7 @@ def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(rows[2][f"{step}_ms"][0] > 0 for step in ("import", "open", "first", "second"))
 
 
+@pytest.mark.extended
 def test_growth_and_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (growth, session):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
@@ -205,25 +195,7 @@ def test_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["error"] for row in rows_of(tmp_path / "writes.jsonl")] == [None, "disk full"]
 
 
-def test_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "CHUNK", 300)
-    given = ["--records", "900", "--batches", "1,20", "--arrivals", "ordered,late", "--reps", "1"]
-    assert events.main([*given, "--out", str(tmp_path)]) == 0
-    rows = rows_of(tmp_path / "events.jsonl")
-    assert [(row["batch"], row["verified"]) for row in rows] == [(1, True), (20, True)] * 2
-
-
-def test_records_that_come_and_go(tmp_path: Path) -> None:
-    tiny = churn.Settings(rounds=2, records=20, operations=120, live=20, sample=40)
-    stores = tmp_path / "stores"
-    stores.mkdir()
-    for part in ("new-words", "old-words"):
-        assert [sample[:2] for sample in churn.run_part(part, tiny, stores)["samples"]] == [[1, 1], [2, 1]]
-    samples = churn.run_part("operations", tiny, stores)["samples"]
-    assert (samples[-1][0] >= 120, samples[-1][1]) == (True, 20)
-    assert list(stores.iterdir()) == []
-
-
+@pytest.mark.extended
 def test_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A corpus of some words, and shards in this process in place of Ray's."""
     monkeypatch.setattr(cases, "CORPORA", {"sgd": cases.Corpus("tiny", "synthetic", queries=40, documents=200)})
@@ -236,41 +208,6 @@ def test_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(tmp_path / "shards.jsonl")
     assert {row["phase"] for row in rows} == {"fan-out", "agents", "service"}
     assert not [row for row in rows if row["verified"] is False]
-
-
-def test_adapters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = np.random.default_rng(1)
-    words = ["tea", "coffee", "billing", "job", "error", "key"]
-    vectors = draw.standard_normal((60, 8)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    work = adapters.Work(
-        ids=[f"m{number}" for number in range(60)],
-        texts=[" ".join(draw.choice(words, 5)) for _ in range(60)],
-        metadata=[{"session": f"s{number % 7}"} for number in range(60)],
-        vectors=vectors,
-        questions=[" ".join(draw.choice(words, 2, replace=False)) + f" {number}" for number in range(30)],
-        question_vectors=vectors[:30],
-        k=5,
-    )
-    monkeypatch.setattr(integrations, "load_work", lambda records, questions: work)
-    given = ["--small", "--out", str(tmp_path), "--systems", "engine,tools", "--parts", "fan-out"]
-    assert integrations.main(given) == 0
-    ask = adapters.Tools.ask
-
-    def swapped(self: Any, questions: Any) -> Any:
-        value = json.loads(ask(self, questions))
-        value["answers"][0]["ids"].reverse()
-        return json.dumps(value)
-
-    monkeypatch.setattr(adapters.Tools, "ask", swapped)
-    assert integrations.main(given) == 1
-    rows = rows_of(tmp_path / "integrations.jsonl")
-    assert [(row["system"], row["verified"]) for row in rows] == [
-        ("engine", True),
-        ("tools", True),
-        ("engine", True),
-        ("tools", False),
-    ]
 
 
 def test_a_profile_adds_up() -> None:

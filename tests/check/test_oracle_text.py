@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fanrank as fr
 from fanrank.engine.check import oracle_agent, oracle_text
 from fanrank.engine.check.check import check, terms_by
-from fanrank.engine.check.oracle_text import PLAIN, stem
+from fanrank.engine.check.oracle_text import PLAIN
 from fanrank.engine.cli.main import main
 from fanrank.engine.settings import ENVIRONMENT_VARIABLE
 from fanrank.engine.text import agent, analyzers, dispatch, folding, porter
@@ -52,51 +52,6 @@ def test_it_imports_nothing_of_the_engine() -> None:
             )
         }
         assert imported == plain | own
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "terms"),
-    [
-        ("minimal", "The E-47821, caf\u0065\u0301!", ["the", "e", "47821", "café"]),
-        ("stopword", "The tea is not hot", ["tea", "hot"]),
-        ("full", "happily running ponies agreed", ["happili", "run", "poni", "agree"]),
-        ("nltk", "She said the relational ponies were dying", ["said", "relat", "poni", "die"]),
-        ("nltk+compounds", "401(k) for BRK.B at 3.5", ["401", "k", "brk", "b", "3", "5", "401k", "brkb"]),
-        ("nltk-numbers", "47 rooms, room2", ["room", "room2"]),
-        ("lucene", "Ana's can't 3.5 foo.bar 日本 😀", ["ana", "can't", "3.5", "foo.bar", "日", "本", "😀"]),
-        ("opsem", "Ana_x said to E-47821 ok", ["ana_x", "said", "e-47821"]),
-        (
-            "agent",
-            "the src/userTest.py failed: ﬁx é",
-            ["src/usertest.py", "src", "usertest.py", "usertest", "user", "test", "py", "fail", "fix", "e"],
-        ),
-        (
-            "agent",
-            "numpy-1.26.4 IDs 9e44bd2a",
-            ["numpy1.26.4", "numpi", "1.26.4", "1", "26", "4", "id", *["9e44bd2a"] * 2],
-        ),
-        (
-            "agent-numbers",
-            "\x1b[1mv1.2\x1b[0m 日本語 👩\u200d💻 E-4",
-            ["v1", "v", "日本", "本語", "👩\u200d💻", "e4", "e"],
-        ),
-    ],
-)
-def test_terms_by_hand(name: str, text: str, terms: list[str]) -> None:
-    assert PLAIN[name](text) == terms
-
-
-def test_stems_of_porters_paper() -> None:
-    pairs = (
-        "caresses:caress ponies:poni cats:cat feed:feed agreed:agre plastered:plaster motoring:motor sing:sing "
-        "conflated:conflat troubled:troubl sized:size hopping:hop falling:fall hissing:hiss failing:fail filing:file "
-        "happy:happi sky:sky relational:relat rational:ration digitizer:digit vietnamization:vietnam operator:oper "
-        "hopefulness:hope electriciti:electr goodness:good revival:reviv adjustment:adjust adoption:adopt "
-        "homologous:homolog effective:effect bowdlerize:bowdler probate:probat rate:rate cease:ceas controll:control "
-        "roll:roll"
-    )
-    for word, expected in (pair.split(":") for pair in pairs.split()):
-        assert stem(word, "martin") == expected
 
 
 def test_every_analyzer_has_one() -> None:

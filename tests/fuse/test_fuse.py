@@ -94,7 +94,7 @@ cases = pytest.mark.parametrize(("fusion", "oracle"), CASES, ids=[str(fusion) fo
 
 
 @cases
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(data=st.data())
 def test_the_oracle_agrees(fusion: Fusion, oracle: Oracle, data: st.DataObject) -> None:
     # A score below 0 would rise with age.

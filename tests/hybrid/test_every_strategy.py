@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import borders
+from support.few import FEW, each
 from support.hashing import Hashing
 
 import fanrank as fr
@@ -41,7 +42,7 @@ WAYS: dict[str, Any] = {
     "cascade": Cascade(0.2),
     "entropy": Cascade(0.6, confidence="entropy", depth=10, escalate=STRATEGIES["rrf"]),
     "router": Router(ROUTES, STRATEGIES["bm25"], CLASSIFIER),
-    "soft router": Router(ROUTES, STRATEGIES["bm25"], CLASSIFIER, soft=True),
+    "soft": Router(ROUTES, STRATEGIES["bm25"], CLASSIFIER, soft=True),
 }
 # Sums of exponentials, which backends add up in orders of their own.
 NEARLY = ("dense-lse10", "dense-lme10")
@@ -131,7 +132,7 @@ def rows(hits: fr.Hits) -> list[Any]:
     return [(list(row), own and replace(own, milliseconds=0.0)) for row, own in zip(hits, decisions, strict=True)]
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", each(WAYS))
 def test_a_query_is_answered_alone_as_in_a_batch(name: str) -> None:
     engine, asked = memory("numpy"), queries(14)
     together = rows(engine.search(asked, 6, strategy=WAYS[name]))
@@ -142,8 +143,10 @@ def test_a_query_is_answered_alone_as_in_a_batch(name: str) -> None:
 @pytest.mark.parametrize(
     ("backend", "names", "size"),
     [
-        ("native", tuple(WAYS), 70),
-        ("cuda-host", ON_A_DEVICE, 25),
+        ("native", tuple(name for name in WAYS if name in FEW), 70),
+        ("cuda-host", ("dense-int8", "sparse", "again", "auto"), 20),
+        pytest.param("native", tuple(WAYS), 70, marks=pytest.mark.extended),
+        pytest.param("cuda-host", ON_A_DEVICE, 25, marks=pytest.mark.extended),
         *(pytest.param(name, tuple(WAYS), 70, marks=pytest.mark.gpu) for name in ("cuda", "triton")),
     ],
 )
@@ -160,7 +163,7 @@ def test_every_backend_gives_the_same_bits(backend: str, names: tuple[str, ...],
             assert first.documents.tobytes() == second.documents.tobytes(), name
 
 
-@pytest.mark.parametrize("name", ["fused", "again"])
+@pytest.mark.parametrize("name", [pytest.param("fused", marks=pytest.mark.extended), "again"])
 def test_the_interpreter_of_triton_gives_the_same_bits(name: str) -> None:
     # With vectors of their own: the interpreter cannot work beside the thread that encodes.
     asked = [replace(query, vector=[1.0, *range(7)]) for query in queries(4)]
@@ -185,7 +188,7 @@ def test_a_directory_and_a_saved_memory_answer_as_before(tmp_path: Path) -> None
                 assert rows(loaded.search(asked, 6, strategy=way)) == wanted, name
 
 
-@pytest.mark.parametrize("name", [name for name, way in WAYS.items() if getattr(way, "fusion", None) is not None])
+@pytest.mark.parametrize("name", each(name for name, way in WAYS.items() if getattr(way, "fusion", None) is not None))
 def test_an_explanation_adds_up_to_the_score(name: str) -> None:
     engine = memory("numpy")
     hits = engine.search(queries(5), 5, strategy=WAYS[name])

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import fuse_oracle
 from support.fuse_cases import Document, Evidence, FusionQuery
+from support.vector_cases import Letters
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Lexical, Strategy
@@ -294,32 +295,17 @@ def test_a_query_without_text_or_vector_has_no_dense_evidence() -> None:
         assert len(engine.search([fr.Query(terms=["tea"])], strategy=strategy)[0]) == ("fused" in strategy)
 
 
-class Letters:
-    """Counts of four letters as a vector; says how often it was asked."""
-
-    name, version, dimension = "letters", "1", DIMENSION
-
-    def __init__(self) -> None:
-        self.asked: list[list[str]] = []
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> npt.NDArray[np.float32]:
-        return np.array([[text.count(letter) + 0.01 for letter in "aeir"] for text in texts], dtype=np.float32)
-
-    def queries(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        self.asked.append(list(texts))
-        return self.documents(texts)
-
-
 def test_equal_texts_are_encoded_once() -> None:
     encoder = Letters()
     engine = fr.Engine(encoder=encoder)
     engine.add([fr.Record("r", "river error"), fr.Record("t", "tea")])
+    encoder.asked.clear()
     asked = [
         "tea",
         fr.Query("tea", k=1),
         fr.Query("tea", filter={"session": "x"}),
         "river",
-        fr.Query("x", vector=[1, 0, 0, 0]),
+        fr.Query("x", vector=[1, 0, 0, 0, 0]),
     ]
     hits = engine.search(asked, strategy="dense", timing=True)
     assert encoder.asked == [["tea", "river"]]

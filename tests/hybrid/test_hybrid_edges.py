@@ -39,14 +39,6 @@ def test_a_record_deleted_meanwhile_stands_behind_the_reranked(tmp_path: Path) -
         reader.close()
 
 
-def test_a_reranker_of_words_needs_no_vectors(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path / "m", encoder=OWN) as engine:
-        engine.add([fr.Record("p", "tea three", passages=["tea", "three"], embedding=[[1, 0], [0, 1]])])
-        hits = engine.search(["tea"], reranker=CHECKED)
-        assert hits.reranked is not None
-        assert hits.reranked[0, 0] == -9.0
-
-
 @pytest.mark.parametrize("strategy", ["bm25", "rrf"])
 def test_hits_keep_no_other_tenant_alive(strategy: str) -> None:
     engine = fr.Engine(encoder=OWN)
@@ -109,17 +101,6 @@ def test_too_many_candidates_are_refused() -> None:
         engine.search(many, strategy=STRATEGIES["rrf"].deep())
 
 
-def test_dead_vectors_leave_the_files(tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).standard_normal((400, 32))
-    with fr.Engine.open(tmp_path / "m", encoder=fr.OwnVectors(32)) as engine:
-        for turn in range(6):
-            engine.update([fr.Record(f"b{n}", "") for n in range(400)], vectors=vectors, insert=True)
-            engine.add([fr.Record(f"t{turn}", "one small text", namespace=f"n{turn}")])
-            engine.flush()
-    size = sum(file.stat().st_size for file in (tmp_path / "m" / "index").glob("*vectors*.npy"))
-    assert size < 2 * 400 * 32 * 2 + 10_000
-
-
 class Wrong:
     """Encoders that do not keep their word."""
 
@@ -156,16 +137,6 @@ def test_an_encoder_of_terms_that_answers_nonsense_is_named(answer: Any) -> None
     engine.add([fr.Record("a", "tea", weights={"t": 1.0})])
     with pytest.raises(fr.errors.EncoderError, match="wrong"):
         engine.search(["tea"], strategy="sparse")
-
-
-@pytest.mark.parametrize("vector", [[10**400, 1], ["1", "0"], [True, False], [1j, 0], [[1], [0, 1]]])
-def test_vectors_that_are_no_numbers_are_named(vector: Any) -> None:
-    with pytest.raises(fr.errors.RecordError, match="embedding"):
-        fr.Record("a", "tea", embedding=vector)
-    with pytest.raises(fr.errors.QueryError, match="vector"):
-        fr.Query("tea", vector=vector)
-    with pytest.raises(fr.errors.RecordError, match="vectors"):
-        fr.Engine(encoder=OWN).add([fr.Record("a", "tea")], vectors={"a": vector})
 
 
 def test_a_channel_may_not_take_the_name_of_a_share() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from support import borders
@@ -172,15 +171,6 @@ def test_the_days_of_an_occasion_are_those_of_the_zone() -> None:
         found = ask(engine, "the last time we met?", timezone=zone)
         assert found is not None
         assert found[0] == first
-
-
-def test_a_directory_answers_as_an_engine_in_memory(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path / "memory") as engine:
-        engine.add([event(f"e{i}", "We met" if i % 3 else "We parted", i + 1) for i in range(30)])
-        engine.update([event("e1", "We parted", 1)])
-        assert ask(engine, "the last time we met?") == fr_day(NOW - 3 * DAY)
-    with fr.Engine.open(tmp_path / "memory") as engine:
-        assert ask(engine, "the last time we met?") == fr_day(NOW - 3 * DAY)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fuse_cases import Evidence
+from support.fuse_oracle import standardized
 from support.hashing import Hashing
 
 from fanrank import Engine, OwnVectors, Query, Record, Relation, Strategy
@@ -144,18 +146,10 @@ def by_boosts(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: H
     total = dict.fromkeys(found, 0.0)
     for name in ("bm25", "dense"):
         # Words score every candidate, vectors those that have one.
-        scored = {one: lists[name].get(one, 0.0) for one in found if name == "bm25" or one in lists[name]}
-        counted = [score for one, score in scored.items() if one in searched]
-        mean = reduce(add, counted, 0.0) / max(len(counted), 1)
-        spread = math.sqrt(
-            reduce(add, [(score - mean) * (score - mean) for score in counted], 0.0) / max(len(counted), 1)
-        )
-        z = {one: 0.0 if spread < 1e-9 else (score - mean) / spread for one, score in scored.items()}
-        lowest = min((z[one] for one in scored if one in searched), default=0.0)
-        for one in found:
-            own = z.get(one, lowest)
-            weight = 0.6 if name == "bm25" else 1.0 - 0.6
-            total[one] += weight * (0.5 * own if own < 0.0 else own)
+        own = [Evidence(lists[name].get(one, 0.0), name == "bm25" or one in lists[name]) for one in found]
+        weight = 0.6 if name == "bm25" else 1.0 - 0.6
+        for one, z in zip(found, standardized(own, [one in searched for one in found]), strict=True):
+            total[one] += weight * (0.5 * z if z < 0.0 else z)
 
     def near(one: str) -> bool:
         own = every[one]

@@ -148,6 +148,40 @@ def test_hints_can_be_given_and_turned_off() -> None:
         assert (decision(free).hints, decision(free).widened, names(free)[0]) == ((), False, "timeout")
 
 
+def test_a_hint_raises_what_agrees() -> None:
+    """SPEC B043: of three equal texts the one of the hinted type comes first, whether the type is read or given."""
+    texts, kinds = ["green tea"] * 3 + ["red wine", "blue boat"], ["Fact", "Event", "Preference", "Preference", None]
+    engine = memory_of(
+        fr.Record(f"r{n}", text, type=kind, embedding=near(0.9 if n < 3 else 0.1))
+        for n, (text, kind) in enumerate(zip(texts, kinds, strict=True))
+    )
+    hits = ask(engine, "do I like green tea?")
+    assert decision(hits).hints == ("Preference",)
+    assert names(hits)[:3] == ["r2", "r0", "r1"]
+    # Two of the five candidates are Preferences, so the boost of .5 counts three fifths.
+    hint = said(hits, "r2")["hints"]
+    assert (hint.rank, hint.share) == (1, pytest.approx(0.5 * 0.6))
+    for hints, first in ((["Event"], "r1"), ([], "r0")):
+        misled = ask(engine, "do I like green tea?", hints=hints)
+        assert names(misled)[0] == first
+        assert set(names(misled)) == set(names(hits))  # a hint removes nothing
+
+
+def test_a_name_raises_all_who_bear_it_beyond_the_depth_of_the_list() -> None:
+    """With a depth of 5 the graph lists the first 5 of 20 records that name Ana; record 19 counts as they do."""
+    engine = fr.Engine()
+    engine.add(
+        fr.Record(f"r{n}", f"note {n}" + (" boat" if n > 17 else ""), entities=["ana"] if n % 2 else None)
+        for n in range(40)
+    )
+    strategy = replace(fr.strategies.STRATEGIES["recall"], depth=5)
+    hits = engine.search([fr.Query("boat notes of ana", now=NOW)], 5, strategy=strategy)
+    shares = {name: said(hits, name)["graph"] for name in ("r1", "r9", "r18", "r19")}
+    assert [own.rank for own in shares.values()] == [1, 5, None, None]
+    assert shares["r1"].share == shares["r9"].share == shares["r19"].share > 0.0
+    assert shares["r18"].share == 0.0
+
+
 TEAM = [
     fr.Record(
         "chart",

@@ -118,13 +118,6 @@ def test_the_order_in_which_terms_arrived_does_not_matter() -> None:
         assert "e" not in engine.search(["tea"], k=9, strategy=strategy).ids[0]
 
 
-def test_a_page_is_a_part_of_the_whole() -> None:
-    engine = fr.Engine.from_records(made(150, 9), analyzer="minimal")
-    whole = engine.search(["w7 w12"], k=40, strategy="rm3")
-    page = engine.search([fr.Query("w7 w12", offset=15)], k=10, strategy="rm3")
-    assert page.ids[0].tolist() == whole.ids[0, 15:25].tolist()
-
-
 def test_what_is_refused() -> None:
     for how in ({"documents": 0}, {"terms": True}, {"alpha": 1.5}, {"alpha": "half"}, {"terms": 1001}):
         with pytest.raises(fr.errors.ParameterError, match=f"rm3: {next(iter(how))} must be"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from support import borders
@@ -19,101 +20,74 @@ NOW = 400 * DAY
 TEXTS = ("yesterday", "last week", "last month", "last year", "3 days ago", "this month", "a few weeks ago", "recently")
 
 
-class Log:
-    """A memory and what a plain reader knows of it: the live records in the order of their last write."""
+def made(chance: random.Random, number: int) -> fr.Record:
+    """A record with one of few times, so that times tie in a segment and across segments; or with none."""
+    time = None if chance.random() < 0.1 else NOW - chance.choice([0.0, 0.5, 1.0, 3.0, 3.0, 8.0, 20.0, 90.0]) * DAY
+    return fr.Record(
+        f"r{number}",
+        chance.choice(["tea", "", "tea rain"]),
+        namespace="aab"[number % 3],
+        time=time if time is None or chance.random() < 0.6 else time - chance.random() * DAY,
+        type=chance.choice(["Event", "Event", "Fact", None]),
+        session=f"s{chance.randrange(4)}",
+    )
 
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.engine = fr.Engine(analyzer="minimal")
-        self.records: dict[tuple[str, str], fr.Record] = {}
-        self.made = 0
 
-    def make(self) -> fr.Record:
-        """A record with one of few times, so that times tie in a segment and across segments; or with none."""
-        chance, self.made = self.random, self.made + 1
-        time = None if chance.random() < 0.1 else NOW - chance.choice([0.0, 0.5, 1.0, 3.0, 3.0, 8.0, 20.0, 90.0]) * DAY
-        return fr.Record(
-            f"r{self.made}",
-            chance.choice(["tea", "", "tea rain"]),
-            namespace=chance.choice(["a", "a", "b"]),
-            time=time if time is None or chance.random() < 0.6 else time - chance.random() * DAY,
-            type=chance.choice(["Event", "Event", "Fact", None]),
-            session=f"s{chance.randrange(4)}",
-        )
+Passes = Callable[[fr.Record], bool]
 
-    def add(self, count: int) -> None:
-        batch = [self.make() for _ in range(count)]
-        self.engine.add(batch)
-        self.records.update({(record.namespace, record.id): record for record in batch})
 
-    def delete(self, share: float) -> None:
-        for space, name in [key for key in self.records if self.random.random() < share]:
-            self.engine.delete([name], namespace=space)
-            del self.records[space, name]
+def inside(records: list[fr.Record], spaces: str, since: float, until: float, passes: Passes) -> list[fr.Record]:
+    """The events of a closed interval that pass, the newest first; of equal times, the one that was written first."""
+    found = [
+        record
+        for space in spaces
+        for record in records
+        if record.namespace == space and record.type == "Event" and record.time is not None
+        if since <= record.time <= until and passes(record)
+    ]
+    return sorted(found, key=lambda record: -float(record.time or 0.0))
 
-    def update(self, count: int) -> None:
-        for key in self.random.sample(sorted(self.records), min(count, len(self.records))):
-            record = replace(self.make(), id=key[1], namespace=key[0])
-            self.engine.update([record])
-            del self.records[key]
-            self.records[key] = record
 
-    def inside(self, since: float, until: float, accepts: Callable[[fr.Record], bool]) -> list[fr.Record]:
-        """The events of a closed interval that pass, in order of writing."""
-        return [
-            record
-            for record in self.records.values()
-            if record.type == "Event" and record.time is not None and since <= record.time <= until and accepts(record)
-        ]
-
-    def check(self) -> None:
-        cases: list[tuple[fr.Query, Callable[[fr.Record], bool], float, float]] = []
-        for text in TEXTS:
-            for space in ("a", "b"):
-                base = fr.Query(f"what took place {text}", now=NOW, namespace=space)
-                cases += [
-                    (base, lambda r, s=space: r.namespace == s, -math.inf, math.inf),
-                    (
-                        replace(base, filter={"session": "s1"}),
-                        lambda r, s=space: r.namespace == s and r.session == "s1",
-                        -math.inf,
-                        math.inf,
-                    ),
-                    (
-                        replace(base, filter={"session": ["s2", "s3"]}, since=NOW - 60 * DAY),
-                        lambda r, s=space: r.namespace == s and r.session in ("s2", "s3"),
-                        NOW - 60 * DAY,
-                        math.inf,
-                    ),
-                    (
-                        replace(base, since=NOW - 10 * DAY, until=NOW - DAY),
-                        lambda r, s=space: r.namespace == s,
-                        NOW - 10 * DAY,
-                        NOW - DAY,
-                    ),
-                ]
-            both = fr.Query(f"what took place {text}", now=NOW, namespaces=["a", "b"])
-            cases.append((both, lambda r: True, -math.inf, math.inf))
-        hits = self.engine.search([query for query, *_ in cases], k=7, strategy="temporal")
-        for row, (query, accepts, since, until) in enumerate(cases):
-            when = parse_when(query.text, NOW)
-            assert when is not None
-            found = self.inside(max(when.start, since), min(when.end, until), accepts)
-            if query.namespaces is not None:
-                found.sort(key=lambda record: record.namespace)  # a union holds one namespace after another
-            # The newest first; of equal times, the one that was written first.
-            found.sort(key=lambda record: -float(record.time or 0.0))
-            assert [(name, score) for name, score in hits[row]] == [(record.id, 1.0) for record in found[:7]], query
-            if self.random.random() < 0.1:
-                assert self.engine.search([query], k=7, strategy="temporal")[0] == hits[row]
-        for space in ("a", "b"):
-            for since, until in ((NOW - 30 * DAY, NOW), (NOW - 3 * DAY, NOW - 3 * DAY), (NOW, NOW - DAY), (0.0, NOW)):
-                newest = self.inside(since, until, lambda r, s=space: r.namespace == s)[::-1]
-                newest.sort(key=lambda record: -float(record.time or 0.0))
-                own = self.engine.events(since, until, namespace=space)
-                assert own == [(record.id, record.time) for record in newest]
-                some = self.engine.events(since, until, namespace=space, filter={"session": "s3"})
-                assert some == [(record.id, record.time) for record in newest if record.session == "s3"]
+@pytest.mark.parametrize("seed", range(4))
+def test_a_window_holds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:
+        # Filters on few documents, and few cells at a time.
+        borders.shrink(monkeypatch, {"BLOCK_SHARE": 1, "CELLS": 8, "KEPT_ORDERS": 2})
+    chance, engine = random.Random(seed), fr.Engine(analyzer="minimal")
+    records: list[fr.Record] = []
+    for size in (40, 3, 90, 1):
+        batch = [made(chance, len(records) + number) for number in range(size)]
+        engine.add(batch)
+        records += batch
+    for old in chance.sample(records, 12):
+        record = replace(made(chance, 0), id=old.id, namespace=old.namespace)
+        engine.update([record])
+        records.remove(old)
+        records.append(record)
+    for record in [record for record in records if chance.random() < (0.2, 0.9)[seed // 2]]:
+        engine.delete([record.id], namespace=record.namespace)
+        records.remove(record)
+    shapes: list[tuple[dict[str, Any], Passes]] = [
+        ({}, lambda record: True),
+        ({"filter": {"session": "s1"}}, lambda record: record.session == "s1"),
+        (
+            {"filter": {"session": ["s2", "s3"]}, "since": NOW - 60 * DAY},
+            lambda record: record.session in ("s2", "s3") and record.time >= NOW - 60 * DAY,
+        ),
+        ({"since": NOW - 10 * DAY, "until": NOW - DAY}, lambda record: NOW - 10 * DAY <= record.time <= NOW - DAY),
+    ]
+    asked, expected = [], []
+    for text, spaces, (options, passes) in itertools.product(TEXTS, ("a", "b", "ab"), shapes):
+        when = parse_when(text, NOW)
+        assert when is not None
+        asked.append(fr.Query(f"what took place {text}", now=NOW, namespaces=list(spaces), **options))
+        expected.append([(r.id, 1.0) for r in inside(records, spaces, when.start, when.end, passes)[:7]])
+    assert [[(name, score) for name, score in row] for row in engine.search(asked, 7, strategy="temporal")] == expected
+    for since, until in ((NOW - 30 * DAY, NOW), (NOW - 3 * DAY, NOW - 3 * DAY), (NOW, NOW - DAY), (0.0, NOW)):
+        for chosen, passes in shapes[:2]:
+            newest = inside(records[::-1], "a", since, until, passes)  # of equal times, the last written first
+            own = engine.events(since, until, namespace="a", **chosen)
+            assert own == [(record.id, record.time) for record in newest]
 
 
 def test_records_without_a_type_are_no_events_of_a_memory_without_events() -> None:
@@ -124,24 +98,6 @@ def test_records_without_a_type_are_no_events_of_a_memory_without_events() -> No
     both = fr.Strategy("both", (fr.strategies.Lexical(), fr.strategies.Temporal()), fr.strategies.RRF())
     scored = engine.explain(replace(query, text="tea yesterday"), "plain", strategy=both).channels
     assert [share.rank for share in scored] == [2, None]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_window_holds_what_a_scan_finds(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if seed % 2:
-        # Filters on few documents, and few cells at a time.
-        borders.shrink(monkeypatch, {"BLOCK_SHARE": 1, "CELLS": 8, "KEPT_ORDERS": 2})
-    log = Log(seed)
-    log.check()
-    for size in (40, 3, 90, 1):
-        log.add(size)
-        log.check()
-    log.update(12)
-    log.check()
-    log.delete(0.2)
-    log.check()
-    log.delete(0.9)
-    log.check()
 
 
 def test_of_events_that_tie_the_latest_come_first_and_keep_their_scores() -> None:

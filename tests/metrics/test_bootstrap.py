@@ -64,16 +64,6 @@ def test_seeds_and_direction() -> None:
     assert found.resamples == 10_000
 
 
-def test_coverage_of_the_interval() -> None:
-    random = np.random.default_rng(5)
-    inside = 0
-    for seed in range(100):
-        sample = random.normal(0.3, 1.0, 80)
-        found = paired_bootstrap(sample, np.zeros(80), resamples=400, seed=seed)
-        inside += found.low <= 0.3 <= found.high
-    assert 86 <= inside <= 100  # 95 % of 100, within four standard deviations
-
-
 def test_clusters_are_resampled_whole() -> None:
     differences = np.array([1.0, 1.0, 1.0, -1.0])
     found = cluster_bootstrap(differences, np.zeros(4), ["a", "a", "a", "b"], resamples=4000)

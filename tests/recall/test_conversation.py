@@ -201,14 +201,6 @@ def test_order_is_time_then_arrival() -> None:
     assert built(turns, PageRank(window=4)).documents.tolist() == [0, 1, 3, 4]
 
 
-def test_nothing_to_rank() -> None:
-    empty = built([], PageRank())
-    assert rank(empty, seeds_of(empty, [[1], []])).shape == (2, 0)
-    alone = built([({1}, 0, 0.0)], PageRank())
-    assert rank(alone, seeds_of(alone, [])).shape == (0, 1)
-    assert rank(alone, seeds_of(alone, [[1], [-1, 2]])).tolist() == [[pytest.approx(0.15)], [0.0]]
-
-
 @pytest.mark.parametrize(
     ("name", "values"),
     [

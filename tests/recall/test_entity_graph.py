@@ -149,7 +149,7 @@ ROWS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.data())
 @pytest.mark.parametrize("chunk", [1, 7, entity_graph.CHUNK])
 @pytest.mark.parametrize("share", [0, 8])
@@ -366,7 +366,7 @@ def test_longest_name_and_given_ids() -> None:
     assert roots_of([Mention("x", ("a", "b"), (0.6, 0.4)), Mention("y", ("b",), (1.0,))]) == {"a": 0.6, "b": 1.0}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(RECORDS, min_size=1, max_size=5),
     st.lists(st.sampled_from(["Sam", "b", "c", "e", "f", "of", "x"]), max_size=5),

@@ -20,7 +20,6 @@ from fanrank.engine.recall.optimizer import (
     ONLY_TIME,
     Optimizer,
     Parsed,
-    Route,
     Stats,
     content_words,
 )
@@ -106,14 +105,6 @@ def test_hints_of_types_that_the_namespace_holds() -> None:
     assert Optimizer()(parsed("what is Kestrel", mentions=("Kestrel",)), Stats(5, types={"Entity": 2})).hints == (
         "Entity",
     )
-
-
-def test_halves_are_turned_off() -> None:
-    route = Optimizer(skips=False)(parsed("what happened yesterday"), FULL)
-    assert route == Route(("Event",), {})
-    route = Optimizer(hints=False)(parsed("what happened yesterday"), FULL)
-    assert route.hints == ()
-    assert route.skipped
 
 
 @pytest.mark.parametrize(

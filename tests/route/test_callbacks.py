@@ -30,20 +30,6 @@ def ranked(scores: list[float], prefix: int = 0) -> Hits:
     return [(prefix + number, score) for number, score in enumerate(sorted(scores, reverse=True))]
 
 
-def test_the_worked_examples() -> None:
-    """SPEC A090: a margin of .756 skips, one of .057 escalates."""
-    router = CascadeRouter()
-    skip = [("D12", 8.74), ("D7", 2.13), ("D3", 1.40), ("D21", 0.91), ("D5", 0.83)]
-    found = router.retrieve("Which book did I just finish reading?", 5, lambda *_: skip, lambda *_: [])
-    assert (found.results, found.escalated, round(found.confidence or 0.0, 3)) == (skip, False, 0.756)
-    first = [("D4", 4.21), ("D4'", 3.97), ("D9", 3.48), ("D2", 3.12), ("D16", 2.90)]
-    second = [("D9", 0.8), ("D4", 0.7)]
-    found = router.retrieve("How many camping days?", 3, lambda *_: first, lambda *_: second)
-    assert (found.escalated, round(found.confidence or 0.0, 3)) == (True, 0.057)
-    assert [record for record, _ in found.results] == ["D4", "D9", "D4'"]
-    assert found.latency_ms > 0.0
-
-
 @pytest.mark.parametrize(("confidence", "wanted"), [("margin", 20), ("fraction", 30), ("entropy", 30)])
 def test_how_many_hits_are_asked_for(confidence: str, wanted: int) -> None:
     asked: list[int] = []
@@ -150,33 +136,6 @@ def test_what_is_declined() -> None:
         CascadeRouter(Cascade(classifier=classifier))
     with pytest.raises(ParameterError, match="cascade"):
         CascadeRouter("margin")  # type: ignore[arg-type]
-
-
-FACTS = st.tuples(st.none() | st.integers(0, 400), st.none() | st.integers(0, 4))
-LISTS = st.lists(st.integers(0, 7), unique=True, max_size=8)
-
-
-@given(LISTS, LISTS, st.lists(FACTS, min_size=8, max_size=8), st.sampled_from([None, "multi-session", "preference"]))
-def test_agent_rrf_of_plain_lists(
-    first: list[int], second: list[int], facts: list[tuple[int | None, int | None]], type: str | None
-) -> None:
-    """SPEC A061 to A064 in plain Python, for records that are kept elsewhere."""
-    fusion = AgentRRF(alpha=0.004, beta=0.002)
-    times = {id: None if day is None else day * DAY for id, (day, _) in enumerate(facts)}
-    importances = {id: None if part is None else part / 4.0 for id, (_, part) in enumerate(facts)}
-    found = fusion.fuse(
-        {"words": first, "near": second}, times=times, importances=importances, now=300 * DAY, type=type
-    )
-    tau = 120.0 if type == "multi-session" else 30.0
-    expected = {}
-    for id in [*first, *second]:
-        score = sum(1.0 / (60.0 + ids.index(id) + 1) for ids in (first, second) if id in ids)
-        when, worth = times[id], importances[id]
-        if when is not None and type != "preference":
-            score += 0.004 * math.exp(-max(300.0 - when / DAY, 0.0) / tau)
-        expected[id] = score + 0.002 * (worth or 0.0)
-    assert dict(found) == pytest.approx(expected, rel=1e-14)
-    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
 
 
 def test_only_what_is_fused_is_looked_up() -> None:

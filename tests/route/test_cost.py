@@ -26,7 +26,6 @@ PRINTED_SKIPS = dict(zip(QUESTIONS, (51, 89, 96, 37, 83, 61), strict=True))
 """SPEC A079, Table 22: LongMemEval's questions by type, and the percent said to skip at the type's threshold."""
 
 FOLDS = {
-    "accuracy": (0.330, 0.330, 0.240, 0.300, 0.270),
     "ms": (3.01, 11.99, 15.16, 7.76, 8.29),
     "skip": (0.96, 0.79, 0.73, 0.87, 0.86),
 }
@@ -85,10 +84,6 @@ def test_the_cross_validation() -> None:
     """SPEC A089, Table 21: folds with the classifier's time in every query, means, and deviations over the folds."""
     for skip, printed in zip(FOLDS["skip"], FOLDS["ms"], strict=True):
         assert amortised(skip, classifier_ms=CLASSIFIER_MS) == pytest.approx(printed, abs=0.005)
-    assert round(float(np.mean(FOLDS["accuracy"])), 3) == 0.294
-    assert round(float(np.std(FOLDS["accuracy"])), 3) == 0.035
-    assert round(float(np.mean(FOLDS["ms"])), 2) == 9.24
-    assert round(float(np.std(FOLDS["ms"])), 2) == 4.11
     skip = float(np.mean(FOLDS["skip"]))
     assert round(100 * skip, 1) == 84.2
     assert round(amortised(skip, classifier_ms=CLASSIFIER_MS), 2) == 9.24
@@ -129,12 +124,6 @@ def test_capacity(skip: float, tenants: int, printed: float) -> None:
 def test_nothing_to_encode() -> None:
     assert capacity(1, 1.0) == math.inf
     assert capacity(1, 0.0, 0.0) == math.inf
-
-
-@pytest.mark.parametrize(("against", "gain"), [(0.246, 0.028), (0.236, 0.038), (0.248, 0.026), (0.254, 0.020)])
-def test_what_soft_routing_gains(against: float, gain: float) -> None:
-    """SPEC A099: differences of the accuracies (A098)."""
-    assert round(0.274 - against, 3) == gain
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import random
 from typing import Any
 
@@ -89,31 +88,6 @@ def test_a_caller_sees_nothing_of_those_who_share_its_launch(
         if not any(query.strategy in STRATEGIES[4:] for query in batch):
             assert hits.backend == alone.backend
     assert engine.coalescer.stats()["launches"] == before + 1
-
-
-def test_policies_tuned_per_tenant_in_one_batch(engine: fr.Engine) -> None:
-    """Each tenant has thresholds of its own: every row is that of its policy alone."""
-    policies = {
-        "ana": fr.Cascade(0.0, escalate="rrf"),
-        "bo": fr.Cascade(math.inf, escalate="dense"),
-        "": fr.Cascade(0.4, {"a": 0.0}, escalate="rrf"),
-    }
-    batch = [
-        fr.Query(text, namespace=name, vector=[1.0, n], type=type)
-        for n, text in enumerate(("tea", "tea jam", "salt tea", "zzz"))
-        for name in ("bo", "", "ana")
-        for type in ("a", None)
-    ]
-    together = engine.search(batch, 5, strategy=fr.routing.ByNamespace(policies))
-    assert together.decisions is not None
-    for row, query in enumerate(batch):
-        alone = engine.search([query], 5, strategy=policies[query.namespace])
-        assert together[row] == alone[0]
-        assert alone.decisions is not None
-        assert together.decisions[row].threshold == alone.decisions[0].threshold
-        assert together.decisions[row].escalated == alone.decisions[0].escalated
-    assert {d.escalated for d, q in zip(together.decisions, batch, strict=True) if q.namespace == "bo"} == {True}
-    assert len({decision.threshold for decision in together.decisions}) == 3
 
 
 def test_a_tenant_of_a_mapping_sees_its_own_policy_alone(engine: fr.Engine) -> None:

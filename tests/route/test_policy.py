@@ -188,7 +188,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_value_changed_anywhere_gives_a_policy_or_a_named_error(saved: Path, data: st.DataObject) -> None:
     content = json.loads(saved.read_text())

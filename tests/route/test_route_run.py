@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from support.hashing import Hashing
 
 from fanrank import Engine, OwnVectors, Query, Record
-from fanrank.engine.errors import ModelMismatchError, ParameterError, QueryError
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.errors import ModelMismatchError, QueryError
 from fanrank.engine.records.hits import Hits
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
@@ -156,40 +155,6 @@ def test_only_what_is_not_sure_is_encoded() -> None:
     soft = Router({"drink": "dense", "sky": "rrf"}, "fused", CLASSIFIER, soft=True)
     engine.search(["tea", "red wind"], strategy=soft)
     assert sorted(seen) == ["red wind", "tea"]  # once, though two strategies of each compare vectors
-
-
-def test_namespaces_filters_and_explanations_pass_through() -> None:
-    engine = Engine(encoder=OwnVectors(8), analyzer="minimal")
-    engine.add(
-        Record(f"{space}{i}", text, namespace=space, role="user" if i % 2 else "tool", embedding=vector(text))
-        for space in ("a", "b")
-        for i, text in enumerate(["tea rain", "tea boat", "tea tea", "moon"])
-    )
-    batch = [
-        asked("tea", namespace="a"),
-        asked("tea", namespace="b", filter={"role": "user"}),
-        asked("tea", namespace="no"),
-    ]
-    found = engine.search(batch, strategy=Cascade(0.5, escalate="rrf"))
-    assert [{name[0] for name, _ in hits} for hits in found] == [{"a"}, {"b"}, set()]
-    assert found.decisions is not None
-    for row, query in enumerate(batch[:2]):
-        assert same(found, row, engine.search([query], strategy=found.decisions[row].strategy))
-        for record, score in found[row]:
-            why = found.explain(row, record)
-            assert (why.query, why.id, why.score) == (row, record, score)
-
-
-def test_bad_policies_are_named() -> None:
-    engine = engine_of(["tea"])
-    with pytest.raises(ParameterError, match=r"unknown strategy 'waterfall'.*cascade"):
-        engine.search(["tea"], strategy="waterfall")
-    with pytest.raises(QueryError, match="now"):
-        engine.search([Query("unknown", vector=vector("a"))], strategy="cascade")
-    with pytest.raises(ParameterError, match="tau"):
-        Cascade(-1.0)
-    assert Cascade(escalate=STRATEGIES["rrf"]) == Cascade(escalate="rrf")
-    assert isinstance(Cascade().escalate, Strategy)
 
 
 def test_what_a_policy_may_need_is_asked_for_before_anything_is_answered() -> None:

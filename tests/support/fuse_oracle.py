@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from support.fuse_cases import DAY, FusionQuery
+from support.fuse_cases import DAY, Evidence, FusionQuery
 
 from fanrank.engine.fuse.age import exponential
 
@@ -64,21 +64,19 @@ def score_rrf(
     return rrf(asked, weights=weights, worth=worth)
 
 
-def standardized(asked: FusionQuery, name: str) -> list[float]:
-    scores = [document.evidence[name].score for document in asked.documents if document.evidence[name].scored]
-    if not scores:
-        return [0.0] * len(asked.documents)
-    total = 0.0
-    for score in scores:
+def standardized(own: list[Evidence], searched: list[bool]) -> list[float]:
+    """z-scores over what a channel scored among those searched; the lowest of them for what it did not score."""
+    counted = [evidence.score for evidence, among in zip(own, searched, strict=True) if evidence.scored and among]
+    total = squares = 0.0
+    for score in counted:
         total += score
-    mean = total / len(scores)
-    squares = 0.0
-    for score in scores:
+    mean = total / max(len(counted), 1)
+    for score in counted:
         squares += (score - mean) * (score - mean)
-    spread = math.sqrt(squares / len(scores))
-    z = [0.0 if spread < 1e-9 else (score - mean) / spread for score in scores]
-    own = iter(z)
-    return [next(own) if document.evidence[name].scored else min(z) for document in asked.documents]
+    spread = math.sqrt(squares / max(len(counted), 1))
+    z = [0.0 if spread < 1e-9 else (evidence.score - mean) / spread for evidence in own]
+    lowest = min((v for v, e, among in zip(z, own, searched, strict=True) if e.scored and among), default=0.0)
+    return [value if evidence.scored else lowest for value, evidence in zip(z, own, strict=True)]
 
 
 def stretched(asked: FusionQuery, name: str) -> list[float]:
@@ -92,8 +90,9 @@ def stretched(asked: FusionQuery, name: str) -> list[float]:
 
 
 def zscore(asked: FusionQuery, alpha: float) -> Shares:
-    both = zip(standardized(asked, "bm25"), standardized(asked, "dense"), strict=True)
-    return [{"bm25": alpha * first, "dense": (1.0 - alpha) * second} for first, second in both]
+    everyone = [True] * len(asked.documents)
+    both = (standardized([d.evidence[name] for d in asked.documents], everyone) for name in ("bm25", "dense"))
+    return [{"bm25": alpha * first, "dense": (1.0 - alpha) * second} for first, second in zip(*both, strict=True)]
 
 
 def boosted(
@@ -103,19 +102,8 @@ def boosted(
     searched = [d.evidence[first].listed or d.evidence[second].listed for d in asked.documents]
     found: Shares = [{} for _ in asked.documents]
     for name, weight in ((first, alpha), (second, 1.0 - alpha)):
-        own = [d.evidence[name] for d in asked.documents]
-        counted = [e.score for e, among in zip(own, searched, strict=True) if e.scored and among]
-        total = squares = 0.0
-        for score in counted:
-            total += score
-        mean = total / max(len(counted), 1)
-        for score in counted:
-            squares += (score - mean) * (score - mean)
-        spread = math.sqrt(squares / max(len(counted), 1))
-        z = [0.0 if spread < 1e-9 or not e.scored else (e.score - mean) / spread for e in own]
-        lowest = min((v for v, e, a in zip(z, own, searched, strict=True) if e.scored and a), default=0.0)
-        for shares, value, evidence in zip(found, z, own, strict=True):
-            value = value if evidence.scored else lowest
+        z = standardized([d.evidence[name] for d in asked.documents], searched)
+        for shares, value in zip(found, z, strict=True):
             shares[name] = weight * (below * value if value < 0.0 else value)
     for name in NAMES:
         if name in (first, second):

@@ -12,13 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import regex
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.text import analyzers as module
 from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, MAX_LENGTH, Analyzer, get_analyzer
 
 DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -31,8 +29,6 @@ PIECES = st.sampled_from(WORDS_OF_NOTE.split())
 TEXTS = st.lists(PIECES | st.text(max_size=8), max_size=12).map(" ".join) | st.text(
     st.characters(codec=None, exclude_categories=()), max_size=60
 )
-# The characters that the word boundary rules tell apart, two of each kind where the kind is large.
-BOUNDARY = st.text("abאב019٣カ゛_\u203f:·.'’,;\" \n\u0301\u00ad\u200d-", max_size=14)
 
 
 def test_names_are_canonical_and_unknown_ones_are_named() -> None:
@@ -122,69 +118,8 @@ def test_lucene_breaks_words_as_uax_29(text: str, tokens: list[str]) -> None:
     assert get_analyzer("lucene").tokenize(text) == tokens
 
 
-PROPERTIES = """
-    ALetter Hebrew_Letter Numeric Katakana ExtendNumLet MidLetter MidNumLet MidNum Single_Quote Double_Quote
-    Extend Format ZWJ CR LF Newline
-"""
-PATTERNS = {name: regex.compile(rf"\p{{WB={name}}}") for name in PROPERTIES.split()}
-
-
-def uax_29_words(text: str) -> list[str]:
-    """The segments that hold a letter or digit, rule by rule; not for emoji, flags and runs of spaces."""
-    units: list[tuple[str, str]] = []  # a character with what extends it, and its property
-    for character in text:
-        kind = next((name for name, pattern in PATTERNS.items() if pattern.match(character)), "Other")
-        if kind in ("Extend", "Format", "ZWJ") and units and units[-1][1] not in ("CR", "LF", "Newline"):  # WB3a, WB4
-            units[-1] = (units[-1][0] + character, units[-1][1])
-        else:
-            units.append((character, kind))
-    letters = {"ALetter", "Hebrew_Letter"}
-    links = {"ExtendNumLet", "Katakana", "Numeric", *letters}
-    words = [""]
-    for i, (characters, kind) in enumerate(units):
-        before2, before = (units[j][1] if j >= 0 else "" for j in (i - 2, i - 1))
-        after = units[i + 1][1] if i + 1 < len(units) else ""
-        mid_letter, mid_number = ((name, "MidNumLet", "Single_Quote") for name in ("MidLetter", "MidNum"))
-        together = (
-            (before in letters | {"Numeric"} and kind in letters | {"Numeric"})  # WB5, WB8, WB9, WB10
-            or (before in letters and kind in mid_letter and after in letters)  # WB6
-            or (before2 in letters and before in mid_letter and kind in letters)  # WB7
-            or (before == "Hebrew_Letter" and kind == "Single_Quote")  # WB7a
-            or (before == after == "Hebrew_Letter" and kind == "Double_Quote")  # WB7b
-            or (before2 == kind == "Hebrew_Letter" and before == "Double_Quote")  # WB7c
-            or (before2 == kind == "Numeric" and before in mid_number)  # WB11
-            or (before == after == "Numeric" and kind in mid_number)  # WB12
-            or before == kind == "Katakana"  # WB13
-            or (before in links and kind == "ExtendNumLet")  # WB13a
-            or (before == "ExtendNumLet" and kind in links)  # WB13b
-        )
-        if not together:
-            words.append("")
-        words[-1] += characters
-    return [word for word in words if any(map(str.isalnum, word))]
-
-
-@given(BOUNDARY)
-@example("a.b.c:d 1,2.3;4'5 it's _x_")
-def test_lucene_tokens_are_the_segments_of_uax_29(text: str) -> None:
-    for tokens in (get_analyzer("lucene").tokenize(text), module._segments()(text)):
-        assert [token for token in tokens if any(map(str.isalnum, token))] == uax_29_words(text)
-
-
-@given(st.text(st.characters(max_codepoint=127), max_size=60))
-def test_ascii_roads_are_the_unicode_roads(text: str) -> None:
-    assert get_analyzer("minimal")(text) == re.findall("[a-z0-9]+", text.lower())
-    assert get_analyzer("lucene").tokenize(text) == module._segments()(text.lower())
-
-
-@given(TEXTS)
-def test_words_are_the_runs_of_letters_marks_and_digits(text: str) -> None:
-    lower = text.replace("İ", "i").lower().replace("ς", "σ")
-    assert get_analyzer("minimal").tokenize(text) == regex.findall(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*", lower)
-
-
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(TEXTS)
 def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
     analyzer = get_analyzer(name)
@@ -196,7 +131,7 @@ def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["minimal", "stopword", "full", "nltk", "lucene", "opsem", "nltk-numbers"])
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(TEXTS, TEXTS)
 def test_a_space_separates(name: str, left: str, right: str) -> None:
     analyzer = get_analyzer(name)
@@ -205,15 +140,8 @@ def test_a_space_separates(name: str, left: str, right: str) -> None:
     assert sorted(compounds(f"{left} {right}")) == sorted(compounds(left) + compounds(right))
 
 
-@given(TEXTS)
-def test_compounds_only_add(text: str) -> None:
-    plain, compounds = get_analyzer("minimal")(text), get_analyzer("minimal+compounds")(text)
-    assert compounds[: len(plain)] == plain
-    assert all(len(term) > 1 and term.isalnum() for term in compounds[len(plain) :] if term.isascii())
-
-
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=6)
 @given(st.lists(TEXTS, max_size=6))
 def test_encode_is_a_call_text_by_text(name: str, texts: list[str]) -> None:
     analyzer = get_analyzer(name)
@@ -324,14 +252,8 @@ UNITS = (
 def test_time_is_linear_in_the_text(name: str) -> None:
     analyzer = get_analyzer(name)
     for unit in UNITS:
-        for term in analyzer(unit * (100_000 // len(unit))):  # minutes, were any pattern quadratic
+        for term in analyzer(unit * (40_000 // len(unit))):  # minutes, were any pattern quadratic
             assert 1 <= len(term) <= MAX_LENGTH
-
-
-def test_a_megabyte() -> None:
-    text = "Error 4711 in the payment gateway – retried. " * 23_000
-    assert len(text) > 1_000_000
-    assert get_analyzer("nltk")(text) == ["error", "4711", "payment", "gateway", "retri"] * 23_000
 
 
 def test_lucene_cuts_long_tokens() -> None:

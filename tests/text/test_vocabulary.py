@@ -116,14 +116,6 @@ def test_an_empty_term_is_none() -> None:
     assert one.encode_query("bee - ant") == [1, 0]
 
 
-@pytest.mark.parametrize("name", ["nltk-de", "minimal-german", "full+x", "stopword+compounds-de"])
-def test_an_analyzer_of_ones_own_may_have_any_name(name: str) -> None:
-    one = TermIndexer(Analyzer(name, str.split, str.lower), Vocabulary())
-    assert one.encode_documents(["Ant bee"])[0].tolist() == [0, 1]
-    assert one.encode_queries(["bee Cat", "ANT"])[0].tolist() == [1, 0]
-    assert one.token_path.name == "plain"
-
-
 def test_the_cache_of_spellings_is_bounded(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     borders.shrink(monkeypatch, MAX_CACHED_TOKENS=3)
     one, analyzer = encoder(), get_analyzer("minimal")

@@ -198,7 +198,7 @@ texts = st.text(max_size=30) | st.lists(st.sampled_from(PIECES.split()), max_siz
 zones = st.sampled_from(["UTC", "Europe/Berlin", "Pacific/Apia", "America/Sao_Paulo"]).map(ZoneInfo)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(texts, st.floats(-6e10, 2.5e11), st.none() | st.floats(), zones)
 def test_any_text(text: str, now: float, last_session_end: float | None, timezone: dt.tzinfo) -> None:
     found = parse_when(text, now, last_session_end=last_session_end, timezone=timezone)

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
@@ -27,13 +26,6 @@ from fanrank.engine.errors import DeviceMemoryError, ParameterError
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch, document_vectors
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))
-try:
-    pass
-finally:
-    sys.path.remove(str(ROOT))
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
@@ -200,7 +192,7 @@ INTERACTIONS = st.builds(
 
 
 @paths
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(
     seed=st.integers(0, 1 << 32),
     sizes=st.lists(st.sampled_from([0, 1, 2, 3, 6, 7, 8, 13]), max_size=3),
@@ -249,7 +241,7 @@ def test_dimensions(path: str, mode: Mode, dimension: int, kind: str) -> None:
 
 
 @paths
-@pytest.mark.parametrize("number", [12, 13, 25])
+@pytest.mark.parametrize("number", [12, 13])
 def test_borders_of_blocks(path: str, number: int) -> None:
     """12 scores are a small block of numpy's, 7 numbers one of rows."""
     rng = np.random.default_rng(number)
@@ -283,19 +275,19 @@ def test_a_query_alone_and_inside_a_batch(path: str, kind: Literal["lse", "lme"]
 def test_many_documents(path: str) -> None:
     """More than a thousand, so that numpy's groups of maxima hold several; against one sort."""
     rng = np.random.default_rng(2)
-    rows = normalize(rng.standard_normal((1500, 16)))
+    rows = normalize(rng.standard_normal((1100, 16)))
     rows[700:720] = rows[3]
-    queries = np.concatenate([rows[3:4], normalize(rng.standard_normal((4, 16)))])
+    queries = np.concatenate([rows[3:4], normalize(rng.standard_normal((2, 16)))])
     wide = rows.astype(np.float64)
-    mask = rng.random(1500) < 0.03
+    mask = rng.random(1100) < 0.05
     with PATHS[path]() as verbs:
         for own in (None, ~mask, mask):
             scores, documents, _ = verbs.best(
-                queries, [Stretch(Vectors(rows, np.arange(1501)), 10, own)], 25, Interaction(), "exact"
+                queries, [Stretch(Vectors(rows, np.arange(1101)), 10, own)], 25, Interaction(), "exact"
             )
             for number, query in enumerate(queries.astype(np.float64)):
                 expected = wide @ query
-                allowed = np.flatnonzero(np.ones(1500, dtype=bool) if own is None else own)
+                allowed = np.flatnonzero(np.ones(1100, dtype=bool) if own is None else own)
                 order = allowed[np.lexsort((allowed, -expected[allowed]))][:25]
                 assert documents[number].tolist() == (order + 10).tolist()
                 assert scores[number].tolist() == expected[order].tolist()
@@ -398,15 +390,6 @@ def test_int8_products_as_on_a_gpu(seed: int, queries: int, rows: int, dimension
         with mock.patch.object(torch, "_int_mm", as_cublas):
             found = code_products(torch.from_numpy(ours), torch.from_numpy(theirs), padded=padded)
         assert found.to(torch.int64).tolist() == expected.tolist()
-
-
-def test_read_only_vectors() -> None:
-    """As memory-mapped files are."""
-    rows = normalize(np.random.default_rng(0).standard_normal((10, 8)))
-    rows.flags.writeable = False
-    for path in PATHS.values():
-        with path() as verbs:
-            check(verbs, rows[:2], [Stretch(Vectors(rows, np.arange(11)), 0)], 3, Interaction(), "exact")
 
 
 @pytest.mark.gpu

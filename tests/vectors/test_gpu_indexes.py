@@ -61,9 +61,9 @@ def put(monkeypatch: pytest.MonkeyPatch, faiss: GpuFaiss) -> GpuFaiss:
     return faiss
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("cuvs", [False, True])
-@pytest.mark.parametrize("selects", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "cuvs", "selects"), [("late", False, True), *((kind, True, kind != "late") for kind in KINDS)]
+)
 def test_what_a_gpu_finds_is_scored_exactly(
     kind: str, cuvs: bool, selects: bool, vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,15 +102,6 @@ def test_cagra_takes_the_options_and_all_rows_at_once(
     assert passing[rows].all()
     # No fewer rows may be kept in mind than are asked for.
     assert faiss.calls == [("search", 20, 33, 4, False), ("search", 70, 70, 4, True)]
-
-
-def test_padding_is_no_row(vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, GpuFaiss())
-    index = index_of(OnGpu(), vectors, SMALL)
-    passing = np.zeros(len(vectors.matrix), dtype=bool)
-    passing[[4, 9]] = True
-    rows = index.nearest(queries, 5, passing, 1)
-    assert np.sort(rows, axis=1).tolist() == [[-1, -1, -1, 4, 9]] * len(queries)
 
 
 def test_without_cuvs_and_for_few_rows_all_are_compared(
@@ -197,12 +188,9 @@ def test_the_status_says_which_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     status = faiss_status(0)
     assert (status.index, status.version) == (None, None)
     assert "fanrank[approximate]" in status.reason
-
-
-def test_the_status_names_packages_that_overwrite_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    put(monkeypatch, GpuFaiss())
     both = {"faiss": ["faiss-gpu", "faiss-cpu", "faiss-gpu"]}
     monkeypatch.setattr("importlib.metadata.packages_distributions", lambda: both)
+    put(monkeypatch, GpuFaiss())
     assert "faiss-cpu and faiss-gpu overwrite each other's files: uninstall both" in faiss_status(0).reason
 
 
