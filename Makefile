@@ -83,7 +83,7 @@ fuzz: $(VENV)/.test
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
 
 crash: $(VENV)/.test
-	$(BIN)/python -m tests.extended.histories.crash --rounds $(ROUNDS) --results bench/results/crash.jsonl
+	$(BIN)/python -m tests.extended.histories.kills --rounds $(ROUNDS) --results bench/results/crash.jsonl
 
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev

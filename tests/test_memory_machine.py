@@ -163,6 +163,11 @@ class Machine(RuleBasedStateMachine):
         self.twins.memory.rebalance()
 
     @precondition(lambda self: self.twins.own.local)
+    @rule(name=st.sampled_from(sorted(world.LATE_COLUMNS)))
+    def change_columns(self, name: str) -> None:
+        self.twins.change_columns(name)
+
+    @precondition(lambda self: self.twins.own.local)
     @rule()
     def carry(self) -> None:
         self.twins.check_export()
@@ -218,13 +223,16 @@ REACHED = {"merges", "compacted_documents", "deleted", "several segments", "coun
 
 def wanted(kind: str) -> set[str]:
     """What each history of this kind of memory comes to."""
-    durable = {"checkpoints", "replayed"} if kind not in ("memory", "client") else set()
+    durable = {"checkpoints", "replayed"} if kind != "memory" and not kind.endswith("client") else set()
     return REACHED | durable | ({"moves"} if kind.endswith(("shard", "shards")) else set())
 
 
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [*((kind, "lucene") for kind in MEMORIES), ("memory", "robertson"), ("memory", "bm25l"), ("two shards", "bm25+")],
+    [
+        *((kind, "lucene") for kind in MEMORIES),
+        *(("memory", "robertson"), ("memory", "bm25l"), ("two shards", "bm25+"), ("three shards", "robertson")),
+    ],
 )
 def test_any_history_reads_as_the_model(kind: str, method: str) -> None:
     end = time.monotonic() + float(os.environ.get("FANRANK_MACHINE_SECONDS", "0"))
@@ -248,6 +256,8 @@ def test_every_path_reads_as_the_model(kind: str, method: str) -> None:
     for namespace, order, reverse in itertools.product(("", None), ("written", "time", "id"), (False, True)):
         twins.check_listing(namespace, "either", order, reverse, 3)
     if twins.own.local:
+        for name in (*world.LATE_COLUMNS, *world.LATE_COLUMNS):
+            twins.change_columns(name)
         twins.check_export()
         twins.check_copies()
     twins.own.end()

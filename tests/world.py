@@ -3,6 +3,9 @@
 The model is a dictionary. Its BM25, vectors and learned weights are those of the oracle (engine/check/oracle.py), and
 nothing here reads an engine's arrays. Words, ids and values are few, so ties, empty texts, terms of every record and
 refused writes are common.
+
+Long because the model, the vocabulary and the strategies are one: a word, a column or a verb that is added to one of
+them is added to all.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ WINDOW = 4.0
 EXPIRY = 4e9
 """In 2096: a query's own clock can be before or after it, and that of the machine expires nothing."""
 COLUMNS = {"project": "category", "priority": "number"}
+LATE_COLUMNS = {"mood": "category", "other": "json"}
+"""Columns that are declared and dropped while a memory lives."""
 DIMENSION = 2
 
 Passes = Callable[[fr.Record], bool]
@@ -45,6 +50,11 @@ FILTERS: dict[str, tuple[Any, Passes]] = {
     ),
 }
 """Filters in their JSON, and what they mean. The last names both columns."""
+LATE_FILTERS: dict[str, tuple[Any, Passes]] = {
+    "mood": ({"mood": ["glad", None]}, lambda record: record.extra.get("mood") in ("glad", None)),
+    "other": ({"other": {"!=": None}}, lambda record: record.extra.get("other") is not None),
+}
+"""A filter for each of `LATE_COLUMNS`."""
 
 # Strategies.
 
@@ -62,7 +72,12 @@ weights = st.dictionaries(
 )
 extras = st.fixed_dictionaries(
     {},
-    optional={"project": st.sampled_from("xyz"), "priority": st.sampled_from([0, 1.5, 2]), "other": st.just([1, "é"])},
+    optional={
+        "project": st.sampled_from("xyz"),
+        "priority": st.sampled_from([0, 1.5, 2]),
+        "other": st.sampled_from([[1, "é"], {"k": 2}, "x"]),
+        "mood": st.sampled_from(["glad", "calm"]),
+    },
 )
 records = st.builds(
     fr.Record,
@@ -202,25 +217,27 @@ class Write:
 
     def run(self, memory: Any) -> int | None:
         """Make the call; returns what it returns."""
-        verb, name = getattr(memory, self.verb), self.namespace
-        if self.verb == "drop":
-            return verb(name)
-        if self.verb == "delete":
-            return verb(list(self.ids), namespace=name, missing_ok=self.missing_ok)
-        if self.verb == "patch":
-            return verb(list(self.ids), PATCH, namespace=name, missing_ok=self.missing_ok, session="p")
-        if self.verb == "update_where":
-            return verb(FILTERS[self.filter][0], PATCH, namespace=name, session="p")
-        if self.verb == "delete_where":
-            return verb(FILTERS[self.filter][0], namespace=name)
-        if self.verb == "rewrite":
+        place: dict[str, Any] = {"namespace": self.namespace}
+        if self.verb in ID_VERBS[:2]:
+            place |= {"missing_ok": self.missing_ok}
+        given = FILTERS[self.filter][0]
+        calls: dict[str, Callable[[], int | None]] = {
+            "insert": lambda: memory.update(list(self.records), insert=True),
+            "delete": lambda: memory.delete(list(self.ids), **place),
+            "patch": lambda: memory.patch(list(self.ids), PATCH, session="p", **place),
             # In the order of their ids: the function's answer says the order.
-            return verb({str(name): list(self.ids)}, lambda held: [rewritten(held[key]) for key in sorted(held)])
-        return verb(list(self.records))
+            "rewrite": lambda: memory.rewrite(
+                {str(self.namespace): list(self.ids)}, lambda held: [rewritten(held[key]) for key in sorted(held)]
+            ),
+            "update_where": lambda: memory.update_where(given, PATCH, session="p", **place),
+            "delete_where": lambda: memory.delete_where(given, **place),
+            "drop": lambda: memory.drop(self.namespace),
+        }
+        return calls[self.verb]() if self.verb in calls else getattr(memory, self.verb)(list(self.records))
 
 
 PATCH = {"project": "z"}
-RECORD_VERBS = ("add", "update", "upsert")
+RECORD_VERBS = ("add", "update", "upsert", "insert")
 ID_VERBS = ("delete", "patch", "rewrite")
 FILTER_VERBS = ("update_where", "delete_where")
 VERBS = (*RECORD_VERBS, *ID_VERBS, *FILTER_VERBS, "drop")
@@ -265,8 +282,8 @@ class Model:
 
     method: str = "lucene"
     held: Held = field(default_factory=dict)
-    writes: int = 0
-    """Calls that changed something."""
+    columns: dict[str, str] = field(default_factory=lambda: dict(COLUMNS))
+    """Those that are declared."""
 
     def __len__(self) -> int:
         return sum(map(len, self.held.values()))
@@ -301,7 +318,7 @@ class Model:
         duplicate = (fr.errors.DuplicateIdError,)
         if write.verb == "add":
             return duplicate if twice or any(self.live(*name) for name in names) else ()
-        if write.verb in ("update", "upsert"):
+        if write.verb in RECORD_VERBS:
             unknown = missing and write.verb == "update"
             return (duplicate if twice else ()) + ((fr.errors.UnknownIdError,) if unknown else ())
         return (fr.errors.UnknownIdError,) if missing and write.verb in ("delete", "patch") else ()
@@ -318,7 +335,6 @@ class Model:
 
     def apply(self, write: Write) -> int | None:
         """Change the records as the write says; returns what its call must return."""
-        self.writes += 1
         if write.verb in RECORD_VERBS:
             return self._put(write.records)
         if write.verb == "drop":
@@ -490,7 +506,7 @@ def terms_of(query: fr.Query) -> list[str]:
 
 def value_of(record: fr.Record, column: str) -> Any:
     """What a record says in a column."""
-    return record.extra.get(column) if column in COLUMNS else getattr(record, column)
+    return getattr(record, column) if hasattr(record, column) else record.extra.get(column)
 
 
 def faded(quanta: int, time: float | None, now: float, half_life: float) -> float:

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import borders
-from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, held, plain
+from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, plain
 
 import fanrank as fr
 from fanrank.engine.carrying import change_columns
@@ -22,48 +21,6 @@ def fill(engine: fr.Engine) -> None:
         engine.add(history[start : start + 23])
     engine.delete([record.id for record in history[3:60:5] if record.namespace == ""])
     engine.update(history[60:120:7])
-
-
-def test_a_new_column_filters_as_if_it_had_been_there(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "old") as old, engine_at(tmp_path / "new", columns=COLUMNS) as new:
-        with borders.shrunken({"COLUMN_RECORDS": 7, "INLINE_DOCUMENTS": 1}):
-            fill(old)
-            fill(new)
-            before, plain_answers = held(old), answers(old)
-            assert answers(old) == answers(new)
-            for name, kind in COLUMNS.items():
-                old.add_column(name, kind)
-        assert old.columns == COLUMNS
-        assert (held(old), answers(old)) == (before, plain_answers)
-        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
-        more = [fr.Record(f"late{n}", "tea pot", extra={"project": "ad"[n % 2], "priority": n}) for n in range(6)]
-        old.add(more)
-        new.add(more)
-        old.flush()
-        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
-    with engine_at(tmp_path / "old") as old:
-        assert old.opened == "loaded"
-        assert old.columns == COLUMNS
-        assert answers(old, filtered_questions()) == answers(new, filtered_questions())
-        assert old.verify() == {"records": len(old), "missing": 0, "extra": 0}
-
-
-def test_a_dropped_column_is_gone_and_comes_back(tmp_path: Path) -> None:
-    with engine_at(tmp_path / "one", columns=COLUMNS) as one:
-        fill(one)
-        known, before = answers(one, filtered_questions()), answers(one)
-        one.flush()  # the index files hold the column's values
-        one.drop_column("project")
-        assert one.columns == {"priority": "number"}
-        with pytest.raises(fr.errors.QueryError, match="project"):
-            one.search(filtered_questions())
-        assert answers(one) == before
-        with pytest.raises(fr.errors.ParameterError, match="no declared column 'project'; there are: priority"):
-            one.drop_column("project")
-    with engine_at(tmp_path / "one") as one:
-        assert one.opened == "loaded"
-        one.add_column("project", "category")
-        assert answers(one, filtered_questions()) == known
 
 
 def test_wrong_values_change_nothing(tmp_path: Path) -> None:

@@ -100,17 +100,6 @@ def test_the_standard_library_is_asked_where_no_records_are_given(
     assert {status["name"] for status in result["backends"]} == set(backend.BACKENDS)
 
 
-def test_questions() -> None:
-    records = [fr.Record(str(n), f"w{n} a b c d e f g h i") for n in range(100)]
-    questions = demo.questions_of(records)
-    assert questions == [fr.Query(f"w{n} a b c d e f g") for n in range(0, 100, 5)]
-    assert demo.questions_of(records[:3]) == [fr.Query(f"w{n} a b c d e f g") for n in range(3)]
-    apart = [fr.Record("1", "tea", namespace="a"), fr.Record("1", "milk", namespace="b")]
-    assert demo.questions_of(apart) == [fr.Query("tea", namespace="a"), fr.Query("milk", namespace="b")]
-    assert demo.questions_of([]) == []
-    assert len(set(demo.QUESTIONS)) == len(demo.QUESTIONS) == 20
-
-
 def test_rendering(tmp_path: Path) -> None:
     long = "tea " * 100
     result = demo.run(write(tmp_path / "r.jsonl", [{"id": "a", "text": long}, {"id": "b", "text": "!!!"}]))

@@ -124,7 +124,7 @@ def placed(draw: st.DrawFn) -> fr.Query:
 
 
 @given(placed())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_query_is_the_same_after_it_was_sent(query: fr.Query) -> None:
     again = parse_query(query_to_json(query))
     if query.strategy is not None:
@@ -157,25 +157,12 @@ def outcome(search: Callable[[], fr.Hits]) -> Any:
 
 
 @given(batches, st.integers(0, 7), options)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_an_answer_is_the_engines_own_bit_by_bit(
     engine: fr.Engine, client: fr.Client, batch: Any, k: int, options: Any
 ) -> None:
     expected = outcome(lambda: engine.coalescer.search(batch, k, **options))
     assert outcome(lambda: client.search(batch, k, **options)) == expected
-
-
-@given(batches, st.integers(0, 7), options)
-@settings(max_examples=40, deadline=None)
-def test_an_awaited_answer_is_the_engines_own_bit_by_bit(
-    engine: fr.Engine, url: str, batch: Any, k: int, options: Any
-) -> None:
-    async def ask() -> fr.Hits:
-        async with fr.AsyncClient(url) as client:
-            return await client.search(batch, k, **options)
-
-    expected = outcome(lambda: engine.coalescer.search(batch, k, **options))
-    assert outcome(lambda: asyncio.run(ask())) == expected
 
 
 def test_a_hit_explains_itself_as_in_the_engine(engine: fr.Engine, client: fr.Client) -> None:

@@ -224,32 +224,3 @@ def test_blocks_are_left_out_for_a_known_reason() -> None:
     assert len(left_out) <= MOST_NOT_RUN, left_out
     # A comment that stands elsewhere leaves nothing out.
     assert len(left_out) == sum(len(NOT_RUN.findall(page.read_text(encoding="utf-8"))) for page in PAGES)
-
-
-def test_what_a_page_does_not_show_is_caught(empty_folder: Path) -> None:
-    page = '```python\nword = "tea"\n```\n```python\nprint(word)\n```\n```\ntea\n```\n'
-    page += "<!-- not run: needs a GPU -->\n```python\nprint(nothing)\n```\n"
-    assert run_page(page, "page.md") == 2
-    for old, new, message in (
-        ("\ntea\n", "\ncoffee\n", "page.md:4: prints other"),
-        ("```\ntea\n```", "", "page.md:4: prints, and the page does not show it"),
-        ("<!-- not run: needs a GPU -->", "", "nothing"),
-    ):
-        with pytest.raises((AssertionError, NameError), match=message):
-            run_page(page.replace(old, new), "page.md")
-    console = "```console\n$ echo one 5 > numbers\n$ cat numbers\none ...\n```\n"
-    run_console(blocks_of(console)[0], "page.md", empty_folder)
-    for old, new in (("one ...", "two"), ("cat numbers", "cat letters")):
-        with pytest.raises(AssertionError, match=r"page.md:1: cat"):
-            run_console(blocks_of(console.replace(old, new))[0], "page.md", empty_folder)
-
-
-def test_commands_that_are_not_there_are_caught() -> None:
-    page = "```\nfanrank index r.jsonl i/  # first    fanrank search i/ tea --json\n```\n```python\nfanrank x\n```\n"
-    assert list(commands_of(page)) == ["fanrank index r.jsonl i/", "fanrank search i/ tea --json"]
-    for line in ("fanrank search i/ tea --color", "fanrank search", "fanrank find i/ tea"):
-        with pytest.raises((click.ClickException, KeyError)):
-            check_command(line)
-    for mention in ("`fanrank find`", "`fanrank tune --quick`", "`make coffee`"):
-        with pytest.raises(AssertionError):
-            check_mentions(mention)

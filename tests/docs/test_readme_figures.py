@@ -65,8 +65,3 @@ def test_the_readme_has_no_link_or_picture_that_leads_nowhere_elsewhere():
     targets = re.findall(r"\]\(([^)]*)\)", PAGES[0])
     assert all(target.startswith("https://") for target in targets), targets
     assert len(PAGES[0].splitlines()) <= 175
-
-
-def test_prose_leaves_out_what_is_generated_or_code():
-    shown = "a 7 `8` [b](x9) ```\n10\n``` <!-- rows: crash -->\n11\n<!-- /rows -->"
-    assert prose(shown) == "a 7 [b]"

@@ -81,15 +81,6 @@ def test_each_cited_id_is_listed_and_each_listed_one_is_cited() -> None:
     assert not [name for name in LISTED if name not in cited], "nothing cites these: take their rows out"
 
 
-def test_what_is_an_id() -> None:
-    assert ids_in('"""Sums (SPEC A199, X39); see T150 and P999, and A010 to B199."""') == {
-        *("A199", "X39", "T150", "P999", "A010", "B199")
-    }
-    assert ranges_in("D008 to D010") == {"D008", "D009", "D010"}
-    others = "import x  # noqa: E402, B023\n0xA001 R@10 P95 99 ms F64 int8 T10:00 D10:1 A100-SXM4-40GB, A100, 40 GB"
-    assert ids_in(others) == set()
-
-
 def public_texts() -> Iterator[tuple[str, str]]:
     """What users read: docstrings of public names and their members, messages, help, the README."""
     yield "README.md", (ROOT / "README.md").read_text(encoding="utf-8")
@@ -169,10 +160,3 @@ def leads(token: str, place: str) -> bool:
 @pytest.mark.parametrize("token", sorted(PLACES))
 def test_each_name_leads_somewhere(token: str) -> None:
     assert token == "agent_rrf" or leads(token, PLACES[token])
-
-
-def test_names_that_lead_nowhere_are_found() -> None:
-    place = "`Engine` `fr.Cascade` `fanrank tune`"
-    wrong = ("engine/nowhere.py", "engine.nowhere", "fr.evaluation.nothing", "Engine.nothing", "fanrank tune --nothing")
-    assert not any(leads(token, place) for token in (*wrong, "nothing", "Nobody"))
-    assert all(leads(token, place) for token in ("engine/engine.py", "Engine.search", "fanrank tune --check", "tau"))

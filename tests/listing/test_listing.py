@@ -6,7 +6,6 @@ import itertools
 import random
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +42,6 @@ def pages(engine: fr.Engine, limit: int, **options: Any) -> list[fr.Record]:
         cursor = page.cursor
         if cursor is None:
             return listed
-
-
-def test_without_texts_a_listing_shows_what_the_index_knows(engine: fr.Engine) -> None:
-    rng = random.Random(1)
-    given = [made(rng, f"r{number}", rng.choice(NAMESPACES)) for number in range(40)]
-    engine.add(given)
-    for order in ORDERS:
-        full = list(engine.records(namespace=None, order=order))
-        assert {record.id for record in full} == {record.id for record in given}
-        known = [
-            replace(
-                record,
-                text="",
-                extra={name: value for name, value in record.extra.items() if name in COLUMNS},
-                payload=None,
-            )
-            for record in full
-        ]
-        assert list(engine.records(namespace=None, order=order, texts=False)) == known
-        assert pages(engine, 3, namespace=None, order=order, texts=False) == known
 
 
 def test_pages_neither_repeat_nor_skip_what_lives_through_while_others_write(
@@ -266,10 +245,3 @@ def test_a_later_page_of_a_stream_shows_a_later_moment(engine: fr.Engine, monkey
             engine.delete(["3"])
             engine.add([fr.Record("7", "tea", time=7.0)])
             assert read + [record.id for record in stream] == [*"012457"]
-
-
-def test_a_listing_shows_what_it_lists() -> None:
-    engine = fr.Engine(backend="numpy")
-    assert repr(engine.records(order="id")) == "Listing(order='id', namespace='')"
-    listing = engine.records(reverse=True, namespace=None, filter={"role": "user"})
-    assert repr(listing) == "Listing(order='written', namespace=None, reverse=True, filter=col('role') == 'user')"

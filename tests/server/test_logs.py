@@ -5,16 +5,12 @@ from __future__ import annotations
 import io
 import json
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from support import source
 from support.borders import shrink
 
 import fanrank as fr
@@ -266,21 +262,3 @@ def test_a_silent_log_takes_what_python_would_print(engine: fr.Engine, capfd: py
 def test_a_form_that_is_none_is_refused() -> None:
     with pytest.raises(fr.errors.ParameterError, match="text, json, none"):
         Log("xml")
-
-
-def test_the_command_logs_as_it_is_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", f"{source.PACKAGE}.engine.cli.start", "serve", str(tmp_path / "memory")]
-    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen([*command, "--port", "0", "--json", "--log", "json"], text=True, **pipes) as process:
-        assert process.stdout is not None
-        try:
-            with fr.Client(json.loads(process.stdout.readline())["url"]) as client:
-                client.add([{"id": SECRET, "text": SECRET}])
-                client.search([SECRET])
-            process.terminate()
-            _, errors = process.communicate(timeout=300)
-        finally:
-            process.kill()
-    lines = [json.loads(line) for line in errors.splitlines()]
-    assert [(line["route"], line["status"]) for line in lines] == [("/v1/records", 201), ("/v1/search", 200)]
-    assert SECRET not in errors

@@ -27,59 +27,6 @@ def search(engine: fr.Engine | ShardedEngine) -> list[list[tuple[str, float]]]:
     return [list(map(tuple, row)) for row in hits]
 
 
-@pytest.mark.parametrize("point", ["batch.prepared", "batch.decided", "batch.sent", "batch.acknowledged"])
-@pytest.mark.parametrize("verb", ["add", "upsert"])
-def test_a_batch_that_a_crash_cuts_off_is_there_if_it_was_decided(tmp_path: Path, point: str, verb: str) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=3)
-    split_over_all(several, "big")
-    for engine in (one, several):
-        engine.add(turns(0, 20))
-    batch = [*turns(5, 10, "elk"), *turns(30, 5, "elk")][10 if verb == "add" else 0 :]
-    before = search(several)
-    failpoints.arm(point, action=crash)
-    with pytest.raises(Crash):
-        getattr(several, verb)(batch)
-    # The epoch before is what readers see until the batch is settled.
-    assert search(several) == before
-    abandon(several)
-    if point != "batch.prepared":
-        one.upsert(batch)
-    with opened(tmp_path) as again:
-        assert search(again) == search(one)
-        assert again.verify() == {"records": len(one), "missing": 0, "extra": 0}
-        # What was done is not done again by a further opening.
-        for engine in (one, again):
-            for record in batch:
-                engine.delete([record.id], namespace="big", missing_ok=True)
-    with opened(tmp_path) as again:
-        assert search(again) == search(one)
-        assert list(again.ids(namespace="big")) == list(one.ids(namespace="big"))
-
-
-@pytest.mark.parametrize("point", ["move.copied", "batch.prepared", "batch.decided", "batch.acknowledged"])
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_move_that_a_crash_cuts_off_leaves_one_home(tmp_path: Path, point: str, parts: int) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=3)
-    for engine in (one, several):
-        engine.add(turns(0, 30))
-        engine.update(turns(3, 4))
-    home = several.coordinator.placement.home("big")
-    after = tuple((home + step) % 3 for step in range(3)) if parts == 3 else ((home + 1) % 3,)
-    failpoints.arm(point, action=crash)
-    with pytest.raises(Crash):
-        several.coordinator.place("big", after)
-    assert search(several) == search(one)
-    abandon(several)
-    with opened(tmp_path) as again:
-        placed = point in ("batch.decided", "batch.acknowledged")
-        assert again.coordinator.placement.homes("big") == (after if placed else (home,))
-        assert search(again) == search(one)
-        assert again.verify() == {"records": 30, "missing": 0, "extra": 0}
-        if not placed:
-            again.coordinator.place("big", after)
-            assert search(again) == search(one)
-
-
 def test_dropping_a_split_namespace_survives_a_crash(tmp_path: Path) -> None:
     several = opened(tmp_path, shards=3)
     split_over_all(several, "big")
@@ -266,19 +213,6 @@ def test_a_write_that_comes_too_late_is_not_carried_out(tmp_path: Path) -> None:
     assert isinstance(shard.send("apply", newest + 3, late, missing_ok=True).result(None), Gone)
     several.coordinator.recover()
     assert len(several) == 8
-    several.close()
-
-
-def test_the_order_of_writes_goes_on_after_an_opening(tmp_path: Path) -> None:
-    one, several = fr.Engine(), opened(tmp_path, shards=3)
-    split_over_all(several, "big")
-    for first in (20, 0, 40, 10):
-        one.add(turns(first, 9))
-        several.add(turns(first, 9))
-        several.close()
-        several = opened(tmp_path)
-        assert search(several) == search(one)
-        assert list(several.ids(namespace="big")) == list(one.ids(namespace="big"))
     several.close()
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 from support.hashing import Hashing
-from support.sharding import RERANKER, assert_same_answers, sharded
+from support.sharding import RERANKER, assert_in_order, assert_same_answers, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -23,7 +24,7 @@ from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
 DAY = 86_400.0
 NOW = 100 * DAY
-SHARDS = (1, 2, 3)
+SHARDS = (*(pytest.param(shards, marks=pytest.mark.extended) for shards in (1, 2)), 3)
 
 
 def make_records(count: int, seed: int = 0) -> list[fr.Record]:
@@ -53,16 +54,29 @@ def make_records(count: int, seed: int = 0) -> list[fr.Record]:
 
 @cache
 def memories(shards: int) -> tuple[fr.Engine, ShardedEngine]:
-    """One engine, and shards over which the namespace "big" is split, after the same writes."""
+    """One engine, and shards over which the namespace "big" is split, after the same writes.
+
+    Each shard has several segments with deleted records, the rest of a namespace that was split late, and one that
+    came from another shard.
+    """
     options: dict[str, Any] = {"encoder": Hashing(dimension=8), "columns": {"kind": "category", "rank": "number"}}
-    one, several = fr.Engine(**options), sharded(shards, split=["big"], **options)
+    one, several = fr.Engine(**options), sharded(shards, **options)
     records = make_records(400)
-    for engine in (one, several):
+    with borders.shrunken(MAX_SEGMENT_DOCUMENTS=40, INLINE_DOCUMENTS=8):
         for start in range(0, 400, 40):
-            engine.add(records[start : start + 40])
-        engine.update([fr.Record(r.id, r.text + " ant", namespace=r.namespace, time=r.time) for r in records[::9]])
-        for record in records[5::11]:
-            engine.delete([record.id], namespace=record.namespace)
+            if start == 200:
+                split_over_all(several, "big")
+                home = several.coordinator.placement.home("team/a")
+                several.coordinator.place("team/a", ((home + 1) % shards,))
+            for engine in (one, several):
+                engine.add(records[start : start + 40])
+        for engine in (one, several):
+            engine.update([fr.Record(r.id, r.text + " ant", namespace=r.namespace, time=r.time) for r in records[::9]])
+            for record in records[5::11]:
+                engine.delete([record.id], namespace=record.namespace)
+    segments = [link.shard.engine.stats()["segments"] for link in several.coordinator.links]  # type: ignore[attr-defined]
+    assert min(segments) > 3
+    assert_in_order(several)
     return one, several
 
 

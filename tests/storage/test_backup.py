@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,36 +93,6 @@ def test_backups_beside_writes_hold_whole_batches(tmp_path: Path, monkeypatch: p
             with fr.Engine.open(tmp_path / f"copy{turn}", backend="numpy") as copy:
                 assert len(copy) == acknowledged
         assert copied > 10
-
-
-def test_backups_and_writers_in_threads(tmp_path: Path) -> None:
-    with made(tmp_path / "memory") as engine:
-        stop, failures = threading.Event(), []
-
-        def write() -> None:
-            number = 1000
-            try:
-                while not stop.is_set():
-                    engine.add([record(number), record(number, "ana")])
-                    number += 1
-            except BaseException as error:
-                failures.append(error)
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for turn in range(5):
-                engine.backup(tmp_path / f"copy{turn}")
-                engine.flush()
-        finally:
-            stop.set()
-            writer.join()
-        assert not failures
-    for turn in range(5):
-        with fr.Engine.open(tmp_path / f"copy{turn}", backend="numpy") as copy:
-            assert copy.verify()["missing"] == copy.verify()["extra"] == 0
-            ids = held(copy)
-            assert [i for i in ids[""] if len(i) > 4] == [i for i in ids["ana"] if len(i) > 4]
 
 
 def test_restore_checks_and_refuses_what_is_there(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import fanrank as fr
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema
 from fanrank.engine.index.segment import Segment, merge_segments, select_documents
-from fanrank.engine.index.snapshot import Place
 from fanrank.engine.records.entities import Relation, parse_term, terms_of
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
@@ -91,20 +90,6 @@ def test_a_segments_documents_are_chosen_with_what_they_say() -> None:
         assert said_by(merged, terms) == [*wanted, *(plain_statements(record) for record in FOUR), set()]
         none = merge_segments([built([FOUR[1]], terms)] * 2)
         assert none.entities is None
-
-
-def test_a_snapshot_counts_the_live_alone() -> None:
-    engine = fr.Engine()
-    engine.add(FOUR)
-    snapshot, terms = engine.index.memory.snapshots[""], engine.index.memory.entity_terms
-    numbers = np.array([terms.ids[term] for term in terms_of(["ana"], None)] + [len(terms) + 7], dtype=np.int32)
-    assert snapshot.entities.document_frequencies(numbers).tolist() == [3, 3, 0]
-    fewer = snapshot.without([Place(0, 2)])
-    assert fewer.entities.document_frequencies(numbers).tolist() == [2, 2, 0]
-    assert fewer.without([Place(0, 0), Place(0, 3)]).entities.document_frequencies(numbers).tolist() == [0, 0, 0]
-    # A snapshot never changes.
-    assert snapshot.entities.document_frequencies(numbers).tolist() == [3, 3, 0]
-    assert (engine.stats()["entities"], fr.Engine().stats()["entities"]) == (11, 0)
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -207,22 +192,6 @@ def test_entities_are_mapped_and_checked(tmp_path: Path) -> None:
             fr.Engine.load(tmp_path)
 
 
-def test_a_checkpoint_writes_only_the_new_entities(tmp_path: Path) -> None:
-    records = [Record(f"r{n}", "a", entities=[f"e{n % 7}"], relations=[Relation("a", f"b{n}", "k")]) for n in range(40)]
-    with fr.Engine.open(tmp_path) as engine:
-        engine.add(records)
-        engine.flush()
-        before = {file.name for file in (tmp_path / "index").glob("part_entities_terms.*")}
-        records.append(Record("new", "a", entities=["fresh"]))
-        engine.add(records[-1:])
-        engine.flush()
-        after = {file.name for file in (tmp_path / "index").glob("part_entities_terms.*")}
-        assert before < after
-    with fr.Engine.open(tmp_path) as engine:
-        assert engine.opened == "loaded"
-        check(engine, records)
-
-
 # The records' store.
 
 
@@ -252,32 +221,3 @@ def test_only_a_store_with_entities_is_of_their_version(parts: dict[str, Any], t
     with RecordStore.open(tmp_path) as made:
         assert user_version(tmp_path) == 3
         put(made, Record("e", "e", entities=["ana"]))
-
-
-def test_a_write_that_fails_leaves_the_version(tmp_path: Path) -> None:
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    record = Record("a", "a", entities=["ana"])
-    with RecordStore.open(tmp_path) as made:
-        failpoints.arm("write.commit", 1, full)
-        with pytest.raises(fr.errors.StorageError):
-            put(made, record)
-        assert user_version(tmp_path) == 2
-        failpoints.disarm()
-        put(made, record)
-        assert user_version(tmp_path) == 3
-        assert made.fetch("", ["a"]) == [record]
-
-
-def test_a_store_of_version_2_is_opened_as_it_is(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path) as engine:
-        engine.add([Record("a", "tea", extra={"entities": ["ana"]})])
-    assert user_version(tmp_path) == manifest(tmp_path / "index")["version"] == 2
-    with fr.Engine.open(tmp_path, read_only=True) as reader:
-        assert reader.stats()["entities"] == 0
-    with fr.Engine.open(tmp_path) as engine:
-        assert engine.opened == "loaded"
-        engine.add([Record("b", "tea", entities=["ana"])])
-        check(engine, [Record("a", "tea"), Record("b", "tea", entities=["ana"])])
-    assert (user_version(tmp_path), manifest(tmp_path / "index")["version"]) == (3, 4)

@@ -21,37 +21,6 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-def test_unarmed_they_do_nothing() -> None:
-    names = *failpoints.POINTS, *failpoints.CARRYING
-    for name in names:
-        failpoints.reach(name)
-    assert len(set(names)) == len(names)
-
-
-def test_the_action_is_called_the_counted_time_and_only_then() -> None:
-    reached: list[int] = []
-    called: list[int] = []
-    failpoints.arm("merge.built", 3, lambda: called.append(len(reached)))
-    for time in range(1, 7):
-        reached.append(time)
-        failpoints.reach("merge.begin")
-        failpoints.reach("merge.built")
-    assert called == [3]
-    failpoints.arm("merge.built", action=lambda: called.append(0))
-    failpoints.disarm()
-    failpoints.reach("merge.built")
-    assert called == [3]
-
-
-def test_what_the_action_raises_comes_through() -> None:
-    def full() -> None:
-        raise OSError(28, "No space left on device")
-
-    failpoints.arm("checkpoint.part", action=full)
-    with pytest.raises(OSError, match="No space left"):
-        failpoints.reach("checkpoint.part")
-
-
 def test_a_typo_cannot_hide() -> None:
     with pytest.raises(ValueError, match=r"no failpoint 'write.comit'; there are: write.begin, "):
         failpoints.arm("write.comit")

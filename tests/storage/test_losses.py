@@ -6,16 +6,12 @@ import gc
 import logging
 import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 from support import borders
 from support.kills import leave
 
@@ -243,37 +239,37 @@ def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> N
         assert ids(engine) == {f"m{n}" for n in range(1, 25)}
 
 
-FOLDS = """
-import sys
-import fanrank as fr
-with fr.Engine.open(sys.argv[1], backend="numpy") as engine:
-    engine.add([fr.Record(f"m{n}", "tea") for n in range(30, 40)])
-"""
+FOLDS = ("fold.begin", "fold.done", "close.begin", "close.folded")
 
 
-def killed(path: Path, point: str, program: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), failpoints.VARIABLE: point}
-    command = [sys.executable, "-c", program, str(path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="kills processes as `kill -9` does")
-@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
+@pytest.mark.parametrize("point", FOLDS)
 def test_a_kill_in_a_fold_that_another_program_finishes_loses_nothing(tmp_path: Path, point: str) -> None:
+    def fold() -> None:
+        with opened(tmp_path / "memory") as engine:
+            engine.add(records(30, 40))
+
     with opened(tmp_path / "memory") as engine:
         engine.add(records(0, 5))
-    killed(tmp_path / "memory", point, FOLDS)
-    other = sqlite3.connect(tmp_path / "memory" / RECORDS)
+    assert leave(tmp_path / "memory", point, fold, tmp_path / "left")
+    other = sqlite3.connect(tmp_path / "left" / RECORDS)
     (count,) = other.execute("SELECT count(*) FROM records").fetchone()
     other.close()
     for _ in range(2):
-        with opened(tmp_path / "memory") as engine:
+        with opened(tmp_path / "left") as engine:
             assert len(engine) == count
 
 
-@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
-@pytest.mark.parametrize("verb", ["add", "flush", "close"])
+EXTENDED = pytest.mark.extended
+
+
+@pytest.mark.parametrize(
+    ("verb", "point"),
+    [
+        *(("add", "fold.begin"), ("flush", "fold.done"), ("close", "close.begin"), ("close", "close.folded")),
+        *(pytest.param(verb, point, marks=EXTENDED) for verb in ("add", "flush") for point in FOLDS[2:]),
+        *(pytest.param("close", point, marks=EXTENDED) for point in FOLDS[:2]),
+    ],
+)
 def test_an_interrupt_of_a_fold_loses_nothing(
     tmp_path: Path, point: str, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,7 +422,7 @@ def test_a_reader_beside_a_writer_sees_no_loss(tmp_path: Path, monkeypatch: pyte
                 assert len(reader) == number
 
 
-@pytest.mark.parametrize("point", ["fold.begin", "fold.done", "close.begin", "close.folded"])
+@pytest.mark.parametrize("point", FOLDS)
 def test_a_kill_while_the_log_is_folded_in_loses_nothing(crashed: Path, point: str) -> None:
     """The first session finds a log to fold in, the second finds none."""
     for number in range(2):

@@ -439,15 +439,6 @@ def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPat
     assert engine.add([fr.Record("x", "tea")]) == 1
 
 
-def test_readers_that_refresh_together_count_nothing_twice(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path) as writer, fr.Engine.open(tmp_path, read_only=True) as reader:
-        for n in range(12):
-            writer.add([fr.Record(f"r{n}", "tea")])
-            in_threads(reader.refresh, reader.refresh, reader.refresh)
-            reader.refresh()
-            assert len(reader) == len(writer) == n + 1
-
-
 def test_the_merges_of_writes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against what the segments say: a segment that holds more than a batch, or none of it, came by a merge."""
     borders.shrink(monkeypatch, INLINE_DOCUMENTS=16, MAX_SEGMENT_DOCUMENTS=16)

@@ -12,7 +12,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,19 +114,6 @@ def test_a_record_comes_back_equal(record: fr.Record) -> None:
     assert json.loads(encoded.data).keys().isdisjoint({"id", "namespace"})
 
 
-@given(st.lists(records, max_size=8, unique_by=lambda record: (record.namespace, record.id)))
-@settings(max_examples=25, deadline=None)
-def test_records_come_back_from_the_file(batch: list[fr.Record]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        with RecordStore.open(folder) as made:
-            assert made.write([[Change(r.namespace, added=[encode(r)]) for r in batch]]) == len(batch)
-        with RecordStore.open(folder) as again:
-            for record in batch:
-                assert again.fetch(record.namespace, [record.id, record.id + "?"]) == [record, None]
-            assert again.namespaces() == list(dict.fromkeys(record.namespace for record in batch))
-            assert again.sequence == len(batch)
-
-
 def test_numbers_of_numpy_become_floats() -> None:
     record = fr.Record("a", "x", time=np.float32(0.1), importance=np.int64(1))
     back = decode("", encode(record))
@@ -167,22 +153,6 @@ def test_an_extra_that_json_refuses_or_alters(extra: dict[Any, Any]) -> None:
 def test_a_lone_surrogate_is_refused_by_name(part: dict[str, Any]) -> None:
     with pytest.raises(fr.errors.RecordError, match=r"id 'm7': .*lone surrogate"):
         encode(fr.Record("m7", **part))
-
-
-def test_counting_and_sequences(opened: RecordStore) -> None:
-    assert (opened.sequence, opened.pruned, opened.namespaces(), opened.count("")) == (0, 0, [], 0)
-    assert put(opened, *(str(number) for number in range(300)), namespace="ana") == 300
-    assert put(opened, "x") == 301
-    assert opened.write([[Change("ana", removed=["7", "5"], added=added(fr.Record("7", "new", "ana")))]]) == 304
-    assert (opened.sequence, opened.count("ana"), opened.count(""), opened.count("none")) == (304, 299, 1, 0)
-    assert opened.namespaces() == ["ana", ""]
-    found = opened.fetch("ana", ["299", "5", "7", "x", "299", "\ud800"])
-    assert [record and record.text for record in found] == ["tea", None, "new", None, "tea", None]
-    assert opened.fetch("\ud800", ["7"]) == [None]
-    many = [str(number) for number in range(1299, -1, -1)]
-    assert [r.id for r in opened.fetch("ana", many) if r] == [i for i in many if int(i) < 300 and i != "5"]
-    assert opened.bytes > 299 * 10
-    assert opened.write([]) == 304
 
 
 def test_several_batches_are_one_write_in_order(opened: RecordStore) -> None:
@@ -265,18 +235,6 @@ def test_the_counter_survives_that_all_is_removed_and_pruned(tmp_path: Path) -> 
             next(again.changes_after(5))
 
 
-def test_drop(opened: RecordStore) -> None:
-    put(opened, "a", "b", namespace="ana")
-    put(opened, "a", namespace="bob")
-    before = replayed(opened)
-    assert opened.drop("ana") == 4
-    assert opened.namespaces() == ["bob"]
-    put(opened, "a", text="new", namespace="ana")
-    after = {"bob": [fr.Record("a", "tea", "bob")], "ana": [fr.Record("a", "new", "ana")]}
-    assert listed(replayed(opened, 3, before)) == listed(replayed(opened)) == after
-    assert opened.drop("nobody") == 6
-
-
 @pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
 def test_a_failure_inside_a_write_leaves_no_trace(opened: RecordStore, point: str) -> None:
     put(opened, "a", "b")
@@ -290,16 +248,6 @@ def test_a_failure_inside_a_write_leaves_no_trace(opened: RecordStore, point: st
     assert (opened.sequence, opened.namespaces(), opened.count("")) == (2, [""], 2)
     assert opened.write([change]) == 5
     assert opened.namespaces() == ["", "new"]
-
-
-def test_an_interrupt_leaves_no_trace(opened: RecordStore) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
-    failpoints.arm("write.commit", action=interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        put(opened, "a")
-    assert (opened.sequence, put(opened, "a")) == (0, 1)
 
 
 def test_a_full_disk(opened: RecordStore) -> None:
@@ -379,56 +327,6 @@ def test_a_replay_is_of_one_moment(opened: RecordStore, monkeypatch: pytest.Monk
     assert next(replay).removed == list("abc")
     opened.write([[Change("", removed=["h"], added=added(fr.Record("x", "newest")))]])
     assert [record.id for run in replay for record in run.added] == ["h", "g", "f"]
-
-
-def test_readers_beside_a_writer(tmp_path: Path) -> None:
-    names = [str(number) for number in range(40)]
-    with RecordStore.open(tmp_path) as writer, RecordStore.open(tmp_path, read_only=True) as reader:
-        put(writer, *names, text="0")
-        done = threading.Event()
-        wrong: list[object] = []
-        generations: set[str] = set()
-
-        def read(source: RecordStore) -> None:
-            ending = False
-            while not ending:
-                ending = done.is_set()  # One look at the last generation, however late the thread comes to run.
-                try:
-                    replay = [r.text for held in replayed(source).values() for r in held.values()]
-                    fetched = [record and record.text for record in source.fetch("", names)]
-                except BaseException as error:
-                    wrong.append(error)
-                    return
-                generations.update(replay)
-                wrong.extend(found for found in (replay, fetched) if len(found) != len(names) or len(set(found)) != 1)
-
-        threads = [threading.Thread(target=read, args=(source,)) for source in (writer, reader)]
-        for thread in threads:
-            thread.start()
-        try:
-            for generation in range(1, 60):
-                fresh = added(*(fr.Record(name, str(generation)) for name in names))
-                writer.write([[Change("", removed=names, added=fresh)]])
-        finally:
-            done.set()
-            for thread in threads:
-                thread.join()
-        assert wrong == []
-        assert generations
-
-
-def test_threads_write_one_after_another(opened: RecordStore) -> None:
-    def write(name: str) -> None:
-        for number in range(20):
-            put(opened, f"{name}{number}", namespace=name)
-
-    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert opened.sequence == 80
-    assert {name: len(held) for name, held in replayed(opened).items()} == dict.fromkeys("abcd", 20)
 
 
 def test_config_is_set_once(tmp_path: Path) -> None:
@@ -556,62 +454,11 @@ def test_records_that_were_emptied_are_not_a_new_store(tmp_path: Path) -> None:
         assert again.sequence == 0
 
 
-# Batch n removes the first record of batch n - 2 and replaces the second of batch n - 1.
-WRITES = """
-def batch(n):
-    removed = ([f"{n - 2}-0"] if n > 1 else []) + ([f"{n - 1}-1"] if n > 0 else [])
-    made = [Record(f"{n}-{part}", f"text {n}") for part in range(3)]
-    if n:
-        made.append(Record(f"{n - 1}-1", f"again {n}"))
-    return [Change("", removed, [encode(record) for record in made])]
-"""
-WRITER = f"""
-import sys
-from fanrank import Record
-from fanrank.engine.storage.log import note_of
-from fanrank.engine.storage.record_store import Change, RecordStore
-from fanrank.engine.storage.row_codec import encode
-{WRITES}
-with RecordStore.open(sys.argv[1]) as store:
-    for n in range(6):
-        store.write([batch(n)])
-        print(n, flush=True)
-"""
-
-
 def child(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
     return subprocess.run(
         [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=120
     )
-
-
-def expected(count: int) -> dict[str, list[fr.Record]]:
-    space: dict[str, Any] = {"Record": fr.Record, "Change": Change, "encode": encode}
-    exec(WRITES, space)
-    held: dict[str, fr.Record] = {}
-    for number in range(count):
-        for change in space["batch"](number):
-            for record_id in change.removed:
-                del held[record_id]
-            held.update((record.id, decode("", record)) for record in change.added)
-    return {"": list(held.values())}
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
-@pytest.mark.parametrize(("point", "kept"), [("write.records:4", 3), ("write.committed:4", 4)])
-def test_kill_9(tmp_path: Path, point: str, kept: int) -> None:
-    done = child(WRITER, str(tmp_path), FANRANK_FAILPOINT=point)
-    assert (done.returncode, done.stdout) == (-9, "0\n1\n2\n"), done.stderr
-    assert (tmp_path / f"{RECORDS}-wal").stat().st_size
-    assert (tmp_path / "lock").read_text().strip().isdigit()
-    # A reader first: it finds the log as the deleted writer left it.
-    with RecordStore.open(tmp_path, read_only=True) as reader:
-        assert listed(replayed(reader)) == expected(kept)
-    with RecordStore.open(tmp_path) as again:
-        assert listed(replayed(again)) == expected(kept)
-        before = again.sequence
-        assert put(again, "after") == before + 1
 
 
 READER = """

@@ -299,23 +299,6 @@ def test_a_store_of_version_1(tmp_path: Path) -> None:
         assert again.fetch("n", ["a"]) == OLD[:1]
 
 
-def test_an_engine_over_a_store_of_version_1(tmp_path: Path) -> None:
-    old_store(tmp_path / "old", {**fr.Engine(analyzer="minimal")._config(), "store": "0123"})
-    with fr.Engine.open(tmp_path / "old", read_only=True) as reader:
-        assert reader.search([fr.Query("old", namespace="n")]).ids[0, 0] == "a"
-        assert reader.fetch(["a"], namespace="n") == OLD[:1]
-        assert version(tmp_path / "old")[0] == 1
-    with pytest.raises(fr.errors.ParameterError, match="was made without such an encoder"):
-        fr.Engine.open(tmp_path / "old", encoder=own())
-    with fr.Engine.open(tmp_path / "old") as engine:
-        assert engine.pin is None
-        engine.add([Record("c", "new", "n", weights={"x": 1}, passages=["p"])])
-    with fr.Engine.open(tmp_path / "old") as engine:
-        assert engine.opened == "loaded"
-        assert engine.stats()["weights"] == 1
-        assert engine.verify() == {"records": 3, "missing": 0, "extra": 0}
-
-
 def test_a_migration_that_fails_leaves_version_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old_store(tmp_path / "old", None)
     with monkeypatch.context() as patch:

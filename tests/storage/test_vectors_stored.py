@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support import borders, history
-from support.vector_cases import D, Kept, Letters, bits, check, own, weights
+from support.vector_cases import D, Letters, bits, own
 
 import fanrank as fr
 from fanrank.engine.encoders.embed import add_embeddings
 from fanrank.engine.errors import EncoderError, ModelMismatchError
 from fanrank.engine.index.build import build_segment
-from fanrank.engine.index.segment import Segment, merge_segments, select_documents
+from fanrank.engine.index.segment import Segment, select_documents
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage import failpoints
 from fanrank.engine.vectors.vectors import Vectors, unit_rows
@@ -29,38 +29,6 @@ from fanrank.engine.vectors.vectors import Vectors, unit_rows
 def disarmed() -> Iterator[None]:
     yield
     failpoints.disarm()
-
-
-def test_what_dies_and_what_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts with and without vectors and weights side by side, and what is left when all that had some are gone."""
-    history.shrink(monkeypatch)
-    engine = fr.Engine(encoder=own())
-    kept: Kept = {}
-    for number in range(40):
-        record = Record(
-            f"r{number}",
-            "a",
-            embedding=np.eye(D)[: 1 + number % 3] + number if 10 <= number < 30 else None,
-            weights={"x": number, "y": 1} if 5 <= number < 15 else None,
-        )
-        engine.add([record])
-        kept["", record.id] = record
-        check(engine, kept)
-    gone = [f"r{number}" for number in range(40) if 5 <= number < 30 or number % 2]
-    engine.delete(gone)
-    for name in gone:
-        del kept["", name]
-    engine.flush()
-    engine.index.memory._dirty.add("")
-    engine.flush()
-    check(engine, kept)
-    snapshot = engine.index.memory.snapshots[""]
-    deleted = [
-        snapshot.tombstones[n].deleted if n in snapshot.tombstones else None for n in range(len(snapshot.segments))
-    ]
-    whole = merge_segments(snapshot.segments, deleted)
-    assert whole.vectors is None
-    assert whole.learned is None
 
 
 def built(records: Sequence[Record]) -> Segment:
@@ -402,23 +370,6 @@ def test_nothing_is_encoded_again(tmp_path: Path) -> None:
     for _ in range(2):
         with fr.Engine.open(tmp_path, encoder=Silent()) as engine:
             assert bits(engine) == wanted
-
-
-@pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
-def test_a_commit_that_fails_leaves_no_weight_term(point: str, tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path, encoder=own()) as engine:
-        engine.add([Record("a", "a", embedding=np.ones(D), weights={"x": 1})])
-
-        def full() -> None:
-            raise OSError("disk full")
-
-        failpoints.arm(point, action=full)
-        new = [Record("b", "b", embedding=np.ones(D), weights={"y": 1, "a": 2})]
-        refused(engine, fr.errors.StorageError, "disk full", lambda: engine.add(new))
-        failpoints.disarm()
-        engine.add(new)
-        assert engine.index.memory.weight_terms.strings == ["x", "a", "y"]
-        assert weights(engine) == {("", "a"): {"x": 1024}, ("", "b"): {"a": 2048, "y": 1024}}
 
 
 def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.MonkeyPatch) -> None:

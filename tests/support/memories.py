@@ -6,7 +6,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from support.kills import leave
 from support.sharding import FOLDER, sharded
 
 import fanrank as fr
+from fanrank.client.asynchronous import AT_ONCE, Pool
 from fanrank.engine.backends.choose import choose
 from fanrank.server.app import make_app
 from fanrank.shards.engine import ShardedEngine
@@ -60,6 +61,9 @@ class InMemory:
         """What is searched."""
         return self.memory
 
+    def look_anew(self) -> None:
+        """Open anew what reads the memory and does not hear of its columns."""
+
     def serve_from(self, name: str) -> None:
         """Let searches be answered by this backend."""
         for engine in self.engines:
@@ -87,7 +91,10 @@ class Directory(InMemory):
     durable = True
 
     def open(self) -> Any:
-        return self.open_at(self.folder)
+        made = self.open_at(self.folder)
+        # From then on the directory says which columns are declared.
+        self.options.pop("columns", None)
+        return made
 
     def open_at(self, folder: Path) -> Any:
         """The memory of a directory."""
@@ -120,11 +127,14 @@ class Reader(Directory):
     reading: fr.Engine | None = None
 
     def open(self) -> Any:
+        made = super().open()
+        self.look_anew()
+        return made
+
+    def look_anew(self) -> None:
         if self.reading is not None:
             self.reading.close()
-        made = super().open()
         self.reading = fr.Engine.open(self.folder, read_only=True)
-        return made
 
     @property
     def engines(self) -> list[fr.Engine]:
@@ -172,7 +182,10 @@ class Served(InMemory):
         self.loop = asyncio.new_event_loop()
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
-        transport = httpx.ASGITransport(make_app(self.engine))
+        return self.connect(httpx.ASGITransport(make_app(self.engine)))
+
+    def connect(self, transport: httpx.ASGITransport) -> Any:
+        """A client over this transport."""
         client = fr.Client("http://memory")
         client._pool = httpx.Client(transport=_Threaded(transport, self.loop), base_url="http://memory")
         return client
@@ -187,6 +200,32 @@ class Served(InMemory):
         self.thread.join()
         self.loop.close()
         self.engine.close()
+
+
+class ServedAwaited(Served):
+    """As `Served`, by the client whose verbs are awaited."""
+
+    def connect(self, transport: httpx.ASGITransport) -> Any:
+        client = fr.AsyncClient("http://memory")
+        connections = httpx.AsyncClient(transport=transport, base_url="http://memory")
+        client._pools.loops[self.loop] = Pool(connections, asyncio.Semaphore(AT_ONCE))
+        return Blocking(client, self.loop)
+
+
+class Blocking:
+    """The verbs of an `AsyncClient` as calls that block until its event loop, in another thread, has answered."""
+
+    def __init__(self, client: fr.AsyncClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client, self._loop = client, loop
+
+    def __getattr__(self, name: str) -> Any:
+        verb = getattr(self._client, name)
+
+        async def answer(given: tuple[Any, ...], how: dict[str, Any]) -> Any:
+            found = verb(*given, **how)
+            return [each async for each in found] if isinstance(found, AsyncIterator) else await found
+
+        return lambda *given, **how: asyncio.run_coroutine_threadsafe(answer(given, how), self._loop).result()
 
 
 class _Threaded(httpx.BaseTransport):
@@ -213,5 +252,6 @@ MEMORIES: dict[str, Callable[..., Any]] = {
     "two shards": lambda **options: Sharded(2, **options),
     "three shards": lambda **options: Sharded(3, **options),
     "client": Served,
+    "awaited client": ServedAwaited,
 }
 """What makes a memory of each kind, of options of an engine."""

@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import world
-from world import COLUMNS, FILTERS, NAMESPACES, OPTION_QUERIES, PLAIN_QUERIES, WORDS, Answer, Model, Write
+from world import (
+    COLUMNS,
+    FILTERS,
+    LATE_COLUMNS,
+    LATE_FILTERS,
+    NAMESPACES,
+    OPTION_QUERIES,
+    PLAIN_QUERIES,
+    WORDS,
+    Answer,
+    Model,
+    Write,
+)
 
 import fanrank as fr
 from fanrank.engine.storage.memory import Memory
@@ -24,7 +36,7 @@ from .memories import MEMORIES, Directory, Sharded
 from .sharding import split_over_all
 
 Path = Mapping[str, Any]
-AWAITED = ("add", "update", "upsert", "delete", "rewrite")
+AWAITED = ("add", "update", "upsert", "insert", "delete", "rewrite")
 """Verbs of an engine that can be awaited."""
 
 
@@ -118,6 +130,9 @@ class Twins:
         if not self.own.local and write.namespace is None:
             write = replace(write, namespace="")
         refusal = self.model.refusal(write)
+        if not self.own.local and write.verb == "drop" and not write.namespace:
+            # No path is empty.
+            refusal = (fr.errors.ServerError,)
         memory = Awaited(self.memory) if awaited and self.has_awaited(write.verb) else self.memory
         if refusal:
             with pytest.raises(refusal):
@@ -128,7 +143,37 @@ class Twins:
             self.reached["awaited"] += memory is not self.memory
 
     def has_awaited(self, verb: str) -> bool:
-        return verb in AWAITED and hasattr(self.memory, f"a{verb}")
+        return verb in AWAITED and hasattr(self.memory, "aupdate")
+
+    def change_columns(self, name: str) -> None:
+        """Declare a column that is not declared yet, or drop it. Filters then read it, or are refused by name."""
+        if name in self.model.columns:
+            self.memory.drop_column(name)
+            del self.model.columns[name]
+            self.reached["dropped columns"] += 1
+        else:
+            self.memory.add_column(name, LATE_COLUMNS[name])
+            self.model.columns[name] = LATE_COLUMNS[name]
+        self.own.look_anew()
+        self.check_columns()
+
+    def check_columns(self) -> None:
+        """The declared columns, and what filters over those read that come and go."""
+        asked = self.own.asked
+        assert asked.columns == self.model.columns
+        for name, (given, passes) in LATE_FILTERS.items():
+            for space in ("", "n"):
+                query = fr.Query("a1 b2 c3", namespace=space, filter=given, k=60)
+                if name not in self.model.columns:
+                    with pytest.raises(fr.errors.UnknownColumnError, match=name):
+                        asked.search([query])
+                    continue
+                wanted = self.model.all(space, passes)
+                assert asked.count(given, namespace=space) == len(wanted)
+                assert list(asked.records(filter=given, namespace=space)) == wanted
+                names = {record.id for record in wanted}
+                ranked = self.model.search(replace(query, filter=None))
+                assert answers_of(asked.search([query])) == [[hit for hit in ranked if hit[1] in names]]
 
     def kill(self, point: str, write: Write | Callable[[], object], count: int = 1) -> bool:
         """Kill the memory at a failpoint of a write, or of the flush after it; False where it was not reached.
@@ -215,7 +260,7 @@ class Twins:
         assert listed == wanted
         if self.own.local:
             del how["limit"], how["after"]
-            known = [replace(record, text="", payload=None, extra=in_columns(record), **BARE) for record in wanted]
+            known = [replace(record, text="", payload=None, extra=self.in_columns(record), **BARE) for record in wanted]
             listed = list(asked.records(**how, texts=False))
             if namespace is None and order == "written":
                 listed.sort(key=lambda record: record.namespace, reverse=reverse)
@@ -225,6 +270,9 @@ class Twins:
             for column in ("session", "time", "project", "priority"):
                 found = asked.distinct(column, given, namespace=namespace)
                 assert list(found.items()) == self.model.distinct(column, namespace, filter)
+
+    def in_columns(self, record: fr.Record) -> dict[str, Any]:
+        return {name: value for name, value in record.extra.items() if name in self.model.columns}
 
     def check_answers(self, batch: Sequence[fr.Query], k: int = 4, paths: Iterable[Path] = ({},)) -> None:
         """A batch is answered as the model says, by each path: keywords of the search, and ``backend``."""
@@ -347,10 +395,6 @@ AFTER = ("write.committed", "write.published")
 
 BARE = {"entities": None, "relations": None, "weights": None, "embedding": None}
 """What a record is without in a listing that is made from the index alone, beside its texts."""
-
-
-def in_columns(record: fr.Record) -> dict[str, Any]:
-    return {name: value for name, value in record.extra.items() if name in COLUMNS}
 
 
 def answers_of(hits: fr.Hits) -> list[Answer]:
