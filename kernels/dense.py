@@ -242,31 +242,13 @@ class TorchDense:
     def _resident(self, vectors: Vectors, mode: Mode) -> _Resident:
         resident = self._held.get(vectors)
         if resident is None:
-            self._reserve(vectors.matrix.nbytes)
+            self.account.reserve(vectors.matrix.nbytes, self._runtime)
             resident = self._held[vectors] = _Resident(self._move(vectors.matrix))
         if mode == "int8" and resident.codes is None:
             codes, steps = vectors.codes
-            self._reserve(codes.nbytes + steps.nbytes)
+            self.account.reserve(codes.nbytes + steps.nbytes, self._runtime)
             resident.codes, resident.steps = self._move(codes), self._move(steps)
         return resident
-
-    def _reserve(self, need: int) -> None:
-        """Raise `DeviceMemoryError` if this many more bytes are not available."""
-        bounds = self._bounds()
-        if bounds and need > min(bounds):
-            bounds = self._bounds(now=True)
-        if bounds and need > min(bounds) and self.account.release():
-            bounds = self._bounds(now=True)
-        if bounds and need > min(bounds):
-            raise DeviceMemoryError(
-                f"{need:,} bytes are needed on {self.device} for vectors, where {max(min(bounds), 0):,} are free and "
-                f"{self.bytes:,} are held; raise max_device_bytes, or serve from the CPU"
-            )
-
-    def _bounds(self, *, now: bool = False) -> list[int]:
-        """Bytes that may be allocated, by the limit and by the device."""
-        limit, device = self.account.limit, self._runtime.free_bytes(now=now)
-        return [*([] if limit is None else [limit - self.account.taken]), *([] if device is None else [device])]
 
     @contextlib.contextmanager
     def _serving(self, queries: int) -> Any:

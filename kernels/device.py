@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from ..engine.arrays import Integers
-from ..engine.errors import DeviceMemoryError, ParameterError, QueryError
+from ..engine.errors import ParameterError, QueryError
 from ..engine.index.decay import TABLE
 from ..engine.index.segment import Segment
 from ..engine.index.snapshot import Snapshot
@@ -35,6 +35,10 @@ from .work import (
 
 # The most impact classes of postings in a segment, at 4 bytes a posting.
 MAX_CLASSES = 1 << 32 - DOCUMENT_BITS
+
+# Of a segment: 2,047 terms a document at its most. Cuts of a segment are a sixteenth of that at most, so that they fit
+# 32 bits, too. Places of candidates, entries and descriptors do not.
+MAX_POSTINGS = (1 << 31) - 1
 
 _ALIVE, _FIRST, _OFFSET = (SEGMENT_FIELDS.index(name) for name in ("alive", "first", "tile_offset"))
 
@@ -92,8 +96,8 @@ class Residency:
     """The memory of one engine on one device. `limit`, if any, bounds all bytes that are counted in `account`.
 
     `posting_bytes` are those of a posting whose contribution is at least one quantum and fits int32; others take 8
-    always. Raises `ParameterError`, as does an upload of a segment with more impact classes of postings than
-    `MAX_CLASSES`.
+    always. Raises `ParameterError`, as does an upload of a segment with more postings than `MAX_POSTINGS`, or more
+    impact classes of them than `MAX_CLASSES`.
 
     What it writes is written on a stream of its own. That waits for the launches that may still read what is written
     over (`Lifetimes`). `table`, `decay_table` and `resident_of` alone hand out what is there, and each has the
@@ -158,15 +162,8 @@ class Residency:
         return lists + sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
     def free(self, *, now: bool = False) -> int | None:
-        """Bytes that may still be allocated, or None where neither a limit nor the device tells.
-
-        Those of the device are asked for if they are wanted as of `now`, else once in a while.
-        """
-        bounds = [] if self.limit is None else [self.limit - self.account.taken]
-        device = self.runtime.free_bytes(now=now)
-        if device is not None:
-            bounds.append(device)
-        return min(bounds) if bounds else None
+        """As `Account.free`."""
+        return self.account.free(self.runtime, now=now)
 
     def make_ready(self, snapshots: Sequence[Snapshot], verbs: Verbs, clock: DevicePhases) -> None:
         """Upload the missing segments, and derive the contributions of the snapshots' epochs.
@@ -264,20 +261,9 @@ class Residency:
         return 8 if snapshot.long or snapshot.bm25.signed else self.posting_bytes
 
     def reserve(self, need: int) -> None:
-        """Raise `DeviceMemoryError` if so many more bytes cannot be had, not even when others let go what they can."""
-        if self.runtime.capturing():
-            return
-        free = self.free()
-        if free is not None and need > free:
-            free = self.free(now=True)
-        if free is not None and need > free and self.account.release():
-            free = self.free(now=True)
-        if free is not None and need > free:
-            raise DeviceMemoryError(
-                f"{need:,} bytes are needed on {self.device}, where {max(free, 0):,} are free and "
-                f"{self.account.taken:,} are held; raise max_device_bytes, ask in smaller batches, or serve from the "
-                "CPU"
-            )
+        """As `Account.reserve`; while a stream is captured, nothing can be asked."""
+        if not self.runtime.capturing():
+            self.account.reserve(need, self.runtime)
 
     def room_for(self, candidates: int, descriptors: int) -> tuple[int, int]:
         """How many of each a launch may have: these many, or what three quarters of the free bytes hold."""
@@ -322,6 +308,11 @@ class Residency:
         widths = self._held.get(segment)
         if widths is not None and long in widths:
             return
+        if segment.postings > MAX_POSTINGS:
+            raise ParameterError(
+                f"a segment has {segment.postings:,} postings, and a device takes {MAX_POSTINGS:,}; serve from the "
+                "CPU, or split the texts of its records"
+            )
         classes = segment.class_frequencies.shape[1]
         if posting_bytes == 4 and classes > MAX_CLASSES:
             raise ParameterError(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ..engine.errors import DeviceMemoryError
 from .runtime import Event, Runtime
 
 
@@ -122,6 +123,30 @@ class Account:
     def taken(self) -> int:
         """Bytes taken by all."""
         return sum(count() for count in list(self._counts))
+
+    def free(self, runtime: Runtime, *, now: bool = False) -> int | None:
+        """Bytes that may still be allocated, or None where neither the limit nor the device tells.
+
+        Those of the device are asked for if they are wanted as of `now`, else once in a while.
+        """
+        bounds = [] if self.limit is None else [self.limit - self.taken]
+        device = runtime.free_bytes(now=now)
+        if device is not None:
+            bounds.append(device)
+        return min(bounds) if bounds else None
+
+    def reserve(self, need: int, runtime: Runtime) -> None:
+        """Raise `DeviceMemoryError` if so many more bytes cannot be had, not even when others let go what they can."""
+        free = self.free(runtime)
+        if free is not None and need > free:
+            free = self.free(runtime, now=True)
+        if free is not None and need > free and self.release():
+            free = self.free(runtime, now=True)
+        if free is not None and need > free:
+            raise DeviceMemoryError(
+                f"{need:,} bytes are needed on {runtime.device}, where {max(free, 0):,} are free and {self.taken:,} "
+                "are held; raise max_device_bytes, ask in smaller batches, or serve from the CPU"
+            )
 
     def release(self) -> bool:
         """Have all let go what they can spare. False if that was nothing."""

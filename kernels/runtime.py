@@ -1,7 +1,7 @@
 """Streams, events, copies, graphs and memory of a device: the little that the drivers ask of one.
 
-The drivers know no CUDA. They run over `CudaRuntime`, over `HostRuntime` where kernels run on the CPU, and in the tests
-over a runtime whose streams run late and whose allocator hands a freed block out at once.
+The drivers know no CUDA. They run over `CudaRuntime`, over `Runtime` where kernels run on the CPU, and in the tests
+over one whose streams run late and whose allocator hands a freed block out at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from ..engine.errors import DeviceMemoryError
 
 MAX_STAGED = 1 << 20
 """Larger uploads do not go through pinned memory: torch keeps that for good, and it cannot be paged out."""
@@ -75,86 +77,6 @@ class Graph(Protocol):
         """Give the work to the current stream."""
 
 
-class Runtime(Protocol):
-    """One device. What is given to a stream runs in its order; streams are tied to each other by events alone.
-
-    The memory of a tensor that dies goes to what is allocated next on the *same* stream. Work of other streams that may
-    still read it is the caller's to wait for (`lifetime.py`). Where memory is short, all raise
-    `torch.OutOfMemoryError`.
-    """
-
-    @property
-    def device(self) -> torch.device: ...
-
-    @property
-    def captures(self) -> bool:
-        """Whether it has graphs."""
-
-    def active(self) -> contextlib.AbstractContextManager[object]:
-        """Make the device the thread's own."""
-
-    def new_stream(self) -> Any: ...
-
-    def on(self, stream: Any) -> contextlib.AbstractContextManager[object]:
-        """Make the stream the thread's current one."""
-
-    def current(self) -> int:
-        """A number of the current stream, as long as that lives."""
-
-    def capturing(self) -> bool:
-        """Whether the current stream's work is being captured. Then no event may be asked or waited for."""
-
-    def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Uninitialised [count], of the current stream."""
-
-    def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Uninitialised [count] on the host. Once it dies, it is not used again before its queued copies ran."""
-
-    def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
-        """A copy of a host array, of the current stream; the array may change as soon as this returns."""
-
-    def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """Copy on the current stream: from or to pinned memory, or on the device. Converts the type."""
-
-    def record(self) -> Event:
-        """An event after all work that the current stream was given."""
-
-    def wait_for(self, event: Event) -> None:
-        """Have the current stream wait for the event. The host does not."""
-
-    def call(self, function: Callable[..., None], *given: Any) -> None:
-        """Run torch operations on the current stream. `given` are the tensors, or dataclasses of tensors, it works on.
-
-        The function allocates nothing that outlives it.
-        """
-
-    def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
-        """The graph of `work`, captured on `stream`, not run. Raises `RuntimeError` where it cannot be captured."""
-
-    def free_bytes(self, *, now: bool = False) -> int | None:
-        """Bytes that may be allocated; None where nobody can tell.
-
-        Those that were free at most `FREE_KNOWN` seconds ago, less what was allocated here since; what was let go since
-        is not among them. With `now`, those that are free.
-        """
-
-
-def runtime_of(device: torch.device) -> Runtime:
-    """The runtime of a device."""
-    return CudaRuntime(device) if device.type == "cuda" else HostRuntime(device)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of torch, CuPy or the driver says that memory ran out, on the device or of pinned pages.
-
-    `torch.OutOfMemoryError` comes from torch's device allocator alone. Pinned memory, modules and launches raise other
-    classes of `RuntimeError` that say so in words.
-    """
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower().replace("_", " ")
-
-
 class _Done:
     """An event of a device that does everything at once."""
 
@@ -165,55 +87,96 @@ class _Done:
         pass
 
 
-class HostRuntime:
-    """The CPU, where kernels have run when their launch returns."""
+class Runtime:
+    """One device: the CPU here, where kernels have run when their launch returns; others override what differs.
+
+    What is given to a stream runs in its order; streams are tied to each other by events alone. The memory of a tensor
+    that dies goes to what is allocated next on the *same* stream. Work of other streams that may still read it is the
+    caller's to wait for (`lifetime.py`). Where memory is short, all raise `torch.OutOfMemoryError`.
+    """
 
     captures = False
+    """Whether it has graphs."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
     def active(self) -> contextlib.AbstractContextManager[object]:
+        """Make the device the thread's own."""
         return contextlib.nullcontext()
 
     def new_stream(self) -> Any:
         return None
 
     def on(self, stream: Any) -> contextlib.AbstractContextManager[object]:
+        """Make the stream the thread's current one."""
         return contextlib.nullcontext()
 
     def current(self) -> int:
+        """A number of the current stream, as long as that lives."""
         return 0
 
     def capturing(self) -> bool:
+        """Whether the current stream's work is being captured. Then no event may be asked or waited for."""
         return False
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised [count], of the current stream."""
         return torch.empty(count, dtype=dtype, device=self.device)
 
     def pinned(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Uninitialised [count] on the host. Once it dies, it is not used again before its queued copies ran."""
         return torch.empty(count, dtype=dtype)
 
     def upload(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """A copy of a host array, of the current stream; the array may change as soon as this returns."""
         return torch.from_numpy(np.array(array, order="C"))
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        """Copy on the current stream: from or to pinned memory, or on the device. Converts the type."""
         target.copy_(source)
 
     def record(self) -> Event:
+        """An event after all work that the current stream was given."""
         return _Done()
 
     def wait_for(self, event: Event) -> None:
-        pass
+        """Have the current stream wait for the event. The host does not."""
 
     def call(self, function: Callable[..., None], *given: Any) -> None:
+        """Run torch operations on the current stream. `given` are the tensors, or dataclasses of tensors, it works on.
+
+        The function allocates nothing that outlives it.
+        """
         function(*given)
 
     def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
+        """The graph of `work`, captured on `stream`, not run. Raises `RuntimeError` where it cannot be captured."""
         raise RuntimeError(f"{self.device} has no graphs")
 
     def free_bytes(self, *, now: bool = False) -> int | None:
+        """Bytes that may be allocated; None where nobody can tell.
+
+        Those that were free at most `FREE_KNOWN` seconds ago, less what was allocated here since; what was let go since
+        is not among them. With `now`, those that are free.
+        """
         return None
+
+
+def runtime_of(device: torch.device) -> Runtime:
+    """The runtime of a device."""
+    return CudaRuntime(device) if device.type == "cuda" else Runtime(device)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of ours, torch, CuPy or the driver says that memory ran out, on the device or of pinned pages.
+
+    `torch.OutOfMemoryError` comes from torch's device allocator alone. Pinned memory, modules and launches raise other
+    classes of `RuntimeError` that say so in words.
+    """
+    if isinstance(error, DeviceMemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower().replace("_", " ")
 
 
 class _CudaEvent:
@@ -227,7 +190,7 @@ class _CudaEvent:
         self.event.synchronize()
 
 
-class CudaRuntime:
+class CudaRuntime(Runtime):
     """A CUDA device, through torch. Nothing here waits for the whole device or empties a cache of torch's.
 
     torch's caches and its other streams may be another library's of the same process, a language model's for instance.
@@ -236,7 +199,7 @@ class CudaRuntime:
     captures = True
 
     def __init__(self, device: torch.device) -> None:
-        self.device = device
+        super().__init__(device)
         self._free_bytes, self._free_asked_at = 0, -math.inf
 
     def active(self) -> contextlib.AbstractContextManager[object]:
@@ -292,9 +255,6 @@ class CudaRuntime:
     def wait_for(self, event: Event) -> None:
         assert isinstance(event, _CudaEvent)
         torch.cuda.current_stream(self.device).wait_event(event.event)
-
-    def call(self, function: Callable[..., None], *given: Any) -> None:
-        function(*given)
 
     def capture(self, stream: Any, work: Callable[[], None]) -> Graph:
         """As `Runtime.capture`.

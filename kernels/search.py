@@ -161,12 +161,8 @@ class DeviceSearch:
     ) -> TensorHits:
         with self._serving():
             self._make_ready([snapshot], DevicePhases(None, self.residency.device))
-            try:
+            with self._naming_shortage(f"a batch of {len(offsets) - 1} queries"):
                 return self._tensors(snapshot, terms, offsets, weights, k)
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise self._too_large(f"a batch of {len(offsets) - 1} queries", error) from error
 
     def _one_at_a_time(self) -> contextlib.AbstractContextManager[object]:
         """Where bytes are bounded, what a call takes must be let go before the next takes its own."""
@@ -261,12 +257,18 @@ class DeviceSearch:
         return True
 
     def _make_ready(self, snapshots: Sequence[Snapshot], clock: DevicePhases) -> None:
-        try:
+        with self._naming_shortage("the index"):
             self.residency.make_ready(snapshots, self.verbs, clock)
+
+    @contextlib.contextmanager
+    def _naming_shortage(self, what: str) -> Iterator[None]:
+        """Where memory runs out within it, `DeviceMemoryError` says for what."""
+        try:
+            yield
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            raise self._too_large("the index", error) from error
+            raise self._too_large(what, error) from error
 
     def _too_large(self, what: str, error: Exception) -> DeviceMemoryError:
         return DeviceMemoryError(
@@ -279,9 +281,7 @@ class DeviceSearch:
         try:
             with clock("fan-out"):
                 return begin()
-        except DeviceMemoryError:
-            return None
-        except RuntimeError as error:
+        except (DeviceMemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return None
@@ -309,9 +309,7 @@ class DeviceSearch:
             with clock("download"):
                 download = Download.of(self._runtime, launch.found, *launch.answer.scores.shape)
                 downloads.add(launch.rows, download)
-        except DeviceMemoryError as error:
-            return str(error)
-        except RuntimeError as error:
+        except (DeviceMemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return str(error)

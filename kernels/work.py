@@ -250,7 +250,7 @@ class Extent(NamedTuple):
 
 
 class Verbs(Protocol):
-    """What a kernel family offers. Nothing synchronises; work goes to the caller's current stream.
+    """What a kernel family offers. Nothing synchronises; work goes to the current stream of the current device.
 
     What a launch needs in device memory is in `Work` and `Buffers`: no verb allocates any but `derive`, 16 bytes a
     field.

@@ -31,7 +31,7 @@ from fanrank.kernels import cuda
 from fanrank.kernels.cuda.verbs import NARROW_TILE_BITS, WIDE_TILE_BITS, CudaVerbs
 from fanrank.kernels.cuda_host import HostLauncher, build
 from fanrank.kernels.device import Residency
-from fanrank.kernels.runtime import Event, Graph, HostRuntime
+from fanrank.kernels.runtime import Event, Graph, Runtime
 from fanrank.kernels.search import EVERY_RECORD, DeviceSearch
 from fanrank.kernels.work import Buffers, Extent, KernelAnswer, Verbs, Work
 
@@ -124,7 +124,7 @@ class _Recorded:
             device.in_graph = False
 
 
-class CountingDevice(HostRuntime):
+class CountingDevice(Runtime):
     """A runtime that does everything at once and counts it. `nodes` are those of the graph replayed last."""
 
     captures = True

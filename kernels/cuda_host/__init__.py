@@ -1,6 +1,6 @@
-"""Runs the sources of `kernels/cuda` on a CPU, so that they are tested without a device."""
+"""Runs the sources of `kernels/cuda` on a CPU: the backend ``cuda-host``, and what tests them without a device."""
 
-from .build import CompileError, Sanitized, build, run_sanitized
+from .build import CompileError, build
 from .launcher import HostLauncher, KernelFault
 
-__all__ = ["CompileError", "HostLauncher", "KernelFault", "Sanitized", "build", "run_sanitized"]
+__all__ = ["CompileError", "HostLauncher", "KernelFault", "build"]

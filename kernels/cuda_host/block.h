@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#if !defined(FANRANK_CUDA_THREADS) && (defined(FANRANK_CUDA_UCONTEXT) || !(defined(__x86_64__) || defined(__aarch64__)))
+#if !defined(FANRANK_CUDA_THREADS) && !defined(__x86_64__)
 #define FANRANK_USE_UCONTEXT
 #include <ucontext.h>
 #endif
@@ -149,7 +149,7 @@ struct Guard {
     }
 };
 
-char fence_tag, barrier_tags[2], exchange_tags[MAX_WARPS][LANES][2];
+char barrier_tags[2], exchange_tags[MAX_WARPS][LANES][2];
 
 void acquire(void *tag) {
     if (__tsan_acquire) __tsan_acquire(tag);
@@ -384,14 +384,6 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int op
 void fault(const char *message) {
     Guard guard;
     fail(guard, message);
-}
-
-void fence() {
-#ifdef FANRANK_CUDA_THREADS
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    release(&fence_tag);
-    acquire(&fence_tag);
-#endif
 }
 
 namespace {

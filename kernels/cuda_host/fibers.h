@@ -22,7 +22,6 @@ void yield(Thread &thread) { swapcontext(&thread.context, &scheduler); }
 #else
 // swapcontext saves the signal mask by a system call; this saves what the ABI says a callee must keep.
 extern "C" __attribute__((visibility("hidden"))) void fanrank_switch(void **save, void *load);
-#if defined(__x86_64__)
 constexpr unsigned SAVED_WORDS = 8;
 constexpr unsigned ENTRY_WORD = 6;
 asm(R"(
@@ -48,44 +47,6 @@ fanrank_switch:
     ret
 .size fanrank_switch, .-fanrank_switch
 )");
-#else
-constexpr unsigned SAVED_WORDS = 20;
-constexpr unsigned ENTRY_WORD = 11;
-asm(R"(
-.text
-.hidden fanrank_switch
-.globl fanrank_switch
-.type fanrank_switch, %function
-fanrank_switch:
-    sub sp, sp, #160
-    stp x19, x20, [sp, #0]
-    stp x21, x22, [sp, #16]
-    stp x23, x24, [sp, #32]
-    stp x25, x26, [sp, #48]
-    stp x27, x28, [sp, #64]
-    stp x29, x30, [sp, #80]
-    stp d8, d9, [sp, #96]
-    stp d10, d11, [sp, #112]
-    stp d12, d13, [sp, #128]
-    stp d14, d15, [sp, #144]
-    mov x9, sp
-    str x9, [x0]
-    mov sp, x1
-    ldp x19, x20, [sp, #0]
-    ldp x21, x22, [sp, #16]
-    ldp x23, x24, [sp, #32]
-    ldp x25, x26, [sp, #48]
-    ldp x27, x28, [sp, #64]
-    ldp x29, x30, [sp, #80]
-    ldp d8, d9, [sp, #96]
-    ldp d10, d11, [sp, #112]
-    ldp d12, d13, [sp, #128]
-    ldp d14, d15, [sp, #144]
-    add sp, sp, #160
-    ret
-.size fanrank_switch, .-fanrank_switch
-)");
-#endif
 void *scheduler;
 void resume(Thread &thread) { fanrank_switch(&scheduler, thread.stack_pointer); }
 void yield(Thread &thread) { fanrank_switch(&thread.stack_pointer, scheduler); }

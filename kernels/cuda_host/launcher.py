@@ -11,7 +11,6 @@ import torch
 
 from ...engine.errors import FanrankError, ParameterError
 from ..cuda.launcher import DeviceLimits
-from .build import SANITIZED_SUFFIX
 
 Order = Literal["ascending", "descending", "shuffle"]
 
@@ -22,28 +21,9 @@ another."""
 ORDERS: dict[str, int] = {"ascending": 0, "descending": 1, "shuffle": 2}
 FAULT = 2
 
-INTEGERS = (
-    ctypes.c_int8,
-    ctypes.c_uint8,
-    ctypes.c_int16,
-    ctypes.c_uint16,
-    ctypes.c_int32,
-    ctypes.c_uint32,
-    ctypes.c_int64,
-    ctypes.c_uint64,
-    ctypes.c_bool,
-)
-FLOATS = (ctypes.c_float, ctypes.c_double)
-
 
 class KernelFault(FanrankError, RuntimeError):
     """A kernel broke a rule of its device: a deadlock, a bad mask, a write outside its shared memory."""
-
-
-class _Passed(ctypes.Structure):
-    """`Parameter` of shim.h: what an argument is."""
-
-    _fields_ = (("kind", ctypes.c_char), ("size", ctypes.c_uint16), ("element", ctypes.c_uint8))
 
 
 class HostLauncher:
@@ -65,10 +45,6 @@ class HostLauncher:
         limits: DeviceLimits = LIMITS,
     ) -> None:
         library = Path(library)
-        if library.name.endswith(SANITIZED_SUFFIX) and not hasattr(ctypes.CDLL(None), "__tsan_init"):
-            raise ParameterError(
-                f"{library.name} is compiled with ThreadSanitizer; launch it in a run_sanitized process"
-            )
         try:
             self._launch = ctypes.CDLL(str(library)).fanrank_launch
         except (OSError, AttributeError) as error:
@@ -91,20 +67,16 @@ class HostLauncher:
         """Run the kernel ``extern "C"`` `name` to its end, on `grid` blocks of `block` threads (x, y, z).
 
         `shared_bytes` is the dynamic shared memory of a block. `args`: CPU tensors (contiguous; passed as data
-        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value). Their number, kinds
-        and sizes must be those of the kernel's parameters. A tensor's elements must be as large as what the parameter
-        points to, unless either is a byte, a vector or a structure.
+        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value). Their number and sizes
+        must be those of the kernel's parameters.
         """
         if self.order not in ORDERS:
             raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if shared_bytes < 0:
             raise ParameterError(f"shared_bytes must not be negative, got {shared_bytes}")
-        passed = (_Passed * max(1, len(args)))()
-        slots: list[Any] = []
-        for i, argument in enumerate(args):
-            value, passed[i] = _slot(argument, f"kernel {name}: argument {i}")
-            slots.append(value)
-        pointers = (ctypes.c_void_p * max(1, len(args)))(*(ctypes.addressof(slot) for slot in slots))
+        slots = [_slot(argument, f"kernel {name}: argument {i}") for i, argument in enumerate(args)]
+        sizes = (ctypes.c_uint16 * max(1, len(args)))(*map(ctypes.sizeof, slots))
+        pointers = (ctypes.c_void_p * max(1, len(args)))(*map(ctypes.addressof, slots))
         message = ctypes.create_string_buffer(4096)
         status = self._launch(
             name.encode(),
@@ -113,7 +85,7 @@ class HostLauncher:
             ctypes.c_uint64(shared_bytes),
             ctypes.c_uint32(len(args)),
             pointers,
-            passed,
+            sizes,
             ctypes.c_int32(ORDERS[self.order]),
             ctypes.c_uint64(self.seed),
             ctypes.c_uint32(self.residents),
@@ -130,20 +102,18 @@ def _triple(values: tuple[int, int, int], what: str) -> ctypes.Array[ctypes.c_ui
     return (ctypes.c_uint32 * 3)(*values)
 
 
-def _slot(argument: Any, where: str) -> tuple[Any, _Passed]:
-    """(a ctypes object that holds the argument, what it is)."""
+def _slot(argument: Any, where: str) -> Any:
+    """A ctypes object that holds the argument."""
     if argument is None:
-        return ctypes.c_void_p(), _Passed(b"p", 8, 0)
+        return ctypes.c_void_p()
     if isinstance(argument, torch.Tensor):
         if argument.device.type != "cpu":
             raise ParameterError(f"{where}: the tensor is on {argument.device}, not on the CPU")
         if not argument.is_contiguous():
             raise ParameterError(f"{where}: the tensor is not contiguous")
-        return ctypes.c_void_p(argument.data_ptr()), _Passed(b"p", 8, argument.element_size())
-    if isinstance(argument, INTEGERS):
-        return argument, _Passed(b"i", ctypes.sizeof(argument), 0)
-    if isinstance(argument, FLOATS):
-        return argument, _Passed(b"f", ctypes.sizeof(argument), 0)
-    if isinstance(argument, ctypes.Structure):
-        return argument, _Passed(b"s", ctypes.sizeof(argument), 0)
-    raise ParameterError(f"{where}: must be a tensor, None or a ctypes scalar, got {type(argument).__name__}")
+        return ctypes.c_void_p(argument.data_ptr())
+    try:
+        ctypes.sizeof(argument)
+    except TypeError:
+        raise ParameterError(f"{where}: must be a tensor, None or of ctypes, got {argument!r}") from None
+    return argument

@@ -1,11 +1,11 @@
 // Runs a kernel: `fanrank_launch`, which `HostLauncher` calls, and the checks and the shared memory of a launch.
 //
 // Fibers (the default): the threads of a block are coroutines of one OS thread, resumed in a chosen order.
-// FANRANK_CUDA_THREADS: one OS thread a CUDA thread, for ThreadSanitizer. Blocks run one after another in both.
+// FANRANK_CUDA_THREADS: a header that runs each as an OS thread. Blocks run one after another in both.
 #pragma once
 
 #ifdef FANRANK_CUDA_THREADS
-#include "os_threads.h"
+#include FANRANK_CUDA_THREADS
 #else
 #include "fibers.h"
 #endif
@@ -86,18 +86,10 @@ struct Shared {
     }
 };
 
-std::string kind_of(char kind, unsigned size) {
-    if (kind == 'b') return "a value of " + std::to_string(size) + " bytes";
-    if (kind == 'p') return "a pointer";
-    if (kind == 's') return "a structure of " + std::to_string(size) + " bytes";
-    const char *what = kind == 'f' ? "a floating-point number of " : "an integer of ";
-    return what + std::to_string(size) + " bytes";
-}
-
 enum Status { OK, BAD_REQUEST, FAULT };
 
 Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
-              unsigned count, void *const *arguments, const Parameter *given, int order, std::uint64_t seed,
+              unsigned count, void *const *arguments, const std::uint16_t *given, int order, std::uint64_t seed,
               unsigned residents, std::string &message) {
     const Entry *entry = entries;
     while (entry && std::strcmp(entry->name, name)) entry = entry->next;
@@ -111,20 +103,12 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
         message = who + " takes " + std::to_string(entry->count) + " arguments, got " + std::to_string(count);
         return BAD_REQUEST;
     }
-    for (unsigned i = 0; i < count; ++i) {
-        const Parameter &takes = entry->parameters[i];
-        if ((takes.kind != 'b' && takes.kind != given[i].kind) || takes.size != given[i].size) {
-            message = who + ": argument " + std::to_string(i) + " must be " + kind_of(takes.kind, takes.size) +
-                      ", got " + kind_of(given[i].kind, given[i].size);
+    for (unsigned i = 0; i < count; ++i)
+        if (entry->sizes[i] != given[i]) {
+            message = who + ": argument " + std::to_string(i) + " must have " + std::to_string(entry->sizes[i]) +
+                      " bytes, got " + std::to_string(given[i]);
             return BAD_REQUEST;
         }
-        if (takes.element > 1 && given[i].element > 1 && takes.element != given[i].element) {
-            message = who + ": argument " + std::to_string(i) + " points to elements of " +
-                      std::to_string(takes.element) + " bytes, got a tensor with elements of " +
-                      std::to_string(given[i].element);
-            return BAD_REQUEST;
-        }
-    }
     const std::uint64_t total = std::uint64_t{size[0]} * size[1] * size[2];
     if (!total || total > MAX_THREADS || size[0] > 1024 || size[1] > 1024 || size[2] > 64) {
         message = who + ": a block has 1 to 1024 threads and at most 64 in z";
@@ -241,7 +225,7 @@ std::mutex launching;
 
 extern "C" __attribute__((visibility("default"))) int fanrank_launch(
     const char *name, const std::uint32_t *grid, const std::uint32_t *size, std::uint64_t shared_bytes,
-    std::uint32_t count, void *const *arguments, const fanrank_host::Parameter *given, std::int32_t order,
+    std::uint32_t count, void *const *arguments, const std::uint16_t *given, std::int32_t order,
     std::uint64_t seed, std::uint32_t residents, char *message, std::uint64_t capacity) {
     std::lock_guard<std::mutex> lock(fanrank_host::launching);
     std::string text;

@@ -35,26 +35,6 @@
 struct uint3 {
     unsigned x, y, z;
 };
-using dim3 = uint3;
-
-#define FANRANK_VECTOR(element, name)                                              \
-    struct alignas(2 * sizeof(element)) name##2 {                                  \
-        element x, y;                                                              \
-    };                                                                             \
-    struct alignas(16) name##4 {                                                   \
-        element x, y, z, w;                                                        \
-    };                                                                             \
-    inline name##2 make_##name##2(element x, element y) { return {x, y}; }         \
-    inline name##4 make_##name##4(element x, element y, element z, element w) { return {x, y, z, w}; }
-FANRANK_VECTOR(int, int)
-FANRANK_VECTOR(unsigned, uint)
-FANRANK_VECTOR(float, float)
-FANRANK_VECTOR(double, double)
-FANRANK_VECTOR(long long, longlong)
-FANRANK_VECTOR(unsigned long long, ulonglong)
-#undef FANRANK_VECTOR
-
-constexpr int warpSize = 32;
 extern FANRANK_PER_THREAD uint3 threadIdx;
 extern uint3 blockIdx, blockDim, gridDim;
 
@@ -78,7 +58,6 @@ int barrier(Barrier kind, bool predicate, int site = 0);
 void give_way();
 [[noreturn]] void fault(const char *message);
 std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int operand, int width);
-void fence();
 
 template <class T, class... Options>
 constexpr bool one_of = (std::is_same_v<T, Options> || ...);
@@ -121,17 +100,10 @@ inline T update(T *address, F next) {
 #endif
 }
 
-// What a kernel parameter takes; `element` is the size of what a pointer points to, 0 where any will do.
-struct Parameter {
-    char kind;  // 'p' pointer, 'i' integer, 'f' floating point, 's' structure by value, 'b' any of its size
-    std::uint16_t size;
-    std::uint8_t element;
-};
-
 struct Entry {
     const char *name;
     unsigned count;
-    const Parameter *parameters;
+    const std::uint16_t *sizes;  // of the parameters
     void (*call)(void (*function)(), void *const *arguments);
     void (*function)();
     const Entry *next;
@@ -140,27 +112,10 @@ struct Entry {
 
 void add(Entry *entry);
 
-template <class T>
-constexpr Parameter describe() {
-    if constexpr (std::is_pointer_v<T>) {
-        using Element = std::remove_cv_t<std::remove_pointer_t<T>>;
-        if constexpr (std::is_arithmetic_v<Element> || std::is_pointer_v<Element>)
-            return {'p', sizeof(T), sizeof(Element)};
-        else
-            return {'p', sizeof(T), 0};
-    } else if constexpr (std::is_class_v<T>) {
-        static_assert(std::is_trivially_copyable_v<T>, "a structure is passed as its bytes");
-        static_assert(sizeof(T) <= 4096, "the parameters of a kernel take 4,096 bytes at most");
-        return {'s', sizeof(T), 0};
-    } else {
-        static_assert(std::is_arithmetic_v<T>, "a kernel takes pointers, integers, float, double and structures");
-        return {std::is_floating_point_v<T> ? 'f' : 'i', sizeof(T), 0};
-    }
-}
-
 template <class... A>
 struct Signature {
-    static constexpr Parameter parameters[sizeof...(A) + 1] = {describe<A>()..., {}};
+    static_assert((std::is_trivially_copyable_v<A> && ...), "a parameter is passed as its bytes");
+    static constexpr std::uint16_t sizes[sizeof...(A) + 1] = {sizeof(A)..., 0};
 
     static void call(void (*function)(), void *const *arguments) {
         [&]<std::size_t... I>(std::index_sequence<I...>) {
@@ -171,7 +126,7 @@ struct Signature {
 
 template <class... A>
 Entry entry(const char *name, void (*kernel)(A...)) {
-    return {name, sizeof...(A), Signature<A...>::parameters, Signature<A...>::call,
+    return {name, sizeof...(A), Signature<A...>::sizes, Signature<A...>::call,
             reinterpret_cast<void (*)()>(kernel), nullptr, 0};
 }
 
@@ -189,15 +144,9 @@ inline unsigned char *fanrank_dynamic_shared() { return fanrank_host::dynamic_sh
 
 inline void __syncthreads() { fanrank_host::barrier(fanrank_host::Barrier::plain, false); }
 inline int __syncthreads_or(int predicate) { return fanrank_host::barrier(fanrank_host::Barrier::any, predicate != 0); }
-inline int __syncthreads_and(int predicate) {
-    return fanrank_host::barrier(fanrank_host::Barrier::all, predicate != 0);
-}
 inline int __syncthreads_count(int predicate) {
     return fanrank_host::barrier(fanrank_host::Barrier::count, predicate != 0);
 }
-inline void __threadfence() { fanrank_host::fence(); }
-inline void __threadfence_block() { fanrank_host::fence(); }
-
 inline void __syncwarp(unsigned mask = 0xffffffffu) {
     fanrank_host::exchange(fanrank_host::Exchange::sync, mask, 0, 0, 32);
 }
@@ -205,8 +154,6 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     return static_cast<unsigned>(fanrank_host::exchange(fanrank_host::Exchange::ballot, mask, predicate != 0, 0, 32));
 }
 inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }
-inline int __all_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate == 0) == 0; }
-
 template <class T>
 inline auto __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
     using fanrank_host::Promoted;
@@ -216,12 +163,6 @@ template <class T>
 inline auto __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32) {
     using fanrank_host::Promoted;
     return fanrank_host::shuffle<Promoted<T>>(fanrank_host::Exchange::up, mask, value, static_cast<int>(delta), width);
-}
-template <class T>
-inline auto __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32) {
-    using fanrank_host::Promoted;
-    const int lanes = static_cast<int>(delta);
-    return fanrank_host::shuffle<Promoted<T>>(fanrank_host::Exchange::down, mask, value, lanes, width);
 }
 template <class T>
 inline auto __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
@@ -237,86 +178,24 @@ inline auto __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32) {
         return fanrank_host::update(address, [=](T old) -> T { return expression; });                      \
     }
 FANRANK_ATOMIC(atomicAdd, old + value, int, unsigned, unsigned long long, float, double)
-FANRANK_ATOMIC(atomicSub, old - value, int, unsigned)
 FANRANK_ATOMIC(atomicMax, old < value ? value : old, int, unsigned, long long, unsigned long long)
-FANRANK_ATOMIC(atomicMin, value < old ? value : old, int, unsigned, long long, unsigned long long)
 FANRANK_ATOMIC(atomicOr, old | value, int, unsigned, unsigned long long)
-FANRANK_ATOMIC(atomicAnd, old & value, int, unsigned, unsigned long long)
-FANRANK_ATOMIC(atomicXor, old ^ value, int, unsigned, unsigned long long)
-FANRANK_ATOMIC(atomicExch, (static_cast<void>(old), value), int, unsigned, unsigned long long, float)
 #undef FANRANK_ATOMIC
-template <class T>
-inline T atomicCAS(T *address, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
-    static_assert(fanrank_host::one_of<T, int, unsigned, unsigned long long, unsigned short>,
-                  "CUDA has no atomicCAS of this type");
-    return fanrank_host::update(address, [=](T old) -> T { return old == compare ? value : old; });
-}
-
-template <class T>
-inline T __ldg(const T *address) {
-    return *address;
-}
-
 inline int __popc(unsigned value) { return __builtin_popcount(value); }
-inline int __popcll(unsigned long long value) { return __builtin_popcountll(value); }
-inline int __clz(int value) { return value ? __builtin_clz(static_cast<unsigned>(value)) : 32; }
 inline int __clzll(long long value) { return value ? __builtin_clzll(static_cast<unsigned long long>(value)) : 64; }
 inline int __ffs(int value) { return __builtin_ffs(value); }
-inline int __ffsll(long long value) { return __builtin_ffsll(value); }
-inline unsigned __umulhi(unsigned a, unsigned b) {
-    return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
-}
-inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-    return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
-}
-
 // The build turns contraction off, so each of these rounds once.
 inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dsub_rn(double a, double b) { return a - b; }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }
-inline double __dsqrt_rn(double a) { return __builtin_sqrt(a); }
-inline double __fma_rn(double a, double b, double c) { return __builtin_fma(a, b, c); }
-inline float __fadd_rn(float a, float b) { return a + b; }
-inline float __fsub_rn(float a, float b) { return a - b; }
-inline float __fmul_rn(float a, float b) { return a * b; }
-inline float __fdiv_rn(float a, float b) { return a / b; }
-
 // Half to even; saturating, and NaN gives the smallest integer: cvt.rni from .f64.
 inline long long __double2ll_rn(double value) {
     if (value >= 0x1p63) return INT64_MAX;
     if (!(value > -0x1p63)) return INT64_MIN;
     return __builtin_llrint(value);
 }
-inline int __double2int_rn(double value) {
-    if (value >= 0x1p31) return INT32_MAX;
-    if (!(value > -0x1p31)) return INT32_MIN;
-    long long rounded = __builtin_llrint(value);
-    return rounded > INT32_MAX ? INT32_MAX : static_cast<int>(rounded);
-}
 inline double __ll2double_rn(long long value) { return static_cast<double>(value); }
-inline double __int2double_rn(int value) { return value; }
-inline double __uint2double_rn(unsigned value) { return value; }
 inline float __int_as_float(int value) { return fanrank_host::bits<float>(value); }
-inline float __uint_as_float(unsigned value) { return fanrank_host::bits<float>(value); }
-inline int __float_as_int(float value) { return fanrank_host::bits<int>(value); }
-inline unsigned __float_as_uint(float value) { return fanrank_host::bits<unsigned>(value); }
 inline double __longlong_as_double(long long value) { return fanrank_host::bits<double>(value); }
 inline long long __double_as_longlong(double value) { return fanrank_host::bits<long long>(value); }
-
-template <class A, class B>
-constexpr std::common_type_t<A, B> min(A a, B b) {
-    using T = std::common_type_t<A, B>;
-    if constexpr (std::is_floating_point_v<T>)
-        return static_cast<T>(__builtin_fmin(a, b));
-    else
-        return static_cast<T>(b) < static_cast<T>(a) ? static_cast<T>(b) : static_cast<T>(a);
-}
-template <class A, class B>
-constexpr std::common_type_t<A, B> max(A a, B b) {
-    using T = std::common_type_t<A, B>;
-    if constexpr (std::is_floating_point_v<T>)
-        return static_cast<T>(__builtin_fmax(a, b));
-    else
-        return static_cast<T>(a) < static_cast<T>(b) ? static_cast<T>(b) : static_cast<T>(a);
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 
 import torch
@@ -89,35 +88,22 @@ class TritonVerbs:
         )
 
     def derive(self, postings: DevicePostings, formula: Formula, idf: torch.Tensor, quanta: torch.Tensor) -> None:
-        with self._current():
-            derive.launch(postings, formula, idf, quanta, self._settings.derive)
+        derive.launch(postings, formula, idf, quanta, self._settings.derive)
 
     def tabulate(self, tables: Tables) -> None:
-        with self._current():
-            tabulate.launch(tables, self._settings.tabulate)
+        tabulate.launch(tables, self._settings.tabulate)
 
     def describe(self, work: Work, buffers: Buffers) -> None:
-        with self._current():
-            plan.launch_describe(work, buffers, self._settings.plan)
+        plan.launch_describe(work, buffers, self._settings.plan)
 
     def plan(self, batch: TermBatch, work: Work, buffers: Buffers) -> None:
-        with self._current():
-            plan.launch_plan(batch, work, buffers, self._settings.plan)
+        plan.launch_plan(batch, work, buffers, self._settings.plan)
 
     def order(self, work: Work, buffers: Buffers) -> None:
-        with self._current():
-            order.launch(work, buffers, self._settings.order)
+        order.launch(work, buffers, self._settings.order)
 
     def score(self, work: Work, buffers: Buffers) -> None:
-        with self._current():
-            score.launch(work, buffers, self._settings.score, self._processors)
+        score.launch(work, buffers, self._settings.score, self._processors)
 
     def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
-        with self._current():
-            select.launch(work, buffers, answer, self._settings.select, self._processors)
-
-    def _current(self) -> contextlib.AbstractContextManager[object]:
-        """Triton launches on the current device, whatever its arguments lie on."""
-        if self._device.type == "cuda":
-            return torch.cuda.device(self._device)
-        return contextlib.nullcontext()
+        select.launch(work, buffers, answer, self._settings.select, self._processors)

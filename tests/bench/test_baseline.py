@@ -10,9 +10,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from bench.gpu import baseline  # noqa: E402
+from support.host_kernels import build_edited  # noqa: E402
 
 from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
-from fanrank.kernels.cuda.launcher import FOLDER, Launcher  # noqa: E402
+from fanrank.kernels.cuda.launcher import Launcher  # noqa: E402
 from fanrank.kernels.cuda_host import HostLauncher, build  # noqa: E402
 from fanrank.kernels.cuda_host.build import compiler  # noqa: E402
 
@@ -26,7 +27,7 @@ def _compiler() -> None:
 
 
 def launcher(edits: tuple[tuple[str, str, str], ...] = ()) -> Launcher:
-    return HostLauncher(build([baseline.SOURCE], include=[FOLDER], edits=edits))
+    return HostLauncher(build_edited(baseline.SOURCE, edits, lambda sources, include: build(sources, include=include)))
 
 
 class Corpus:

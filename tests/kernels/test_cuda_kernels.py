@@ -96,6 +96,11 @@ MARKED = (
 """Sets the top bit of every posting's word that scoring reads."""
 
 
+@pytest.mark.parametrize("options", kc.FAR, ids=str)
+def test_places_beyond_31_bits(options: dict[str, Any]) -> None:
+    kc.check_far(family(), kc.build(3, **options))
+
+
 def touched(case: kc.Case, *, order: Order = "ascending") -> set[int]:
     """The tiles of a case's only segment whose postings scoring read; the answer is checked as well."""
     own = family(order, edits=(MARKED,))

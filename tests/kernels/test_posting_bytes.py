@@ -121,3 +121,14 @@ def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: 
     for given in ({"posting_bytes": 4}, {"residency": shared}):
         with pytest.raises(fr.errors.ParameterError, match="reads postings of"):
             search.DeviceSearch(verbs, torch.device("cpu"), **given)
+
+
+def test_a_segment_of_more_postings_than_a_device_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept of a segment in 32 bits rests on it."""
+    engine = fr.Engine(analyzer="minimal", backend="cuda-host")
+    engine.add([fr.Record("a", "w x y")])
+    borders.shrink(monkeypatch, MAX_POSTINGS=2)
+    with pytest.raises(fr.errors.ParameterError, match="3 postings, and a device takes 2"):
+        engine.search(["w"])
+    borders.shrink(monkeypatch, MAX_POSTINGS=3)
+    assert engine.search(["w"])[0]

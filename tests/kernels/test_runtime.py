@@ -20,7 +20,7 @@ from fanrank.engine.vectors.vectors import Vectors  # noqa: E402
 from fanrank.kernels import runtime  # noqa: E402
 from fanrank.kernels.dense import TorchDense  # noqa: E402
 from fanrank.kernels.lifetime import Account  # noqa: E402
-from fanrank.kernels.runtime import CudaRuntime, HostRuntime, is_out_of_memory, runtime_of  # noqa: E402
+from fanrank.kernels.runtime import CudaRuntime, Runtime, is_out_of_memory, runtime_of  # noqa: E402
 
 KERNELS = Path(fanrank.__file__).parent / "kernels"
 # What changes the allocator of the process, or waits for work of others.
@@ -275,13 +275,13 @@ def test_one_account_for_segments_and_vectors() -> None:
     assert (dense.bytes, spare) == (192, [0])
     assert account.taken == 792
     taken[0] = 700
-    with pytest.raises(DeviceMemoryError, match="160 bytes are needed on cpu for vectors, where 108 are free"):
+    with pytest.raises(DeviceMemoryError, match="160 bytes are needed on cpu, where 108 are free and 892 are held"):
         dense._resident(vectors[1], "exact")
 
 
 def test_the_host_does_everything_at_once() -> None:
     host = runtime_of(torch.device("cpu"))
-    assert isinstance(host, HostRuntime)
+    assert isinstance(host, Runtime)
     array = np.arange(5)
     moved = host.upload(array)
     array[:] = 7

@@ -79,6 +79,12 @@ def test_every_case(verbs: TritonVerbs, number: int) -> None:
 
 
 @interpreted
+@pytest.mark.parametrize("options", kernel_cases.FAR, ids=str)
+def test_places_beyond_31_bits(verbs: TritonVerbs, options: dict[str, Any]) -> None:
+    kernel_cases.check_far(verbs, launches.build(3, **options))
+
+
+@interpreted
 def test_terms_before_the_first_query_are_left_alone(verbs: TritonVerbs) -> None:
     batch, made = launches.planned(launches.build(3, sizes=(65, 7), tile_bits=5), 3, k=5)
     (work, *_) = made.launches()

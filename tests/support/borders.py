@@ -165,6 +165,7 @@ BORDERS: dict[str, Border] = {
     "fanout.SEGMENTS": Border("kernels.fanout", "Padded numbers of segments of a fan-out."),
     "LEAST_TILES": Border("kernels.fanout", "Padded number of tiles of a fan-out over few documents."),
     "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
+    "MAX_POSTINGS": Border("kernels.device", "Postings in a segment on a device."),
     "MAX_CLASSES": Border("kernels.device", "Kinds of postings in a segment, at 4 bytes a posting."),
     "_MAX_TICKS": Border("kernels.triton.decay", "Ages are cut off here."),
     "decay._PART_BITS": Border("kernels.triton.decay", "Bits of an age below a whole half-life."),

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from fanrank.engine.errors import BackendUnavailableError
 from fanrank.kernels.cuda.launcher import FOLDER, SOURCES, DeviceLimits
 from fanrank.kernels.cuda.verbs import CudaVerbs
-from fanrank.kernels.cuda_host.build import compiler
+from fanrank.kernels.cuda_host.build import FLAGS, build, compiler
 from fanrank.kernels.cuda_host.launcher import LIMITS, HostLauncher, Order
 
-# The package has a function of the module's name.
-build_module = importlib.import_module("fanrank.kernels.cuda_host.build")
+from .sanitized import build_sanitized
 
 Edits = tuple[tuple[str, str, str], ...]
 """(file name, old, new): a change of a copy of a source or header."""
@@ -58,6 +57,30 @@ def files_of(source: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+def build_edited(
+    source: Path, edits: Edits, build: Callable[[list[Path], list[Path]], Path], include: Sequence[Path] = (FOLDER,)
+) -> Path:
+    """What `build` makes of a source and its folders of headers, or of copies with the edits.
+
+    The text that an edit changes must stand in its file exactly once.
+    """
+    if not edits:
+        return build([source], list(include))
+    with tempfile.TemporaryDirectory() as scratch:
+        copies = []
+        for number, folder in enumerate(dict.fromkeys([source.parent, *include])):
+            copies.append(Path(scratch, str(number)))
+            copies[-1].mkdir()
+            for file in folder.glob("*.cu*"):
+                shutil.copyfile(file, copies[-1] / file.name)
+        for name, old, new in edits:
+            (file,) = (copy / name for copy in copies if (copy / name).is_file())
+            text = file.read_text()
+            assert text.count(old) == 1, f"{text.count(old)} times in {name}: {old!r}"
+            file.write_text(text.replace(old, new))
+        return build([copies[0] / source.name], copies)
+
+
 @functools.cache
 def library(source: Path, edits: Edits = (), watched: bool = False, sanitize: bool = False) -> Path:
     """One source compiled, with edits of its own or of its headers.
@@ -65,13 +88,12 @@ def library(source: Path, edits: Edits = (), watched: bool = False, sanitize: bo
     Where it is `watched`, an index outside its array and a misaligned address are faults. It is not optimised then,
     which takes a third of the time to compile.
     """
-    flags = build_module.FLAGS
+    if sanitize:
+        return build_edited(source, edits, build_sanitized)
+    flags = FLAGS
     if watched:
         flags = (*("-O0" if flag == "-O2" else flag for flag in flags), "-fsanitize=bounds-strict,alignment")
-    with mock.patch.object(build_module, "FLAGS", flags):
-        mode = "threads" if sanitize else "fibers"
-        made: Path = build_module.build([source], mode=mode, sanitize=sanitize, edits=edits, include=[FOLDER])
-    return made
+    return build_edited(source, edits, lambda sources, include: build(sources, include=include, flags=flags))
 
 
 class Launchers:

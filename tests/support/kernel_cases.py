@@ -7,6 +7,7 @@ one verb.
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -51,6 +52,9 @@ from fanrank.kernels.work import (
     Verbs,
     Work,
 )
+
+# Python has a name for it from 3.13 on.
+NO_RESERVE = 0x4000
 
 Check = Callable[[Case, Work, Buffers], None]
 """Something more that a family promises, checked after `order`."""
@@ -181,6 +185,39 @@ def check_family(verbs: Any, case: Case, also: Sequence[Check] = ()) -> None:
         _finish(verbs, case, work, buffers, answer, also)
         guarded.check()
     case.guarded.check()
+
+
+FAR: tuple[dict[str, Any], ...] = (
+    {"sizes": (70, 33), "tile_bits": 5, "queries": 3, "ks": (3, 40)},
+    {"sizes": (70,), "tile_bits": 5, "queries": 2, "ks": (3,), "wide": "all"},
+)
+"""Launches of narrow and of wide sums for `check_far`."""
+
+
+def check_far(verbs: Any, case: Case) -> None:
+    """The launches whose candidates, entries and descriptors lie behind 2**31 others of other launches."""
+    far = (1 << 31) + 5
+    tabulate(verbs, case)
+    for near in case.launches():
+        moved = ("candidate_offset", "entry_offset", "unit_descriptors")
+        work = replace(near, **{name: getattr(near, name) + far for name in moved})
+        buffers, answer, _ = fresh(near, "cpu", verbs)
+        huge = {
+            name: _untouched(far, getattr(buffers, name)) for name in ("descriptors", "entries", "keys", "documents")
+        }
+        buffers = replace(buffers, **huge)
+        buffers = replace(buffers, scratch=_untouched(verbs.scratch_bytes(work.extent(buffers)), buffers.scratch))
+        launch(verbs, work, buffers, answer)
+        check_answer(case, work, answer)
+
+
+def _untouched(more: int, like: torch.Tensor) -> torch.Tensor:
+    """So many rows more, of memory that is there once it is written; none if there are none."""
+    if not like.numel():
+        return like
+    rows = len(like) + more
+    memory = mmap.mmap(-1, rows * like[:1].nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+    return torch.frombuffer(memory, dtype=like.dtype).view(rows, *like.shape[1:])
 
 
 def check_plan(verbs: Any, case: Case, seed: int, *, k: int | None = None, also: Sequence[Check] = ()) -> None:

@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 
 from support import kernel_cases as kc  # noqa: E402
 from support.host_kernels import SMALL, Launchers, need_compiler  # noqa: E402
+from support.sanitized import Sanitized, run_sanitized, sanitizer_library  # noqa: E402
 
 from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
 from fanrank.kernels.cuda import verbs as verbs_module  # noqa: E402
 from fanrank.kernels.cuda.launcher import SOURCES  # noqa: E402
 from fanrank.kernels.cuda.verbs import CudaVerbs  # noqa: E402
-from fanrank.kernels.cuda_host.build import Sanitized, run_sanitized, sanitizer_library  # noqa: E402
 
 # Each of a block's threads is one of the host's, so fewer of them: in the sources and in verbs.
 FEW_THREADS = (

@@ -65,17 +65,17 @@ class _Translator:
             if each.space == "local"
         )
         globals_ = "".join(_global(each) for each in self._named if each.space in ("global", "const"))
-        parameters = "".join(f"{_described(parameter)}, " for parameter in self._kernel.parameters)
+        sizes = "".join(f"{parameter.size}, " for parameter in self._kernel.parameters)
         body = "\n    ".join(lines)
         return (
             f'#include "ptx.h"\n\nusing namespace ptx;\n\nnamespace {{\n\n{globals_}'
             "void run([[maybe_unused]] void *const *parameters) {\n"
             f"    [[maybe_unused]] bool carry = false;\n{registers}{own}    {body}\n}}\n\n"
-            f"constexpr fanrank_host::Parameter PARAMETERS[] = {{{parameters}{{}}}};\n\n"
+            f"constexpr std::uint16_t SIZES[] = {{{sizes}0}};\n\n"
             "void call(void (*function)(), void *const *arguments) {\n"
             "    reinterpret_cast<void (*)(void *const *)>(function)(arguments);\n}\n\n"
             "fanrank_host::Registration registration("
-            f"{{FANRANK_PTX_NAME, {len(self._kernel.parameters)}, PARAMETERS, call,\n"
+            f"{{FANRANK_PTX_NAME, {len(self._kernel.parameters)}, SIZES, call,\n"
             f"    reinterpret_cast<void (*)()>(&run), nullptr, {self._fixed_shared}}});\n\n}}  // namespace\n"
         )
 
@@ -639,12 +639,6 @@ def _elements(operand: str) -> list[str]:
 
 def _rounded(mode: str, of: str, value: str) -> str:
     return f"__builtin_{INTEGRAL[mode]}{'f' * (of == 'f32')}({value})"
-
-
-def _described(parameter: Variable) -> str:
-    if parameter.count != 1:
-        return f"{{'s', {parameter.size}, 0}}"
-    return f"{{'{'p' if parameter.is_pointer else 'b'}', {parameter.size}, 0}}"
 
 
 def _global(variable: Variable) -> str:
