@@ -32,7 +32,7 @@ corpus = repeated(document)
 def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = name == "triton" and not torch.cuda.is_available()
 
-    @settings(max_examples=2 if few else 30, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+    @settings(max_examples=2 if few else 20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(corpus, queries, st.integers(0, 160), parameters())
     @example([["a1", "b2"], ["a1"], []] * 57, [["a1"], ["b2", "a1"]], 40, {"method": "lucene"})
     def check(documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]) -> None:
@@ -46,7 +46,7 @@ def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", FAST)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     documents=repeated(st.tuples(document, st.sampled_from("st"), st.sampled_from("xy"))),
     batch=st.lists(st.tuples(st.lists(st.sampled_from(TERMS), max_size=5), st.sampled_from("xyz")), max_size=8),
@@ -102,7 +102,7 @@ def test_scores_beyond_int32(name: str, method: str) -> None:
     batch = [["c3"] * 9000 + ["a1"], ["a1"], ["c3"] * 3000 + ["b2"] * 3000]
     plain = oracle(documents, method=method)
     engine = serve(build(documents, method=method), name)
-    for k in (4, 2000):
+    for k in (4,) if interpreted(engine) else (4, 2000):
         expected = [plain.search(q, k) for q in batch]
         assert max(score for row in expected for _, score in row) >= 1 << 31
         assert answer(engine.search([fr.Query(terms=tuple(q)) for q in batch], k)) == expected
@@ -135,7 +135,7 @@ def test_fields(name: str) -> None:
     texts = [(["a1", "b2"], ["c3"]), ([], ["a1"]), (["a1"] * 3, []), ([], []), (["b2"], ["b2", "b2"])] * 20
     made = [fr.Record(str(n), " ".join(t), fields={"predicate": " ".join(p)}) for n, (t, p) in enumerate(texts)]
     batch = [["a1"], ["b2", "c3"], ["d4"]]
-    for method in ("lucene", "bm25l", "robertson"):
+    for method in ("lucene", "robertson"):
         engine = fr.Engine.from_records(
             made, analyzer="minimal", method=method, fields={"text": 1.0, "predicate": 4.0}, backend="numpy"
         )
@@ -187,7 +187,7 @@ def test_a_hundred_thousand_queries(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.extended)])
 def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> None:
     engine, asked = remembered(seed, 160)
     plain = engine.search(asked, 5)

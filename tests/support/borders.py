@@ -167,9 +167,6 @@ BORDERS: dict[str, Border] = {
     "TABLED_POSTINGS": Border("kernels.work", "Postings a tile from which on a list has tables."),
     "MAX_POSTINGS": Border("kernels.device", "Postings in a segment on a device."),
     "MAX_CLASSES": Border("kernels.device", "Kinds of postings in a segment, at 4 bytes a posting."),
-    "_MAX_TICKS": Border("kernels.triton.decay", "Ages are cut off here."),
-    "decay._PART_BITS": Border("kernels.triton.decay", "Bits of an age below a whole half-life."),
-    "_EXPONENT": Border("kernels.triton.decay", "Exponent of a decay factor."),
     # Texts.
     "analyzers._BLOCK": Border("engine.text.analyzers", "Ids gathered in a list before they go to an array."),
     "CACHE_LIMIT": Border("engine.text.analyzers", "Words kept by a cache before it is emptied."),
