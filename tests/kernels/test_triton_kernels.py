@@ -156,9 +156,7 @@ def scored(verbs: TritonVerbs, case: launches.Case) -> set[int]:
         *(pytest.param(decays, launches.RANGES, marks=pytest.mark.extended) for decays in ("none", "all")),
     ],
 )
-def test_tiles_outside_a_range_are_not_scored(
-    verbs: TritonVerbs, decays: str, ranges: list[tuple[int, int]]
-) -> None:
+def test_tiles_outside_a_range_are_not_scored(verbs: TritonVerbs, decays: str, ranges: list[tuple[int, int]]) -> None:
     case = launches.one_list(3, ks=(1000,), wide="none", decays=decays)
     for low, high in ranges:
         assert scored(verbs, launches.narrowed(case, low, high)) == launches.tiles_within(low, high)

@@ -99,19 +99,22 @@ def holders(module: str, name: str, root: Path = ROOT) -> list[tuple[str, str]]:
     return known
 
 
-def defines(module: str, name: str, owner: str = "", root: Path = ROOT) -> bool:
-    """Whether the module, or its class `owner`, binds this name at its top."""
-    known = modules(root).get(module)
-    body = known.tree.body if known else []
-    if owner:
-        body = [line for node in body if isinstance(node, ast.ClassDef) and node.name == owner for line in node.body]
-    targets = [
-        target
-        for one in body
-        if isinstance(one, ast.Assign | ast.AnnAssign)
-        for target in (one.targets if isinstance(one, ast.Assign) else [one.target])
-    ]
-    return any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target))
+def homes(name: str, root: Path = ROOT) -> list[tuple[str, str]]:
+    """(module, class or "") of every module, and of every class at the top of one, that binds this name."""
+    found = []
+    for one in modules(root).values():
+        if name not in one.text:
+            continue
+        bodies = {
+            "": one.tree.body,
+            **{node.name: node.body for node in one.tree.body if isinstance(node, ast.ClassDef)},
+        }
+        for owner, body in bodies.items():
+            bound = [node for node in body if isinstance(node, ast.Assign | ast.AnnAssign)]
+            targets = [target for node in bound for target in getattr(node, "targets", None) or [node.target]]
+            if any(isinstance(node, ast.Name) and node.id == name for target in targets for node in ast.walk(target)):
+                found.append((one.name, owner))
+    return found
 
 
 def reads(module: str, name: str, owner: str = "", root: Path = ROOT) -> list[Read]:
