@@ -78,7 +78,7 @@ def paths(
         for execution, (way, asked) in itertools.product(("exhaustive", "pruned", "auto"), ways.items()):
             for threads in (1, 3):
                 yield f"{name}, {execution}, {threads} threads{way}", ask(asked, execution=execution, threads=threads)
-    yield "one by one", [row for q in batch for row in ask([q])]
+    yield "one by one", [row for q in batch for row in ask([q], execution="pruned")]
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
     yield "other term order", ask(shuffled)
@@ -95,7 +95,7 @@ def paths(
     engine.index.memory.state = state
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, queries, st.integers(0, 45), histories, parameters())
 def test_every_road_equals_the_oracle(
     documents: list[list[str]], batch: list[list[str]], k: int, history: int | None, options: dict[str, object]
@@ -191,7 +191,7 @@ def strategy_paths(
     engine.index.memory.state = state
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),
     queries,
@@ -286,7 +286,7 @@ def test_several_namespaces_are_as_one(
 field_document = st.tuples(document, document)
 
 
-@settings(max_examples=24, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(field_document, max_size=20),
     queries,
@@ -339,8 +339,17 @@ def test_explanations_add_up_exactly(
         assert found.get(f"r{number}") == (explanation.score if explanation.matched else None)
 
 
-@pytest.mark.parametrize("size", [1, 16, 17, 64, 65, 256, 257])
-@pytest.mark.parametrize("k", [1, 10, 1024])
+@pytest.mark.parametrize(
+    ("size", "k"),
+    [
+        *((1, 1), (17, 10), (65, 1), (257, 1024)),
+        *(
+            pytest.param(size, k, marks=pytest.mark.extended)
+            for size in (1, 16, 17, 64, 65, 256, 257)
+            for k in (1, 10, 1024)
+        ),
+    ],
+)
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
     borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256)
     rng = random.Random(size)
@@ -362,9 +371,9 @@ def test_real_block_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     words = [f"w{rank}" for rank in range(200)]
     documents = [rng.choices(words, weights, k=rng.randrange(12)) for _ in range(3000)]
     batch = [rng.choices(words, weights, k=rng.randrange(1, 8)) for _ in range(20)]
-    for history, profile in zip((None, 7), PROFILES, strict=True):
+    for history, profile, ks in ((None, PROFILES[0], (1, 10, 100)), (7, PROFILES[1], (10,))):
         plain, engine = oracle(documents, profile=profile), build(documents, history, profile=profile)
-        for k in (1, 10, 100):
+        for k in ks:
             expected = [plain.search(q, k) for q in batch]
             for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k):
                 assert got == expected, (history, k, path)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
 from fanrank.cpu_fallback import prune
 from fanrank.engine.check.oracle import Oracle
-
-TERMS = ["a1", "b2", "c3", "d4", "e5"]
 
 
 class Scored:
@@ -82,17 +77,6 @@ def test_older_documents_win_ties_whatever_tile_is_scored_first(k: int, scored: 
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 9, 17])
-def test_first_and_last_documents_of_tiles(size: int) -> None:
-    for best in range(size):
-        documents = [["a1", "b2"] if number == best else ["a1"] * (1 + number % 3) for number in range(size)]
-        plain = Oracle([[terms] for terms in documents])
-        for query in (["b2"], ["a1", "b2"], ["b2", "b2", "a1"]):
-            for k in (1, 2, size):
-                assert pruned(build(documents), tuple(query), k) == plain.search(query, k), (best, query, k)
-
-
-@pytest.mark.usefixtures("small_tiles")
 def test_a_repeated_term_bounds_its_tile_as_often() -> None:
     """Without that the tile of "needle" is left out: two other terms together weigh more than it does once."""
     held = [["x", f"y{number}"] for number in range(48)]
@@ -103,49 +87,6 @@ def test_a_repeated_term_bounds_its_tile_as_often() -> None:
     plain = Oracle([[terms] for terms in held])
     assert plain.search(["needle"], 1)[0][1] < plain.search(["c3", "d4"], 1)[0][1]
     assert pruned(build(held), tuple(query), 1) == plain.search(query, 1) != plain.search(["c3", "d4"], 1)
-
-
-documents = st.lists(st.lists(st.sampled_from(TERMS), max_size=5), max_size=60)
-queries = st.lists(st.sampled_from([*TERMS, "unknown"]), max_size=5)
-
-
-@pytest.mark.usefixtures("small_tiles")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(
-    documents,
-    queries,
-    st.integers(1, 12),
-    st.sampled_from(["lucene", "robertson_floor0", "bm25l", "bm25+"]),
-    st.sampled_from([8, 1 << 20]),
-    st.booleans(),
-)
-def test_pruned_alone_equals_the_oracle(
-    held: list[list[str]], query: list[str], k: int, method: str, largest: int, filtered: bool
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        borders.shrink(patch, MAX_SEGMENT_DOCUMENTS=largest, INLINE_DOCUMENTS=largest)
-        engine = fr.Engine(analyzer="minimal", method=method)
-        for number in range(0, len(held), 7):
-            engine.add(
-                fr.Record(str(n), " ".join(terms), role="user" if n % 3 else None)
-                for n, terms in enumerate(held[number : number + 7], number)
-            )
-    assert len(engine.index.memory.snapshot("").segments) >= -(-len(held) // largest)
-    plain = Oracle([[terms] for terms in held], method=method, delta=engine.bm25.delta or 0.0)
-    passing = [bool(n % 3) for n in range(len(held))] if filtered else None
-    asked = fr.Query(terms=tuple(query), filter={"role": "user"} if filtered else None)
-    assert pruned(engine, asked, k) == plain.search(query, k, passing)
-
-
-@pytest.mark.usefixtures("small_tiles")
-def test_scores_beyond_int32() -> None:
-    rng = random.Random(9)
-    held = [rng.choices(TERMS, weights=[9, 5, 3, 2, 1], k=rng.randrange(6)) for _ in range(50)]
-    plain, engine = Oracle([[terms] for terms in held]), build(held)
-    query = ["e5"] * 9000 + ["a1"] * 3
-    expected = plain.search(query, 5)
-    assert expected[0][1] > 2**31
-    assert pruned(engine, tuple(query), 5) == expected
 
 
 @pytest.mark.parametrize("threads", [1, 2])

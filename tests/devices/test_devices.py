@@ -32,7 +32,7 @@ corpus = repeated(document)
 def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     few = name == "triton" and not torch.cuda.is_available()
 
-    @settings(max_examples=2 if few else 20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+    @settings(max_examples=1 if few else 20, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
     @given(corpus, queries, st.integers(0, 160), parameters())
     @example([["a1", "b2"], ["a1"], []] * 57, [["a1"], ["b2", "a1"]], 40, {"method": "lucene"})
     def check(documents: list[list[str]], batch: list[list[str]], k: int, options: dict[str, object]) -> None:

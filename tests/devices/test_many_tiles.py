@@ -13,6 +13,7 @@ from support.answers import TERMS, answer, build, delete, oracle
 from support.device_cases import (
     FAMILIES,
     FAST,
+    ON_A_GPU,
     Launches,
     assert_same_bits,
     interpreted,
@@ -53,7 +54,9 @@ def long_and_short_lists(size: int, seed: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("size", [1023, 1024, 1025, 2047, 2048, 2049])
+@pytest.mark.parametrize(
+    "size", [1025, 2048, *(pytest.param(size, marks=pytest.mark.extended) for size in (1023, 1024, 2047, 2049))]
+)
 def test_around_32_and_64_tiles(name: str, size: int, monkeypatch: pytest.MonkeyPatch, launched: Launches) -> None:
     if name == "triton" and not torch.cuda.is_available() and size != 1025:
         pytest.skip("the interpreter takes 20 ms a tile")
@@ -120,8 +123,18 @@ def test_filters_times_and_decay_over_many_tiles(
         assert launched.most("tiles") > 32
 
 
-@pytest.mark.parametrize("sums", ["narrow", "wide", "decayed"])
-@pytest.mark.parametrize("name", FAMILIES)
+SUMS = ("narrow", "wide", "decayed")
+
+
+@pytest.mark.parametrize(
+    ("name", "sums"),
+    [
+        *(pytest.param("cuda-host", sums, id=f"cuda-host-{sums}") for sums in SUMS),
+        pytest.param("triton", "narrow", id="triton-interpreter-narrow"),
+        *(pytest.param("triton", s, id=f"triton-interpreter-{s}", marks=pytest.mark.extended) for s in SUMS[1:]),
+        *(pytest.param(*one.values, s, id=f"{one.id}-{s}", marks=one.marks) for one in ON_A_GPU for s in SUMS),
+    ],
+)
 def test_an_earlier_tile_that_only_equals_the_last_hit(name: str, sums: str) -> None:
     """Its bound is the threshold that a better tile has left, and its document comes before that one's.
 

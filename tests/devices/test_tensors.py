@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.answers import TERMS, build, oracle, remembered
-from support.device_cases import FAMILIES, FAST, device_of, serve, tensor_answer, tensors_of
+from support.device_cases import FAST, ON_A_GPU, device_of, serve, tensor_answer, tensors_of
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
@@ -113,9 +113,16 @@ def test_weights_beyond_int32_sums_and_beyond_their_limits(name: str) -> None:
     assert found.scores.cpu().numpy().tobytes() == expected.scores.tobytes()
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("k1", [0.0, 0.5])
-@pytest.mark.parametrize("border", [1 << 31, 1 << 32])
+@pytest.mark.parametrize(
+    ("name", "k1", "border"),
+    [
+        pytest.param("cuda-host", 0.0, 1 << 31, id="31-cuda-host"),
+        pytest.param("cuda-host", 0.5, 1 << 32, id="32-cuda-host"),
+        pytest.param("triton", 0.0, 1 << 31, id="31-triton-interpreter"),
+        pytest.param("triton", 0.5, 1 << 32, id="32-triton-interpreter", marks=pytest.mark.extended),
+        *(pytest.param(*one.values, 0.0, 1 << 31, id=one.id, marks=one.marks) for one in ON_A_GPU),
+    ],
+)
 def test_weighted_sums_on_both_sides_of_a_border(name: str, k1: float, border: int) -> None:
     """Of one term and of two that fit int32 each. A k1 of 0 makes a posting's bound its contribution."""
     documents = [["a1", "a1"] if n % 3 else ["a1"] if n % 2 else ["b2"] for n in range(90)]

@@ -111,7 +111,7 @@ def test_reduction(
 
 
 @paths
-@pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
+@pytest.mark.parametrize("kind", ["top", "lse"])
 def test_a_long_segment_beside_short_ones(reduce: Reduce, kind: str) -> None:
     """More of the largest than float64 adds exactly: the order of the sum counts."""
     interaction = Interaction(kind, rows=33, beta=10.0)  # type: ignore[arg-type]
@@ -129,8 +129,8 @@ def test_early_is_no_reduction(reduce: Reduce) -> None:
 @pytest.mark.parametrize("kind", ["late", "top", "lse", "lme"])
 def test_a_number_depends_on_its_segment_alone(reduce: Reduce, kind: str) -> None:
     interaction = Interaction(kind)  # type: ignore[arg-type]
-    counts = [3, 1, 17, 2, 9, 20]
-    offsets, cosines = offsets_of(counts), cosines_of(5, 9, sum(counts), False)
+    counts = [3, 1, 17, 2]
+    offsets, cosines = offsets_of(counts), cosines_of(5, 3, sum(counts), False)
     whole = reduce(cosines, offsets, interaction)
     for query in range(len(cosines)):
         for segment, count in enumerate(counts):

@@ -53,7 +53,7 @@ def served(engine: fr.Engine, name: str, batch: list[Any], k: int) -> tuple[fr.H
     return hits, bool(answers) and answers[-1] is not None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=6).map(" ".join), min_size=1, max_size=12),
     st.sampled_from([1, 3, 60]),
@@ -74,8 +74,7 @@ def test_texts_give_the_answer_of_numpy(texts: list[str], k: int, count: int) ->
         engine.add([fr.Record(f"late{round_}", " ".join(WORDS))])
 
 
-@pytest.mark.parametrize("places", [40, 300, 1 << 26])
-@pytest.mark.parametrize("descriptors", [3, 40, 1 << 23])
+@pytest.mark.parametrize(("places", "descriptors"), [(40, 3), (300, 40), (1 << 26, 3), (40, 1 << 23)])
 def test_many_texts_in_launches_of_every_size(places: int, descriptors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, {"search.MAX_CANDIDATES": places}, MAX_DESCRIPTORS=descriptors)
     engine = make_engine(40)

@@ -53,8 +53,7 @@ def best_first(case: launches.Case, work: Work, buffers: Buffers) -> None:
     kernel_cases.check_best_first(case, work, buffers, TUNING["cpu"].order.classes // 2)
 
 
-EVERY_TIME = ("signed", "fields", "ties everywhere", "decay, in order", "large weights, signed", "long quanta")
-EVERY_TIME += ("a tile and one", "learned weights")
+EVERY_TIME = ("signed", "fields", "ties everywhere", "decay, in order", "long quanta", "learned weights")
 """One of each kind of sum. A case takes a second or more; all of them take two minutes."""
 
 
@@ -99,13 +98,12 @@ def test_terms_before_the_first_query_are_left_alone(verbs: TritonVerbs) -> None
 
 
 BORDERS = ("33 tiles", "short lists alone", "a table of four, half of it padding", "many tiles, signed")
-BORDERS += ("queries without terms", "terms in no segment", "more than 1,024 ties")
+BORDERS += ("queries without terms", "terms in no segment", "more than 1,024 ties", "no documents match")
 
 
 @interpreted
-@pytest.mark.parametrize(
-    "name", ["no documents match", *(pytest.param(name, marks=pytest.mark.extended) for name in BORDERS)]
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("name", BORDERS)
 def test_borders(verbs: TritonVerbs, name: str) -> None:
     case = launches.build(list(launches.BORDERS).index(name), name=name, **launches.BORDERS[name])
     kernel_cases.check_family(verbs, case, also=[best_first])
@@ -113,7 +111,8 @@ def test_borders(verbs: TritonVerbs, name: str) -> None:
 
 
 @interpreted
-@settings(max_examples=3, suppress_health_check=HEALTH)
+@pytest.mark.extended
+@settings(max_examples=9, suppress_health_check=HEALTH)
 @given(
     seed=st.integers(0, 1 << 32),
     method=st.sampled_from(METHODS),

@@ -30,10 +30,6 @@ from fanrank.kernels.cuda.launcher import OPERATIONS, SOURCES, DeviceLimits  # n
 from fanrank.kernels.cuda.verbs import CudaVerbs, tile_bytes  # noqa: E402
 
 STATIC_SHARED = 48 * 1024
-REGISTERS = 64 * 1024
-"""Of a multiprocessor, whose four parts share them."""
-THREADS = {"sm_80": 2048, "sm_86": 1536, "sm_89": 1536, "sm_90": 2048, "sm_100": 2048, "sm_120": 1536}
-"""Of a multiprocessor, by target."""
 LIMITS = {
     "sm_80": DeviceLimits(108, 164 << 10, 163 << 10),
     "sm_86": DeviceLimits(84, 100 << 10, 99 << 10),
@@ -118,14 +114,6 @@ def dynamic_bytes(kernel: str, target: str) -> int:
     return tile_bytes(bits, wide=wide, signed="signed" in kernel, decays="decayed" in kernel)
 
 
-def blocks_of(kernel: str, usage: Usage, threads: int, target: str) -> int:
-    """Blocks of a kernel of `score` that a multiprocessor holds."""
-    own = usage.shared + dynamic_bytes(kernel, target) + verbs_module.BLOCK_RESERVED
-    # A warp's registers are allotted by 256.
-    warps = REGISTERS // 4 // (-(-usage.registers // 8) * 8 * 32) * 4
-    return min(warps * 32 // threads, LIMITS[target].multiprocessor_bytes // own, THREADS[target] // threads)
-
-
 @pytest.mark.parametrize("target", LIMITS)
 def test_every_kernel_compiles_without_spills(target: str) -> None:
     usage, _ = built(target)
@@ -136,20 +124,6 @@ def test_every_kernel_compiles_without_spills(target: str) -> None:
         if kernel.startswith("score_"):
             assert row.shared <= verbs_module.SCORE_STATIC
             assert row.shared + dynamic_bytes(kernel, target) <= LIMITS[target].block_bytes
-
-
-@pytest.mark.parametrize("target", LIMITS)
-def test_a_multiprocessor_holds_several_blocks_of_score(target: str) -> None:
-    """Three narrow tiles of 2**14 documents where there are 228 KiB of shared memory, else two of what fits."""
-    expected = {"sm_80": (14, 13, 2), "sm_90": (14, 13, 3), "sm_100": (14, 13, 3)}
-    narrow, wide, blocks = expected.get(target, (13, 12, 2))
-    own = CudaVerbs(Fixed(LIMITS[target]))
-    assert (own.tile_bits(False), own.tile_bits(True)) == (narrow, wide)
-    usage, _ = built(target)
-    for kernel, threads in kernels().items():
-        if kernel.startswith("score_"):
-            least = blocks if kernel in ("score_narrow", "score_narrow_4") else 2
-            assert blocks_of(kernel, usage[kernel], threads, target) >= least, kernel
 
 
 def opcodes(listing: str) -> dict[str, Counter[str]]:
@@ -173,28 +147,6 @@ def test_scoring_adds_with_native_instructions(target: str) -> None:
             assert matching(counts, pattern) == {}, kernel
         assert matching(counts, r"ATOMS\.ADD"), kernel
         assert sum(matching(counts, r"(REDG?|ATOMG)\..*MAX\.S64").values()) == 1, kernel
-
-
-PROBE = """
-extern "C" __global__ void __launch_bounds__(32) score_probe(unsigned long long* global, int* anywhere[1]) {
-    __shared__ unsigned long long sums[32];
-    sums[threadIdx.x] = *anywhere[0];
-    __syncthreads();
-    atomicAdd(&sums[global[0] & 31], global[threadIdx.x]);
-    __syncthreads();
-    global[threadIdx.x] = sums[threadIdx.x];
-}
-"""
-
-
-def test_what_is_not_native_is_seen(tmp_path: Path) -> None:
-    """A 64-bit addition in shared memory and a load of unknown memory."""
-    source = tmp_path / "probe.cu"
-    source.write_text(PROBE)
-    libraries()[0].compile(source, "sm_90", tmp_path / "probe.cubin")
-    (counts,) = opcodes(disassembled(tmp_path / "probe.cubin")).values()
-    assert matching(counts, SWAPPED)
-    assert matching(counts, GENERIC)
 
 
 def asserted(layout: Layout) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-import random
 import uuid
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 pytest.importorskip("langchain_core")
 
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.load import dumpd
 from langchain_core.runnables import ConfigurableField, Runnable, RunnableConfig, RunnableLambda
@@ -106,18 +104,6 @@ def test_a_handler_with_a_config_of_one_input_sees_that_input_alone(retriever: F
     assert [run[0] for run in seen.runs()] == ["coffee"]
 
 
-class Strict(BaseCallbackHandler):
-    raise_error = True
-
-    def on_retriever_end(self, documents: Any, **kwargs: Any) -> None:
-        raise RuntimeError("the handler")
-
-
-def test_what_a_handler_raises_is_raised(retriever: FanrankRetriever) -> None:
-    with pytest.raises(RuntimeError, match="the handler"):
-        retriever.batch(["tea"], {"callbacks": [Strict()]})
-
-
 def test_a_run_id_is_that_of_the_first_run(retriever: FanrankRetriever) -> None:
     seen, given = Seen(), uuid.uuid4()
     retriever.batch(["tea", "coffee"], {"callbacks": [seen]}, run_id=given)
@@ -157,12 +143,6 @@ def test_an_input_that_fails_fails_alone_where_asked(awaited: bool) -> None:
     (bad, good) = ask([["a", "list"], "tea"], return_exceptions=True)
     assert isinstance(bad, fr.errors.QueryError)
     assert good == one.invoke("tea")
-
-
-def test_an_empty_batch_is_no_search(retriever: FanrankRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = count_searches(monkeypatch)
-    assert retriever.batch([]) == asyncio.run(retriever.abatch([])) == []
-    assert sizes == []
 
 
 def test_a_chain_keeps_the_batch_whole(retriever: FanrankRetriever, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,22 +227,3 @@ def test_a_search_reads_several_namespaces_and_documents_are_added_awaited() -> 
 def test_errors_are_named(what: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         what()
-
-
-def test_threads_search_while_documents_arrive() -> None:
-    """Each answer holds whole batches alone."""
-    one, chance = make(k=1000), random.Random(1)
-
-    async def ask() -> list[Any]:
-        writes = [
-            one.aadd_documents([Document(page_content="granite", id=f"{batch}-{n}") for n in range(5)])
-            for batch in range(10)
-        ]
-        reads = [one.abatch(["granite", chance.choice(["tea", "job"])]) for _ in range(20)]
-        return (await asyncio.gather(*writes, *reads))[10:]
-
-    done = [{document.id or "" for document in granite} for granite, _ in asyncio.run(ask())]
-    assert len(done) == 20
-    for ids in done:
-        assert all(len([name for name in ids if name.startswith(f"{batch}-")]) in (0, 5) for batch in range(10))
-    assert len(one.invoke("granite")) == 50

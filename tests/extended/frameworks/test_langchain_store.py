@@ -277,14 +277,6 @@ def test_an_engine_with_an_encoder_of_its_own() -> None:
     assert same.embeddings is letters
 
 
-def test_an_answer_is_its_callers(store: FanrankVectorStore) -> None:
-    for found in (store.get_by_ids(["m1"]), store.similarity_search("tea"), store.max_marginal_relevance_search("tea")):
-        before = [one.model_copy(deep=True) for one in found]
-        for one in found:
-            one.metadata["tags"] = "changed"
-        assert store.get_by_ids([one.id or "" for one in found]) == before
-
-
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [

@@ -365,24 +365,6 @@ def test_entities_lift_the_memories_that_name_them(memory: Memory) -> None:
     assert entities["Ana"] == [more[0]["id"]]
 
 
-def test_who_a_memory_is_of_is_kept_apart(memory: Memory) -> None:
-    for user, agent, run in (("u1", "a1", "r1"), ("u1", "a2", None), ("u2", "a1", None)):
-        memory.add(f"Fact tea for {user} {agent} {run}", user_id=user, agent_id=agent, run_id=run)
-    for filters, expected in (
-        ({"user_id": "u1"}, 2),
-        ({"agent_id": "a1"}, 2),
-        ({"user_id": "u1", "agent_id": "a1"}, 1),
-        ({"user_id": "u1", "run_id": "r1"}, 1),
-        ({"user_id": "nobody"}, 0),
-    ):
-        found = memory.search("tea", filters=filters)["results"]
-        assert len(found) == len(memory.get_all(filters=filters)["results"]) == expected
-        assert all(one[key] == value for one in found for key, value in filters.items())
-    memory.delete_all(user_id="u1")
-    assert memory.get_all(filters={"user_id": "u1"})["results"] == []
-    assert len(memory.get_all(filters={"user_id": "u2"})["results"]) == 1
-
-
 def test_filters_read_the_metadata_alone(memory: Memory) -> None:
     """Operators are compared in tests/records/test_dialects.py."""
     for n, (city, session) in enumerate([("Rome", "s1"), ("Oslo", "s2"), ("rome west", "s1"), ("Bern", "s3")]):
@@ -403,15 +385,6 @@ def test_filters_read_the_metadata_alone(memory: Memory) -> None:
         assert sorted(memo.payload["data"] for memo in words) == [f"tea {n}" for n in numbers], spec
     with pytest.raises(ValueError, match="near"):
         memory.vector_store.search("tea", Words().embed("tea"), filters={"n": {"near": 3}})
-
-
-def test_a_reset_leaves_nothing(memory: Memory) -> None:
-    memory.add("Fact Ana prefers tea", user_id="u1")
-    memory.reset()
-    assert memory.get_all(filters={"user_id": "u1"})["results"] == []
-    memory.add("Fact Bo", user_id="u1")
-    assert len(memory.get_all(filters={"user_id": "u1"})["results"]) == 1
-    assert [row.payload["data"] for row in memory.entity_store.list()[0]] == ["Bo"]
 
 
 def test_an_async_memory_does_the_same(tmp_path: Path) -> None:

@@ -75,38 +75,6 @@ def test_trec_lines_carry_the_scores_of_runs() -> None:
     ]
 
 
-def by_ir_measures(hits: fr.Hits, grades: Any, metrics: list[str]) -> dict[str, dict[str, float]]:
-    theirs = pytest.importorskip("ir_measures", reason="ir_measures is not installed")
-    measures = {theirs.parse_measure(IR_MEASURES[name]): name for name in metrics}
-    found: dict[str, dict[str, float]] = {name: {} for name in metrics}
-    for value in theirs.iter_calc(list(measures), grades, hits.to_ir_measures()):
-        found[measures[value.measure]][value.query_id] = value.value
-    return found
-
-
-def by_ranx(hits: fr.Hits, grades: Any, metrics: list[str]) -> dict[str, dict[str, float]]:
-    theirs = pytest.importorskip("ranx", reason="ranx is not installed")
-    run = hits.to_ranx("fanrank")
-    assert run.name == "fanrank"
-    theirs.evaluate(theirs.Qrels(grades), run, metrics, make_comparable=True)
-    return {name: dict(run.scores[name]) for name in metrics}
-
-
-IR_MEASURES = {"ndcg@10": "nDCG@10", "recall@5": "R@5", "map": "AP", "mrr": "RR", "hit@1": "Success@1"}
-
-
-@pytest.mark.parametrize(
-    ("measure", "metrics"), [(by_ir_measures, [*IR_MEASURES]), (by_ranx, ["ndcg@10", "recall@5", "mrr"])]
-)
-def test_other_packages_agree(measure: Any, metrics: list[str]) -> None:
-    hits, grades = random_case(7)
-    ours, theirs = our_metrics(hits, grades, *metrics), measure(hits, grades, metrics)
-    for name in metrics:
-        # A query without hits is left out by some measures.
-        found = [theirs[name].get(query, 0.0) for query in grades]
-        assert found == pytest.approx(ours[name].tolist(), abs=1e-12), name
-
-
 def test_runs_of_other_packages_hold_the_hits_in_their_order() -> None:
     pytest.importorskip("ranx", reason="ranx is not installed")
     pytest.importorskip("ir_measures", reason="ir_measures is not installed")
@@ -124,31 +92,6 @@ def test_ranx_takes_an_answer_without_hits() -> None:
     hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search(["nothing"])
     assert dict(hits.to_ranx().to_dict()) == {}
     assert hits.to_ir_measures() == []
-
-
-def test_reciprocal_ranks_fuse_as_in_ranx() -> None:
-    ranx = pytest.importorskip("ranx", reason="ranx is not installed")
-    rng = np.random.default_rng(3)
-    rows, asked = rng.normal(size=(40, 8)), rng.normal(size=(4, 8))
-    words = random.Random(3)
-    engine = fr.Engine(encoder=fr.OwnVectors(8))
-    engine.add([fr.Record(f"d{number:02}", words.choice(TEXTS)) for number in range(40)], vectors=rows)
-    queries = [
-        fr.Query(text, id=text, vector=row) for text, row in zip(["tea", "jam", "milk", "zzz"], asked, strict=True)
-    ]
-    channels = (fr.strategies.Lexical(), fr.strategies.Dense())
-    ours = engine.search(
-        queries, k=40, strategy=fr.Strategy("r", channels, fusion=fr.strategies.RRF(k=60.0), depth=None)
-    )
-    alone = [
-        engine.search(queries[:3], k=40, strategy=strategy).to_ranx()
-        for strategy in ("bm25", fr.Strategy("dense", channels[1:], depth=None))
-    ]
-    fused = ranx.fuse(runs=alone, method="rrf", params={"k": 60}).to_dict()
-    # ranx ranks from 1, as `RRF(base=1)` does, and adds in the order of the runs.
-    assert {query: dict(fused[query]) for query in fused} == {
-        query: dict(row) for query, row in list(ours.to_run().items())[:3]
-    }
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +23,6 @@ from fanrank.integrations.mteb import FanrankIndex, FanrankSearch  # noqa: E402
 
 DATA = Path(os.environ.get("FANRANK_DATA", "../shared/data")) / "cranfield"
 WORDS = ["tea", "jam", "milk", "bread", "butter", "salt", "rice", "corn", "egg", "fish", "leek", "plum"]
-
-
-def lines(name: str) -> Iterator[dict[str, Any]]:
-    with (DATA / name).open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)
 
 
 def make_task(split_data: dict[str, Any], **attributes: Any) -> Any:
@@ -100,20 +92,11 @@ def run_mteb(model: Any, task: Any) -> dict[str, float]:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is missing")
 def test_mteb_finds_what_fanrank_eval_finds() -> None:
-    relevant: dict[str, dict[str, int]] = {}
-    with (DATA / "qrels/test.tsv").open() as file:
-        next(file)
-        for line in file:
-            query, document, grade = line.split()
-            relevant.setdefault(query, {})[document] = int(grade)
+    data = fr.evaluation.load_beir(DATA)
     split = {
-        "corpus": datasets.Dataset.from_list(
-            [{"id": row["_id"], "title": row.get("title") or "", "text": row["text"]} for row in lines("corpus.jsonl")]
-        ),
-        "queries": datasets.Dataset.from_list(
-            [{"id": row["_id"], "text": row["text"]} for row in lines("queries.jsonl") if row["_id"] in relevant]
-        ),
-        "relevant_docs": relevant,
+        "corpus": datasets.Dataset.from_list([{"id": one.id, "title": "", "text": one.text} for one in data.records]),
+        "queries": datasets.Dataset.from_list([{"id": one.id, "text": one.text} for one in data.queries]),
+        "relevant_docs": data.relevant,
         "top_ranked": None,
     }
     ours = fr.evaluation.evaluate("beir", DATA, k=1000, latency=0)["metrics"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from pathlib import Path
@@ -139,15 +138,11 @@ def test_an_experiment_measures_the_order_of_the_hits() -> None:
 
 @pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is missing")
 def test_an_experiment_finds_what_fanrank_eval_finds() -> None:
-    rows = [json.loads(line) for line in (DATA / "corpus.jsonl").open()]
-    corpus = [{"docno": row["_id"], "title": row.get("title") or "", "text": row["text"]} for row in rows]
-    retriever = FanrankRetriever(FanrankIndexer(text_attrs=["title", "text"]).index(corpus))
-    rows = [json.loads(line) for line in (DATA / "queries.jsonl").open()]
-    queries = pd.DataFrame([[row["_id"], row["text"]] for row in rows], columns=["qid", "query"])
-    qrels = pd.read_csv(
-        DATA / "qrels/test.tsv", sep="\t", names=["qid", "docno", "label"], skiprows=1, dtype={"qid": str, "docno": str}
-    )
-    queries = queries[queries["qid"].isin(qrels["qid"])]
+    data = fr.evaluation.load_beir(DATA)
+    retriever = FanrankRetriever(FanrankIndexer().index({"docno": one.id, "text": one.text} for one in data.records))
+    queries = pd.DataFrame([[one.id, one.text] for one in data.queries], columns=["qid", "query"])
+    judged = [[query, name, grade] for query, grades in data.relevant.items() for name, grade in grades.items()]
+    qrels = pd.DataFrame(judged, columns=["qid", "docno", "label"])
     measures = ["ndcg_cut_10", "recall_100", "recip_rank", "map"]
     found = pt.Experiment([retriever, retriever % 100 >> retriever], queries, qrels, measures)
     ours = fr.evaluation.evaluate("beir", DATA, k=1000, latency=0)["metrics"]

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import borders
 from support.evaluations import Letters, Scripted
 
 from fanrank.engine.errors import ParameterError
@@ -316,17 +315,6 @@ def test_study_of_strategies() -> None:
     assert "rrf - dense" in render(found)
 
 
-def test_what_an_evaluation_needs_is_said_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = tmp_path / "no.json"
-    borders.shrink(monkeypatch, DEFAULT_ENCODER="no-distribution-of-this-name")
-    with pytest.raises(ParameterError, match="'fused' has a dense channel: give an encoder"):
-        evaluate("locomo", missing, strategy="fused")
-    with pytest.raises(ParameterError, match="give both"):
-        evaluate("locomo", missing, embeddings=tmp_path / "vectors.db")
-    with pytest.raises(ParameterError, match="unknown strategy 'magic'"):
-        evaluate("locomo", missing, strategy="magic")
-
-
 def write_locomo(file: Path) -> Path:
     sessions = {
         "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex."}, {"speaker": "Bo", "text": "Oh."}],
@@ -340,25 +328,6 @@ def write_locomo(file: Path) -> Path:
     ]
     file.write_text(json.dumps([{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]))
     return file
-
-
-@pytest.mark.parametrize("strategy", ["bm25", "dense-late", "rrf", "fused"])
-def test_the_same_object_for_every_strategy(tmp_path: Path, strategy: str) -> None:
-    file = write_locomo(tmp_path / "locomo.json")
-    plain = evaluate("locomo", file, preset="opsem")
-    found = evaluate("locomo", file, preset="opsem", encoder=Letters(), strategy=strategy)
-    assert json.loads(json.dumps(found)) == found
-    assert set(found) == set(plain)
-    assert (plain["strategy"], plain["encoder"]) == ("bm25", None)
-    assert (found["strategy"], found["encoder"]) == (strategy, {"name": "letters", "version": "1"})
-    assert Strategy.of(found["parameters"]["strategy"]) == Strategy.of(strategy)
-    stages = found["stages_ms"]
-    assert stages["batch"]
-    assert stages["per_query"] == {stage: spent / 6 for stage, spent in stages["batch"].items()}
-    if strategy == "bm25":
-        assert found["metrics"] == plain["metrics"]
-    # Every list is complete, so every question has a reciprocal rank above 0.
-    assert found["metrics"]["mrr"] >= 1 / 3
 
 
 def test_study_of_a_file(tmp_path: Path) -> None:
