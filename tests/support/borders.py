@@ -92,6 +92,7 @@ SMALL: dict[str, Any] = {
     "SHARED_POSTINGS": 2,
     "ROOM": 2,
     "MIN_ROOM": 2,
+    "POSTINGS_PER_RECORD": 4,
 }
 
 

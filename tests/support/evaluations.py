@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,3 +60,20 @@ class Letters:
 
     def _rows(self, texts: Sequence[str]) -> Any:
         return np.array([[t.lower().count(chr(97 + n)) + 0.1 for n in range(26)] for t in texts], dtype=np.float32)
+
+
+def write_locomo(file: Path, *, marathon: int = 4) -> Path:
+    """Two conversations of three sessions; the second question of each is of the category `marathon`."""
+    sessions = {
+        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
+        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
+        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes."}],
+    }
+    questions = [
+        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
+        {"question": "Where was the rainy marathon?", "evidence": ["D2:1"], "category": marathon},
+        {"question": "Quite unrelated words?", "evidence": ["D3:1"], "category": 5},
+    ]
+    talks = [{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]
+    file.write_text(json.dumps(talks))
+    return file

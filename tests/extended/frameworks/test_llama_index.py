@@ -348,37 +348,6 @@ def test_a_batch_of_queries_of_any_mode_is_one_launch(
     assert asyncio.run(run()) == loop
 
 
-def test_filters_choose_as_the_frameworks_own_store() -> None:
-    """Also by keys with the name of a column. Operators are compared in test_filters_of_frameworks.py."""
-    rows: list[dict[str, Any]] = [
-        {"city": "Rome", "n": 1, "tags": ["a", "b"], "type": "note"},
-        {"city": "Oslo", "n": 3, "tags": ["b"]},
-        {"city": "rome", "n": 2.5, "tags": [], "type": ""},
-        {"n": 0},
-    ]
-    vector = vector_of("tea")
-    nodes = [TextNode(id_=f"r{n}", text="tea", metadata=row, embedding=vector) for n, row in enumerate(rows)]
-    simple, store = SimpleVectorStore(), FanrankVectorStore(embed_dim=DIMENSION)
-    simple.add(nodes)
-    store.add(nodes)
-    single = [("type", "is_empty", None), ("type", "==", "note"), ("n", ">=", 2.5), ("tags", "any", ["a", "x"])]
-    single += [("city", "in", ["Rome", "Oslo"]), ("city", "text_match_insensitive", "ROM"), ("tags", "contains", "b")]
-    cases = [where(one) for one in single]
-    cases += [
-        where(*pair, condition=condition)
-        for condition in ("and", "or", "not")
-        for pair in itertools.combinations(single, 2)
-    ]
-    for filters in cases:
-        query = ask("tea", filters=filters, similarity_top_k=9)
-        wanted = sorted(simple.query(query).ids or ())
-        assert sorted(store.query(query).ids or ()) == wanted, filters
-        assert sorted(node.node_id for node in store.get_nodes(filters=filters)) == wanted, filters
-    inner = where(("city", "==", "Rome"), ("n", "==", 3), condition="or")
-    nested = MetadataFilters(filters=[inner, where(("n", "<", 2))])
-    assert store.query(ask("tea", filters=nested, similarity_top_k=9)).ids == ["r0"]
-
-
 def test_nodes_and_documents_narrow_a_query(store: FanrankVectorStore) -> None:
     for mode in ("default", "sparse", "hybrid"):
         assert {*(store.query(ask("tea at ten", mode, node_ids=["n4", "n1"])).ids or ())} <= {"n4", "n1"}

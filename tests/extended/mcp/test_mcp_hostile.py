@@ -97,29 +97,11 @@ def test_bodies_for_the_tools_count_with_all_that_are_held(engine: fr.Engine) ->
         assert wait_until(lambda: live.state.body_bytes == 0)
 
 
-def test_a_slow_body_is_refused(engine: fr.Engine) -> None:
-    parts = [make_part(engine)]
-    with (
-        serving(engine, limits=Limits(body_seconds=0.5), parts=lambda _: parts) as hasty,
-        hasty.connect() as connection,
-    ):
-        connection.sendall(to_tools(call("recent"))[:-3])
-        assert status(read_all(connection)) == 408
-
-
 def test_the_smaller_limits_of_the_tools_and_of_the_server_hold(engine: fr.Engine) -> None:
     with serving(engine, parts=lambda engine: [make_part(engine)]) as live:
         told = b"Content-Length: %d" % (LIMITS.body_bytes + 1)
         assert status(live.send(to_tools(b"").replace(b"Content-Length: 0", told))) == 413
         assert b'"isError":true' in live.send(to_tools(call("search_memory", queries=["tea"] * (LIMITS.queries + 1))))
-
-
-def test_a_connection_that_breaks_within_its_body_ends_its_request(live: Live) -> None:
-    for _ in range(4):
-        with live.connect() as connection:
-            connection.sendall(to_tools(call("recent"))[:-3])
-            assert wait_until(lambda: live.state.body_bytes > 0)
-        assert wait_until(lambda: not (live.state.in_flight or live.state.body_bytes))
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.commands import fails, make_beir, run, run_json
-from support.evaluations import Letters
+from support.evaluations import Letters, write_locomo
 
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.evaluate import command
@@ -235,19 +235,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two conversations of three sessions; letter counts are the encoder that is installed."""
     monkeypatch.setattr(command, "default_encoder", lambda why: "letters")
     monkeypatch.setattr(command, "open_encoder", lambda *given, **how: Letters())
-    sessions = {
-        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
-        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
-        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes."}],
-    }
-    questions = [
-        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
-        {"question": "Where was the marathon?", "evidence": ["D2:1"], "category": 1},
-        {"question": "Quite unrelated words?", "evidence": ["D3:1"], "category": 5},
-    ]
-    path = tmp_path / "locomo.json"
-    path.write_text(json.dumps([{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]))
-    return path
+    return write_locomo(tmp_path / "locomo.json", marathon=1)
 
 
 def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import borders
-from support.evaluations import Letters, Scripted
+from support.evaluations import Letters, Scripted, write_locomo
 
 from fanrank.engine.errors import DatasetError, ParameterError
 from fanrank.engine.evaluate import (
@@ -118,22 +118,6 @@ def test_compare() -> None:
     other = rank(Scripted({"q0": []}), toy("d1"), k=4, complete=True)
     with pytest.raises(ParameterError, match="different queries"):
         compare(good, other, "hit@1")
-
-
-def write_locomo(file: Path) -> Path:
-    sessions = {
-        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
-        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
-        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes."}],
-    }
-    questions = [
-        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
-        {"question": "Where was the rainy marathon?", "evidence": ["D2:1"], "category": 4},
-        {"question": "Quite unrelated words?", "evidence": ["D3:1"], "category": 5},
-    ]
-    talks = [{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]
-    file.write_text(json.dumps(talks))
-    return file
 
 
 def test_result_has_the_promised_shape(tmp_path: Path) -> None:
