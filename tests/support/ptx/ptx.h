@@ -153,13 +153,6 @@ inline u32 chosen_bytes(u32 a, u32 b, u32 selector) {
     return result;
 }
 
-inline u32 table_of_three(u32 a, u32 b, u32 c, u32 table) {
-    u32 result = 0;
-    for (u32 i = 0; i < 8; ++i)
-        if (table >> i & 1) result |= (i & 4 ? a : ~a) & (i & 2 ? b : ~b) & (i & 1 ? c : ~c);
-    return result;
-}
-
 enum class Shuffle { up, down, bfly, idx };
 
 // shfl.sync: the value, and whether the lane that it names lies in its segment.

@@ -70,7 +70,7 @@ class _Translator:
         return (
             f'#include "ptx.h"\n\nusing namespace ptx;\n\nnamespace {{\n\n{globals_}'
             "void run([[maybe_unused]] void *const *parameters) {\n"
-            f"    [[maybe_unused]] bool carry = false;\n{registers}{own}    {body}\n}}\n\n"
+            f"    {registers}{own}    {body}\n}}\n\n"
             f"constexpr std::uint16_t SIZES[] = {{{sizes}0}};\n\n"
             "void call(void (*function)(), void *const *arguments) {\n"
             "    reinterpret_cast<void (*)(void *const *)>(function)(arguments);\n}\n\n"
@@ -230,30 +230,10 @@ class _Translator:
         return self._set(into, "pred" if type_ == "pred" else f"b{size}", self._value(value, type_))
 
     def _do_add(self, modifiers: list[str], operands: list[str]) -> str:
-        if "cc" in modifiers:
-            return self._carried(modifiers, operands, "+", "0")
         return self._arithmetic(modifiers, operands, "{0} + {1}")
 
     def _do_sub(self, modifiers: list[str], operands: list[str]) -> str:
-        if "cc" in modifiers:
-            return self._carried(modifiers, operands, "-", "0")
         return self._arithmetic(modifiers, operands, "{0} - {1}")
-
-    def _do_addc(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._carried(modifiers, operands, "+", "carry")
-
-    def _do_subc(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._carried(modifiers, operands, "-", "carry")
-
-    def _carried(self, modifiers: list[str], operands: list[str], sign: str, carry: str) -> str:
-        type_ = modifiers[-1]
-        if set(modifiers[:-1]) - {"cc"} or type_[0] == "f":
-            raise ValueError(f"modifiers {modifiers}")
-        size = 8 * SIZES[type_]
-        a, b = (self._value(operand, type_) for operand in operands[1:])
-        whole = f"const unsigned __int128 whole = static_cast<unsigned __int128>({a}) {sign} {b} {sign} {carry};"
-        keeps = f"carry = whole >> {size} & 1;" if "cc" in modifiers else ""
-        return f"{{ {whole} {keeps} {self._set(operands[0], f'u{size}', 'whole')} }}"
 
     def _do_mul(self, modifiers: list[str], operands: list[str]) -> str:
         return self._product(modifiers, operands, "")
@@ -350,14 +330,6 @@ class _Translator:
         beyond = f"{value} >> {last}" if type_[0] == "s" else "0"
         return self._set(operands[0], type_, f"{amount} <= {last} ? {value} >> {amount} : {beyond}")
 
-    def _do_shf(self, modifiers: list[str], operands: list[str]) -> str:
-        side, mode, _ = modifiers
-        low, high, amount = (self._value(operand, "b32") for operand in operands[1:])
-        both = f"(u64({high}) << 32 | {low})"
-        by = f"({amount} & 31)" if mode == "wrap" else f"({amount} > 32 ? 32 : {amount})"
-        moved = {"l": f"{both} << {by} >> 32", "r": f"{both} >> {by}"}[side]
-        return self._set(operands[0], "u32", f"static_cast<u32>({moved})")
-
     def _do_bfi(self, modifiers: list[str], operands: list[str]) -> str:
         (type_,) = modifiers
         value, into = (self._value(operand, type_) for operand in operands[1:3])
@@ -373,13 +345,6 @@ class _Translator:
         if modifiers != ["b32"]:
             raise ValueError(f"modifiers {modifiers}")
         return self._set(operands[0], "u32", f"chosen_bytes({', '.join(self._value(e, 'u32') for e in operands[1:])})")
-
-    def _do_lop3(self, modifiers: list[str], operands: list[str]) -> str:
-        if modifiers != ["b32"]:
-            raise ValueError(f"modifiers {modifiers}")
-        return self._set(
-            operands[0], "u32", f"table_of_three({', '.join(self._value(e, 'u32') for e in operands[1:])})"
-        )
 
     def _do_popc(self, modifiers: list[str], operands: list[str]) -> str:
         return self._set(operands[0], "u32", f"__builtin_popcountll({self._value(operands[1], modifiers[0])})")
@@ -542,9 +507,6 @@ class _Translator:
         return f"{back}goto {_name('L', operands[0])};"
 
     def _do_ret(self, modifiers: list[str], operands: list[str]) -> str:
-        return "return;"
-
-    def _do_exit(self, modifiers: list[str], operands: list[str]) -> str:
         return "return;"
 
     def _do_membar(self, modifiers: list[str], operands: list[str]) -> str:
