@@ -315,7 +315,8 @@ def test_more_slips_that_are_named(engine: fr.Engine) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"analyzer": "nope"}, {"columns": 5}, {"k1": "x"}, {"columns": {"a/b": "number"}}, {"encoder": "own:x"}]
+    "options",
+    [{"analyzer": "nope"}, {"columns": 5}, {"k1": "x"}, {"columns": {"a/b": "number"}}, {"encoder": object()}],
 )
 def test_a_directory_that_options_refuse_is_not_made(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(fr.FanrankError):

@@ -69,6 +69,7 @@ def test_the_extension_is_no_matter_to_a_search(tmp_path: Path) -> None:
     assert found["tried"] == plain["tried"] == []
 
 
+@pytest.mark.extended
 @pytest.mark.skipif(compiled is None, reason="the extension was not built")
 def test_doctor_says_what_is_there(tmp_path: Path) -> None:
     told = run(DOCTOR, tmp_path)

@@ -146,6 +146,7 @@ def test_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not case.verified(agents.ClientMethod("wrong", ask=wrong), 2)
 
 
+@pytest.mark.extended
 def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fanout, "CORPORA", {"tiny": TINY})
     # The worker imports what this process imports.

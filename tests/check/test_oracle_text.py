@@ -64,14 +64,14 @@ def test_every_analyzer_has_one() -> None:
     assert terms_by(made) == (made, "the analyzer's own")
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(TEXTS)
 def test_both_statements_of_every_analyzer_agree(text: str) -> None:
     for name, plain in PLAIN.items():
         assert plain(text) == get_analyzer(name)(text), name
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(CODE)
 @example("a:\xad:b \x1b[?\ud800m ❤\ufe0f\u200d🔥 👩\u200d\u200dx")
 def test_both_statements_of_agent_agree(text: str) -> None:

@@ -179,7 +179,7 @@ def test_a_directory_and_a_saved_memory_answer_as_before(tmp_path: Path) -> None
     engine.save(tmp_path / "saved")
     with fr.Engine.open(tmp_path / "memory", encoder=how["encoder"]) as opened:
         loaded = fr.Engine.load(tmp_path / "saved", encoder=how["encoder"])
-        for name, way in WAYS.items():
+        for name, way in ((name, way) for name, way in WAYS.items() if name in FEW):
             wanted = rows(engine.search(asked, 6, strategy=way))
             assert rows(opened.search(asked, 6, strategy=way)) == wanted, name
             # A saved memory has no texts.

@@ -77,10 +77,10 @@ QUERIES = (
 @pytest.mark.parametrize(("backend", "spare"), [("numpy", 0), ("numpy", 1), ("native", 16)])
 def test_the_ranking_is_that_of_the_formula(backend: str, spare: int, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, SPARE=spare)
-    records, deleted = made(spare, 240)
+    records, deleted = made(spare, 150)
     engine = engine_on(backend)
-    for start in range(0, 240, 90):
-        engine.add(records[start : start + 90])
+    for start in range(0, 150, 60):
+        engine.add(records[start : start + 60])
     engine.delete(deleted)
     live = {record.id: record for record in records if record.id not in deleted}
     for decay in (Decay(), Decay(rate=0.0), Decay(rate=0.05, whole_hours=True)):

@@ -263,7 +263,7 @@ COMPARED = (
 
 
 @pytest.mark.parametrize("name", COMPARED)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5)
 @given(
     history=histories(),
     batch=st.lists(queries(), max_size=4),

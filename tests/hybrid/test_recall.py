@@ -173,7 +173,7 @@ FORMS = {"recall": by_boosts, "recall-source": by_the_source}
 
 
 @pytest.mark.parametrize("strategy", FORMS)
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=20)
 @given(rows=records, questions=questions)
 def test_recall_fuses_what_its_retrievers_find(
     strategy: str, rows: list[tuple[Any, ...]], questions: list[str]

@@ -85,15 +85,15 @@ QUERIES = (
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 @pytest.mark.parametrize("fields", [{"text": 1.0}, FIELDS], ids=["text", "fields"])
 def test_it_is_the_plain_version(backend: str, fields: dict[str, float]) -> None:
-    records = made(150, 4, len(fields) > 1)
+    records = made(90, 4, len(fields) > 1)
     engines = []
     for name in (backend, "numpy"):
         try:
             engine = fr.Engine(backend=name, analyzer="minimal", fields=fields)
         except fr.errors.BackendUnavailableError as error:
             pytest.skip(str(error))
-        for start in range(0, 150, 55):
-            engine.add(records[start : start + 55])
+        for start in range(0, 90, 35):
+            engine.add(records[start : start + 35])
         engine.delete(["r3", "r60"])
         engines.append(engine)
     live = {record.id: record for record in records if record.id not in ("r3", "r60")}

@@ -20,7 +20,7 @@ from fanrank.engine.text.vocabulary import Vocabulary
 strings = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=6)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(strings, min_size=1, max_size=4))
 def test_strings(parts: list[list[str]]) -> None:
     column = Strings.concatenate([Strings.of(part) for part in parts])
@@ -38,7 +38,7 @@ def test_hashes_are_the_same_in_every_process() -> None:
 ids = st.lists(st.sampled_from([f"r{n}" for n in range(30)]), unique=True, max_size=20)
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(ids, st.integers(0, 20), st.sampled_from([1, 3, 2**64]))
 def test_ids_are_found_even_where_hashes_collide(names: list[str], cut: int, buckets: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -134,7 +134,7 @@ def same(columns: Columns, rows: Sequence[Row], values: Mapping[str, Vocabulary]
     assert columns.times is columns.numbers.get("time")
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(rows_of_columns, max_size=4), st.data())
 def test_columns_are_what_the_records_say(batches: list[list[Row]], data: st.DataObject) -> None:
     values = vocabularies()

@@ -109,7 +109,7 @@ def test_every_road_is_the_definition(
 def test_large_ones(path: str, longest: int) -> None:
     """Lists of many blocks."""
     rng = np.random.default_rng(longest)
-    lengths = rng.integers(0, longest, 400 if longest > 40 else 6000)
+    lengths = rng.integers(0, longest, 200 if longest > 40 else 6000)
     terms = (rng.random(int(lengths.sum())) ** 3 * 500).astype(np.int32)
     check_large(terms, lengths)
 

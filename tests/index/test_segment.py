@@ -149,7 +149,7 @@ def small_tables(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     borders.shrink(monkeypatch, {"postings.FLAGS": request.param[1]}, MERGE_BLOCK=request.param[0])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(record, min_size=1, max_size=25), st.lists(st.integers(0, 25), max_size=5), st.data())
 @pytest.mark.usefixtures("small_tables")
 def test_merging_equals_building_at_once(
@@ -177,7 +177,7 @@ def test_merging_equals_building_at_once(
     assert_equal(select_documents(whole, ~deleted), left)
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.lists(record, min_size=1, max_size=25), st.data())
 def test_postings_of_some_documents(
     parts: list[tuple[str, str, str | None, float | None]], data: st.DataObject

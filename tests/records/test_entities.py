@@ -34,6 +34,7 @@ def test_a_record_says_what_the_module_shows() -> None:
     assert words_of("Zoë-Ann O'NEIL, STRASSE ß") == ("zoë", "ann", "o", "neil", "strasse", "ss")
 
 
+@settings(max_examples=30)
 @given(record_parts())
 def test_terms_say_what_the_record_says(parts: dict[str, Any]) -> None:
     record = Record("r", "", **parts)
@@ -45,6 +46,7 @@ def test_terms_say_what_the_record_says(parts: dict[str, Any]) -> None:
     assert set(statements) == plain_statements(record)
 
 
+@settings(max_examples=30)
 @given(record_parts())
 def test_a_record_comes_back_from_its_row(parts: dict[str, Any]) -> None:
     record = Record("r", "x", "n", **parts)

@@ -82,7 +82,7 @@ expressions = st.recursive(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(rows, expressions)
 def test_every_expression_is_plain_python(found: list[dict[str, Any]], expression: Filter) -> None:
     values = vocabularies()
@@ -98,7 +98,7 @@ def test_every_expression_is_plain_python(found: list[dict[str, Any]], expressio
     assert compiled.mask(columns).tolist() == expected
 
 
-@settings(deadline=None)
+@settings(max_examples=50)
 @given(expressions)
 def test_the_json_form_and_the_printed_one_say_the_same(expression: Filter) -> None:
     written = json.dumps(expression.to_dict(), allow_nan=False)

@@ -62,7 +62,7 @@ cascades = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=20)
 @given(texts, question, cascades, st.integers(0, 24), TYPES)
 def test_over_the_engines_searches_it_is_the_engines_cascade(
     texts: list[str], text: str, cascade: Cascade, k: int, type: str | None

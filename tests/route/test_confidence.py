@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanrank.engine.route.confidence import CONFIDENCES, logarithm
@@ -45,6 +45,7 @@ def padded(rows: list[list[float]], width: int) -> tuple[np.ndarray, np.ndarray]
     return scores, np.array([len(row) for row in rows], dtype=np.int64)
 
 
+@settings(max_examples=40)
 @given(st.lists(ROW, max_size=6), st.integers(12, 20))
 def test_each_is_its_definition(rows: list[list[float]], width: int) -> None:
     scores, counts = padded(rows, width)
@@ -61,6 +62,7 @@ def test_each_is_its_definition(rows: list[list[float]], width: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=20)
 @given(st.lists(ROW, min_size=1, max_size=6), st.integers(0, 30))
 def test_neither_batch_nor_padding_moves_a_bit(name: str, rows: list[list[float]], more: int) -> None:
     own = CONFIDENCES[name]

@@ -65,7 +65,7 @@ texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max
 questions = st.lists(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4).map(" ".join), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=20)
 @given(texts, questions, st.sampled_from([0.0, 0.05, 0.3, 1.0, math.inf]), st.integers(0, 12))
 def test_a_cascade_is_bm25_where_it_is_sure_and_its_strategy_elsewhere(
     texts: list[str], questions: list[str], tau: float, k: int
@@ -90,7 +90,7 @@ CLASSIFIER = Classifier(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(texts, questions)
 def test_a_router_answers_by_the_strategy_of_the_type(texts: list[str], questions: list[str]) -> None:
     engine = engine_of(texts)
@@ -105,7 +105,7 @@ def test_a_router_answers_by_the_strategy_of_the_type(texts: list[str], question
         assert same(found, row, engine.search([query], strategy=best))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=15)
 @given(texts, questions, st.integers(1, 7))
 def test_a_soft_router_adds_weighted_reciprocal_ranks(texts: list[str], questions: list[str], k: int) -> None:
     engine = engine_of(texts)

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 
+import pytest
 from support.benches import load
 from support.source import ROOT
 
 work, counting = load("work", "harness.counting")
 
 
+@pytest.mark.extended
 def test_no_search_does_more_work_than_is_recorded() -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     # The baseline is that of the shipped profile.

@@ -22,7 +22,7 @@ import os, signal, sys, threading
 import fanrank as fr
 
 words = [f"w{number}" for number in range(40)]
-engine = fr.Engine.from_records([fr.Record(str(n), " ".join(words[n % 40 :][: n % 7])) for n in range(4000)])
+engine = fr.Engine.from_records([fr.Record(str(n), " ".join(words[n % 40 :][: n % 7])) for n in range(1500)])
 wanted = engine.search(words, threads=2).ids.tolist()
 stop = threading.Event()
 
@@ -177,6 +177,6 @@ def test_a_child_searches_whatever_its_parent_was_doing(tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(path), "6"], capture_output=True, text=True, timeout=600, check=False
+        [sys.executable, "-W", "ignore", str(path), "3"], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, (done.returncode, signal.SIGALRM, done.stderr)

@@ -40,7 +40,7 @@ def test_truncate_forgets_and_gives_the_numbers_again() -> None:
     assert vocabulary.strings == ["a", "c"]
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.text(max_size=3), unique=True), st.integers(0, 5))
 def test_sort_from(strings: list[str], start: int) -> None:
     vocabulary = Vocabulary(strings)
@@ -68,7 +68,7 @@ def test_new_terms_are_numbered_alphabetically_within_a_call() -> None:
 words = st.sampled_from(["the", "Cats", "cat", "running", "runs", "4711", "über", "don't", "x" * 300, "dogs"])
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.lists(words, max_size=6).map(" ".join), max_size=4), max_size=4), st.data())
 def test_encoding_is_the_analyzer_term_by_term(calls: list[list[str]], data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["minimal", "nltk", "lucene"]))

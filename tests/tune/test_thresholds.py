@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fanrank.engine.errors import MissingExtraError, ParameterError
@@ -74,6 +74,7 @@ def test_the_constants_of_the_sources() -> None:
     assert ALWAYS > 1.0
 
 
+@settings(max_examples=40)
 @given(st.lists(QUESTION, min_size=1, max_size=30), st.sampled_from([0.0, 0.005, 0.1, 1.0]))
 def test_thresholds_are_the_smallest_within_the_margin(questions: Any, margin: float) -> None:
     sure, lexical, escalated, types = columns(questions)
@@ -116,6 +117,7 @@ def test_thresholds_at_the_edges() -> None:
             sweep(*wrong)
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(2, 9), st.integers(0, 5))
 def test_folds_are_disjoint_even_and_seeded(n: int, folds: int, seed: int) -> None:
     found = folds_of(n, folds, seed)
@@ -134,6 +136,7 @@ def test_folds_are_drawn() -> None:
             folds_of(9, wrong, 0)  # type: ignore[arg-type]
 
 
+@settings(max_examples=40)
 @given(st.lists(QUESTION, min_size=1, max_size=20), st.integers(2, 6), st.integers(0, 3))
 def test_cross_validation_never_sees_what_it_tests(questions: Any, folds: int, seed: int) -> None:
     sure, lexical, escalated, _ = columns(questions)
@@ -174,6 +177,7 @@ def test_the_best_system_and_its_ties() -> None:
     assert best_by_type(values, np.ones(3), types, least=3) == {}
 
 
+@settings(max_examples=40)
 @given(st.lists(POINT, max_size=12), st.integers(0, 5), st.sampled_from([0.0, 1.0]))
 def test_the_front_and_the_cheapest_by_brute_force(points: list[Point], least: int, slack: float) -> None:
     front = pareto(points)
@@ -225,6 +229,7 @@ def test_two_means() -> None:
     assert two_means(np.ones(50), np.zeros(1)) > two_means(np.ones(50), np.zeros(20))
 
 
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from([None, True, False]), max_size=9))
 def test_the_skipped_share_of_decisions(flags: list[bool | None]) -> None:
     decided = [flag for flag in flags if flag is not None]

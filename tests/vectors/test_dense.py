@@ -66,6 +66,9 @@ PATHS: dict[str, Callable[[], Any]] = {
     "triton": lambda: on_device("triton", False),
 }
 paths = pytest.mark.parametrize("path", PATHS)
+most_paths = pytest.mark.parametrize(
+    "path", [pytest.param(name, marks=pytest.mark.extended) if name == "triton" else name for name in PATHS]
+)
 
 
 def codes_of(row: np.ndarray) -> tuple[list[int], float]:
@@ -222,7 +225,7 @@ def test_best_and_scores(
         check(verbs, queries, stretches_of(rng, sizes, dimension, kind, most), k, interaction, mode)
 
 
-@paths
+@most_paths
 @pytest.mark.parametrize("mode", ["exact", "int8"])
 @pytest.mark.parametrize(("dimension", "kind"), [(384, "near"), (1041, "equal")])
 def test_dimensions(path: str, mode: Mode, dimension: int, kind: str) -> None:
@@ -252,7 +255,7 @@ def test_borders_of_blocks(path: str, number: int) -> None:
                 check(verbs, rows_of(rng, 1, 3, "few"), [Stretch(vectors, 0)], k, Interaction(), "exact")
 
 
-@paths
+@most_paths
 @pytest.mark.parametrize("kind", ["lse", "lme"])
 def test_a_query_alone_and_inside_a_batch(path: str, kind: Literal["lse", "lme"]) -> None:
     """Of interactions that are exact, each query of a batch is compared with the oracle."""
@@ -271,7 +274,7 @@ def test_a_query_alone_and_inside_a_batch(path: str, kind: Literal["lse", "lme"]
                 np.testing.assert_allclose(alone[0], whole[0][number : number + 1], atol=2 * interaction.rounding(4))
 
 
-@paths
+@most_paths
 def test_many_documents(path: str) -> None:
     """More than a thousand, so that numpy's groups of maxima hold several; against one sort."""
     rng = np.random.default_rng(2)

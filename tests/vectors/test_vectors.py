@@ -27,7 +27,7 @@ def rows_of(seed: int, rows: int, dimension: int) -> np.ndarray:
     return normalize(values)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=20)
 @given(st.integers(0, 1 << 32), DIMENSIONS, st.randoms(use_true_random=False))
 def test_a_sum_of_products_is_exact_in_any_order(seed: int, dimension: int, order: random.Random) -> None:
     left, right = rows_of(seed, 2, dimension)
@@ -52,7 +52,7 @@ def test_the_bound_holds_at_the_largest_dimension() -> None:
         assert (wide * 2.0**24 == np.rint(wide * 2.0**24)).all()
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.integers(1, 5), DIMENSIONS)
 def test_normalized(seed: int, rows: int, dimension: int) -> None:
     values = np.random.default_rng(seed).standard_normal((rows, dimension)) * 1e3
@@ -104,7 +104,7 @@ def test_widened_where_subnormal_numbers_are_zero(monkeypatch: pytest.MonkeyPatc
     assert widen(halves).tolist() == [[2.0**-24, -(2.0**-15), 1.0]]
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.integers(0, 6), DIMENSIONS, st.sampled_from([1, 8, 1 << 20]))
 def test_quantized(seed: int, rows: int, dimension: int, block: int) -> None:
     halves = rows_of(seed, rows, dimension)
@@ -128,7 +128,7 @@ def plain_mean(rows: np.ndarray) -> list[float]:
     return [float(np.float16(value / length)) if length else float(rows[0][i]) for i, value in enumerate(sums)]
 
 
-@settings(deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1 << 32), st.lists(st.integers(0, 5), max_size=7), DIMENSIONS, st.sampled_from([1, 64, 1 << 20]))
 def test_centroids(seed: int, counts: list[int], dimension: int, block: int) -> None:
     vectors = Vectors(rows_of(seed, sum(counts), dimension), offsets_of(counts))
