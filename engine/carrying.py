@@ -196,7 +196,7 @@ class Carrying:
 
         Writes and searches go on meanwhile. The copy holds each batch whole or not at all, and every batch that was
         acknowledged before the call. It appears at `path` in one step, once all of it is on the disk; what an
-        interrupted call leaves is a folder with ``.partial-`` in its name, which can be deleted.
+        killed process leaves is a folder with ``.partial-`` in its name, which the next backup to `path` removes.
 
         `progress` shows a bar if standard error is a terminal. Raises `StorageError` if something is at `path`
         already, if it cannot be written, and for an engine in memory (`save` keeps its index).

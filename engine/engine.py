@@ -425,6 +425,18 @@ class Engine(Reading, Writing, Carrying):
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
         self.index.ready().flush()
 
+    def vacuum(self) -> int:
+        """Give back the disk and memory that deleted records still take; returns the bytes by which the files shrank.
+
+        What is left of a deleted record is overwritten or gone afterwards: its document in the index, the words and
+        values that only it had, and its room in the database. Expired records are deleted first. No answer changes.
+
+        Everything is written anew: it takes as long as a copy, and up to twice the database's size on disk meanwhile.
+        Searches go on, writes wait. A process that reads the directory at the moment may delay the shrinking until
+        `close`. Raises `StorageError`.
+        """
+        return self.index.ready().vacuum()
+
     def sweep(self) -> int:
         """Delete the records that have expired by now; returns how many. Raises `StorageError`.
 

@@ -116,6 +116,12 @@ class ShardedSettings(ShardedReading):
     def refresh(self) -> None:
         """Does nothing: the process that owns a sharded memory sees all its writes."""
 
+    def vacuum(self) -> int:
+        """As `Engine.vacuum`, in all shards at a time. Writes to all of them wait."""
+        self._check_open()
+        with self.coordinator.paused():
+            return sum(call_all(self.coordinator.links, None, "call", vacuum_shard).values())
+
     def sweep(self) -> int:
         """As `Engine.sweep`, in all shards."""
         self._check_open()
@@ -200,6 +206,11 @@ class ShardedSettings(ShardedReading):
     ) -> TensorHits:
         """Raises `ShardError`: each shard numbers its own terms."""
         raise ShardError("each shard numbers its own terms; use search, or an Engine for tensors")
+
+
+def vacuum_shard(shard: Shard) -> int:
+    """Give back what deleted records take; returns how many bytes."""
+    return shard.engine.vacuum()
 
 
 def sweep_shard(shard: Shard) -> int:

@@ -27,6 +27,8 @@ def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
         text = f"{report.records:,} records in {report.namespaces:,} namespace(s), all whole: {path}"
         if report.index != "whole":
             text += f"\nindex files: {report.index}; they are built anew when it is opened"
+        if report.partial:
+            text += f"\nleft by interrupted copies to this place, to be deleted: {', '.join(report.partial)}"
     else:
         with open_directory(path, read_only=True, progress=True) as engine:
             report = engine.backup(target, progress=True)

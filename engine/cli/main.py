@@ -1,7 +1,8 @@
 """The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it. `index`, `add`, `delete` and `stats` are in engine/cli/store.py,
-`list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in engine/cli/carry.py.
+A command stands in the file that is named after it. `index`, `add`, `delete`, `stats` and `vacuum` are in
+engine/cli/store.py, `list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in
+engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from .output import in_options
 from .search import search
 from .serve import serve
 from .shards import shards_command
-from .store import add, delete, index, stats
+from .store import add, delete, index, stats, vacuum
 from .tune import tune
 
 FAILED, INTERRUPTED = 2, 130
@@ -80,6 +81,7 @@ def _discard_output() -> None:
         list_command,
         count_command,
         stats,
+        vacuum,
         backup,
         restore,
         search,

@@ -201,3 +201,19 @@ def _name_lines(error: DuplicateIdError, path: str) -> RecordError:
                 )
             lines[record.namespace] = line
     return error
+
+
+@click.command()
+@click.argument("path", type=click.Path())
+@json_option
+def vacuum(path: str, as_json: bool) -> None:
+    """Give back the disk that deleted records still take in the directory PATH, and overwrite what is left of them.
+
+    No answer changes. Everything is written anew, which takes up to twice the database's size on disk meanwhile.
+    """
+    if not holds_records(path):
+        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    with open_directory(path, progress=True) as engine:
+        freed = engine.vacuum()
+        result = {"path": path, "freed_bytes": freed, **engine.stats()}
+    print_result(result, as_json, f"{freed:,} bytes given back, {result['documents']:,} records are there: {path}")

@@ -488,6 +488,10 @@ class Snapshot:
             if len(group) > 1 or many_deleted:
                 yield self.merge_of(group)
 
+    def rewrite(self) -> Merge | None:
+        """The merge of the first segment that holds deleted documents, alone; None if none does."""
+        return self.merge_of([min(self.tombstones)]) if self.tombstones else None
+
     def merge_of(self, group: Sequence[int]) -> Merge:
         """The merge of these neighbouring segments."""
         return Merge(

@@ -6,13 +6,15 @@ never taken for a whole one.
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import secrets
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from ..errors import DamagedStoreError, ForeignIndexError, IndexFileError, Stora
 from .failpoints import reach
 from .index_arrays import SavedIndex
 from .index_files import INDEX, IndexDirectory
+from .lock import hold_folder
 from .log import NoteWriter
 from .losses import check_loss, check_pages
 from .record_store import RecordStore
@@ -31,6 +34,10 @@ from .sync import sync
 PAGES = 1000
 # The database's name until all of it is copied. A directory in which it has this name cannot be opened.
 _PARTIAL = RECORDS + ".partial"
+# What stands between a copy's name and a random number, until the copy is whole.
+_LEFT = ".partial-"
+
+logger = logging.getLogger("fanrank")
 
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how much of how many: pages copied, or records checked."""
@@ -52,6 +59,8 @@ class BackupReport:
     index: str
     """``whole``, ``missing``, or what is wrong with the index files. `Engine.open` builds them anew where they are not
     whole."""
+    partial: tuple[str, ...] = field(default=(), kw_only=True)
+    """Folders that interrupted copies to this place left. The next copy to it removes them."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -117,7 +126,10 @@ def check_backup(path: Path, progress: Progress | None = None) -> BackupReport:
             if progress is not None:
                 progress("checking", count, max(count, total))
         index = _index_state(path, config.get("store"))
-        return BackupReport(str(path), count, len(namespaces), store.sequence, version, store.bytes, index)
+        left = tuple(map(str, _partial(path)))
+        return BackupReport(
+            str(path), count, len(namespaces), store.sequence, version, store.bytes, index, partial=left
+        )
 
 
 def _index_state(path: Path, owner: str | None) -> str:
@@ -191,11 +203,17 @@ def _copy(
 
 @contextmanager
 def beside(target: Path) -> Iterator[Path]:
-    """A new folder that becomes `target`, if what is done in it succeeds."""
+    """A new folder that becomes `target`, if what is done in it succeeds. Removes those of interrupted copies."""
     refuse_existing(target)
-    folder = target.with_name(f"{target.name}.partial-{secrets.token_hex(4)}")
+    folder = target.with_name(f"{target.name}{_LEFT}{secrets.token_hex(4)}")
     target.parent.mkdir(parents=True, exist_ok=True)
+    for left in _partial(target):
+        if (held := hold_folder(left)) is not None:  # The process that made it has ended.
+            logger.warning("%s: was left by a copy that was interrupted, and is removed", left)
+            shutil.rmtree(left, ignore_errors=True)
+            os.close(held)
     folder.mkdir()
+    held = hold_folder(folder)
     try:
         yield folder
         refuse_existing(target)
@@ -203,7 +221,16 @@ def beside(target: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    finally:
+        if held is not None:
+            os.close(held)
     sync(target.parent)
+
+
+def _partial(target: Path) -> list[Path]:
+    """The folders of copies to `target` that are not whole."""
+    named_so = re.compile(re.escape(target.name + _LEFT) + "[0-9a-f]{8}")
+    return sorted(file for file in target.absolute().parent.iterdir() if named_so.fullmatch(file.name))
 
 
 def refuse_existing(target: Path) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .failpoints import reach
-from .log import NO_LOG, NoteWriter, read_log, read_note
-from .sqlite import IN_USE
+from .log import NO_LOG, NoteWriter, read_note, read_salts
+from .sqlite import IN_USE, PATIENCE
 
 logger = logging.getLogger("fanrank")
 
@@ -32,13 +32,13 @@ class CommitLog:
         self._folded = False
 
     @property
-    def columns(self) -> int:
-        """How often the declared columns changed: what the next note says."""
-        return self._note.columns
+    def unnumbered(self) -> int:
+        """How many changes had no sequence: what the next note says."""
+        return self._note.unnumbered
 
-    @columns.setter
-    def columns(self, changes: int) -> None:
-        self._note.columns = changes
+    @unnumbered.setter
+    def unnumbered(self, changes: int) -> None:
+        self._note.unnumbered = changes
 
     def repair(self, writer: sqlite3.Connection, sequence: int) -> None:
         """Finish what a process began that was killed while it folded the log in."""
@@ -54,7 +54,7 @@ class CommitLog:
         """
         if not self._marked:
             note = read_note(self._path)
-            if note is not None and note.salts != NO_LOG and not read_log(self._path).frames:
+            if note is not None and note.salts != NO_LOG and read_salts(self._path) == NO_LOG:
                 # A process ended without closing, and SQLite removed the log that the note names. The next one has
                 # nothing of that one.
                 self._write(self._note.write_closed, sequence)
@@ -70,10 +70,6 @@ class CommitLog:
         self._write(self._note.write, sequence)
         if self._note.frames >= FOLD_FRAMES:
             self.fold(writer, sequence)
-
-    def lose_track(self) -> None:
-        """A transaction may have been committed without `commit`."""
-        self._note.lose_track()
 
     def fold(self, writer: sqlite3.Connection, sequence: int) -> bool:
         """Copy the log into the database, as far as no reader needs the older state. Waits for none.
@@ -98,6 +94,20 @@ class CommitLog:
         whole = not busy and frames == folded
         self._folded = self._folded or whole
         return whole
+
+    def start_anew(self, writer: sqlite3.Connection, sequence: int) -> None:
+        """After the database was written anew: fold the log in, and empty it, as it holds what was deleted.
+
+        Where a reader prevents it, a later fold does the first.
+        """
+        self._marked = self._folded = False  # The row names the schema's number, which is another one now.
+        self._write(self._note.write, sequence)
+        self.begin(writer, sequence)
+        writer.execute("PRAGMA busy_timeout=0")
+        try:
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            writer.execute(f"PRAGMA busy_timeout={int(PATIENCE * 1000)}")
 
     def close(self, writer: sqlite3.Connection, sequence: int) -> None:
         """Fold the log in and remove it, and say that it is not in use. Where a reader prevents it, all stays as it is.

@@ -69,6 +69,22 @@ def take_lock(path: Path) -> int:
     return descriptor
 
 
+def hold_folder(folder: Path) -> int | None:
+    """A descriptor that says that this process works on the folder, until it is closed or the process ends.
+
+    None where another process holds it, or where the system locks no folders.
+    """
+    if sys.platform == "win32":
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def let_go(lock: int) -> None:
     try:
         if sys.platform == "win32":

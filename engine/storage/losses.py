@@ -16,9 +16,9 @@ import numpy as np
 from ..errors import DamagedStoreError, IndexFileError
 from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
-from .log import NO_LOG, LogEnd, Note, log_of, read_log, read_note
+from .log import NO_LOG, Note, Salts, log_of, read_note, read_salts
 from .row_codec import name_of
-from .sqlite import COLUMN_CHANGES, IN_USE, damaged, is_blank, last_sequence, open_reader, value_of
+from .sqlite import IN_USE, UNNUMBERED, damaged, is_blank, last_sequence, open_reader, value_of
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -132,9 +132,7 @@ def _find(path: Path, read_only: bool) -> Loss | None:
     note = read_note(path)
     index = IndexDirectory(path.parent / INDEX)
     covered = index.covers()
-    log = None if read_only else read_log(path)
-    # While a writer uses its log, it is not empty.
-    there = log_of(path).exists() and log_of(path).stat().st_size > 0
+    salts = read_salts(path)
     with closing(open_reader(path)) as reader:
         if is_blank(reader, path):
             if note is None or not note.sequence:
@@ -146,48 +144,41 @@ def _find(path: Path, read_only: bool) -> Loss | None:
         if covered is not None and owner is not None and covered[0] == owner:
             known["the index"] = covered[1]
         where, most = max(known.items(), key=lambda item: item[1], default=("", 0))
-        fault = _fault(reader, note, log, there, last)
+        fault = _fault(reader, note, salts, read_only, last)
         reason = "" if fault is None else fault.text
         if most > last:
             ends = f"{where} knows changes up to {most}, and the records end at {last}"
             reason = f"{ends} ({reason})" if reason else ends
         elif fault is None:
-            if note is None or note.columns <= (value_of(reader, COLUMN_CHANGES) or 0):
+            if note is None or note.unnumbered <= (value_of(reader, UNNUMBERED) or 0):
                 return None
-            reason = "the note beside it knows a later change of the declared columns"
+            reason = "the note beside it knows a later change of the declared columns, or of what shards keep here"
         ids, returned = _compare(reader, index) if "the index" in known and known["the index"] > last else ((), 0)
         return Loss(path, reason, last, max(last, most), ids, returned, fault is not None and fault.mixed)
 
 
-def _fault(reader: sqlite3.Connection, note: Note | None, log: LogEnd | None, there: bool, last: int) -> Fault | None:
-    """What is wrong with the log; None if nothing is. A reader (`log` is None) sees only whether it is there."""
+def _fault(reader: sqlite3.Connection, note: Note | None, salts: Salts, read_only: bool, last: int) -> Fault | None:
+    """What is wrong with the log, whose salts are given, beside the changes that it lost; None if nothing is."""
     name = "its write-ahead log"
     if note is None:
         in_use = value_of(reader, IN_USE)
         (schema,) = reader.execute("PRAGMA schema_version").fetchone()
         # SQLite's own backup gives its copy another number, and copies what the log holds.
-        if in_use == schema and (not there if log is None else not log.commits):
+        if in_use == schema and salts == NO_LOG:
             return Fault(f"{name} is missing, and the database was in use when it was copied or its log removed")
         return None
-    if log is None:
+    # A writer at work may fold its log in, or begin another one.
+    if read_only:
         return None
-    if not log.frames:
-        # After a loss of the log, the records still hold what was folded in before. The note's sequence says whether
-        # that was all, unless the log was lost while it was being folded in. Where a process was killed in a fold, any
-        # program that opens the database and closes it finishes the fold and removes the log.
-        if note.folding and not (last >= note.sequence and is_whole(reader)):
-            return Fault(f"{name} is missing or damaged, and was being folded in", mixed=True)
+    # SQLite goes on with such a log after one with the note's salts was folded in.
+    follows = salts[0] == (note.salts[0] + 1) & 0xFFFFFFFF and note.salts != NO_LOG
+    if not note.folding and (salts in (NO_LOG, note.salts) or follows):
         return None
-    if log.salts == note.salts:
-        if log.frames >= note.frames:
-            return None
-        return Fault(f"{name} was cut, or damaged at page {log.frames + 1}", note.folding)
-    # The first transaction of a log is in it before the note knows it.
-    if (log.commits <= 1) if note.salts == NO_LOG else log.may_follow(note.salts):
+    # The database may hold pages of several moments, unless all that it should hold is there and fits together.
+    if last >= note.sequence and is_whole(reader):
         return None
-    # An older version of fanrank writes no note. Then the records go on after the note, and all of them fit together.
-    if last > note.sequence and is_whole(reader):
-        return None
+    if note.folding:
+        return Fault(f"{name} is missing or damaged, and was being folded in", mixed=True)
     closed = ", as the database was closed without one" if note.salts == NO_LOG else ""
     return Fault(f"{name} is of another time{closed}", mixed=True)
 

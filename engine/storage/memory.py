@@ -70,6 +70,12 @@ CHECKPOINT_CHANGES = 100_000
 PAUSE = 5.0
 
 
+_UNSEEN = (
+    "the batch is stored, and was interrupted before searches see it; do not try again: the next write shows it, or "
+    "open the directory again"
+)
+
+
 class Learned(Protocol):
     """What the engine learned beside the records, by namespace."""
 
@@ -308,7 +314,12 @@ class Memory:
                     raise
                 return
             sequence, interrupt = self.store.sequence, error
-        self._become({**self.snapshots, **working}, sequence, working)
+        try:
+            self._become({**self.snapshots, **working}, sequence, working)
+        except BaseException:
+            for request in prepared:
+                request.error, request.done = StorageError(_UNSEEN), True
+            raise
         for request in prepared:
             self._count_left(request.left)
         self._dirty |= working.keys()
@@ -616,16 +627,19 @@ class Memory:
             if merge is None:
                 continue
             self._dirty.add(namespace)
-            reach("merge.begin")
-            merged = merge.run()
-            if merged is not None:
-                merged.prepare()
-            reach("merge.built")
-            with self._writing:
-                self._publish(namespace, merge, merged)
-            reach("merge.published")
+            self._run_merge(namespace, merge)
             return True
         return False
+
+    def _run_merge(self, namespace: str, merge: Merge) -> None:
+        reach("merge.begin")
+        merged = merge.run()
+        if merged is not None:
+            merged.prepare()
+        reach("merge.built")
+        with self._writing:
+            self._publish(namespace, merge, merged)
+        reach("merge.published")
 
     def _publish(self, namespace: str, merge: Merge, merged: Segment | None) -> None:
         current = self.snapshots.get(namespace)
@@ -779,6 +793,7 @@ class Memory:
                 return
             saved = self.saved()
             reach("checkpoint.begin")
+            self.store.check_place()
             self.directory.save(saved)
             self.checkpointed, self._saved_version = saved.sequence, version
             self.store.prune(saved.sequence)
@@ -801,6 +816,26 @@ class Memory:
         if dropped or self._unused.worth_counting(self.state):
             self.renumber(all_unused=dropped)
         self.checkpoint()
+
+    def vacuum(self) -> int:
+        """As `Engine.vacuum`."""
+        self.join()
+        before = self._bytes()
+        self.sweep()
+        for namespace in self.state.names:
+            while merge := self.snapshot(namespace).rewrite():
+                self._run_merge(namespace, merge)
+        self.renumber(all_unused=True)
+        self.flush()
+        if self.store is not None:
+            self.store.vacuum()
+        return before - self._bytes()
+
+    def _bytes(self) -> int:
+        """Bytes of the directory's files."""
+        if self.store is None:
+            return 0
+        return sum(file.stat().st_size for file in self.store.path.parent.rglob("*") if file.is_file())
 
     def check_gone(self, namespace: str, ids: Sequence[str]) -> None:
         """Raise `DamagedStoreError` if one of these ids is live. The store did not find them."""

@@ -42,8 +42,8 @@ from .row_codec import (
     without_checksum,
 )
 from .sqlite import (
-    COLUMN_CHANGES,
     NUMBER,
+    UNNUMBERED,
     StoreMoment,
     damaged,
     is_blank,
@@ -130,6 +130,7 @@ class RecordStore:
         self._reading = threading.Lock()
         self._writing = threading.Lock()
         self._process = os.getpid()
+        self._file = _identity(path)
         self._last = 0  # the last sequence that is committed
         self._next = 0  # the last sequence of the transaction under way
         self._numbers: dict[str, int] = {}
@@ -219,6 +220,15 @@ class RecordStore:
                 "again here, with read_only=True, to read texts and records"
             )
 
+    def check_place(self) -> None:
+        """Raise `StorageError` where the database that is open no longer lies at its path."""
+        if _identity(self.path) != self._file:
+            raise StorageError(
+                f"{self.path.parent}: was renamed, removed or replaced since it was opened; nothing is written there "
+                "beside the records, which are safe in their file. Close this engine, and open the directory where it "
+                "lies"
+            )
+
     @property
     def read_only(self) -> bool:
         return self._read_only
@@ -274,10 +284,10 @@ class RecordStore:
         """Store that the records have these declared columns from now on. An index of others is then of no use."""
         value = _config_json({**(self.config or {}), "columns": dict(columns)})
         with self._transaction() as writer:
-            rows = "config", value, "checksum", zlib.crc32(value.encode()), COLUMN_CHANGES, self._log.columns + 1
-            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?), (?, ?)", rows)
+            rows = "config", value, "checksum", zlib.crc32(value.encode())
+            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?), (?, ?)", rows)
             self._raise_version(writer, JSON_VERSION if needs_json(columns) else 0)
-            self._log.columns += 1
+            self._count_unnumbered(writer)
         self._fold()
 
     def keep_learned(self, learned: Mapping[str, Mapping[str, Any]]) -> None:
@@ -322,7 +332,7 @@ class RecordStore:
     def keep_notes(self, notes: Notes) -> None:
         """Keep these notes, which are no change of the records."""
         with self._transaction() as writer:
-            _keep_notes(writer, notes)
+            self._keep_notes(writer, notes)
 
     def write(self, batches: Sequence[Sequence[Change]], notes: Notes | None = None) -> int:
         """Apply the batches in order, all or nothing, and keep the notes with them.
@@ -338,7 +348,7 @@ class RecordStore:
                 for change in batch:
                     self._apply(writer, change)
                     failpoints.reach("write.records")
-            _keep_notes(writer, notes or {})
+            self._keep_notes(writer, notes or {})
             last = self._next
             failpoints.reach("write.commit")
         failpoints.reach("write.committed")
@@ -404,6 +414,25 @@ class RecordStore:
             writer.execute("DELETE FROM deletions WHERE sequence <= ?", (upto,))
             writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES ('pruned', ?)", (upto,))
         self._fold()
+
+    def vacuum(self) -> None:
+        """Write the database anew without the room of what was deleted. Takes twice its size on disk meanwhile."""
+        self.check_process()
+        with self._writing, named(self.path):
+            if self._writer is None:
+                raise self._closed_error()
+            self._log.begin(self._writer, self._last)
+            # Else the copy that SQLite makes would be in memory.
+            self._writer.execute("PRAGMA temp_store=FILE")
+            try:
+                self._writer.execute("VACUUM")
+            finally:
+                self._writer.execute("PRAGMA temp_store=MEMORY")
+            self._log.start_anew(self._writer, self._last)
+
+    def _closed_error(self) -> StorageError:
+        why = "was opened with read_only=True" if self._read_only else "is closed"
+        return StorageError(f"{self.path}: the store {why}")
 
     def _fold(self) -> None:
         with self._writing, named(self.path):
@@ -591,8 +620,7 @@ class RecordStore:
         with self._writing, named(self.path):
             writer = self._writer
             if writer is None:
-                why = "was opened with read_only=True" if self._read_only else "is closed"
-                raise StorageError(f"{self.path}: the store {why}")
+                raise self._closed_error()
             try:
                 self._log.begin(writer, self._last)
                 writer.execute("BEGIN IMMEDIATE")
@@ -606,8 +634,22 @@ class RecordStore:
                     writer.execute("ROLLBACK")
                 # An interrupt may have come just after the commit. Only the database knows whether it did.
                 self._remember(writer)
-                self._log.lose_track()
                 raise
+
+    def _keep_notes(self, writer: sqlite3.Connection, notes: Notes) -> None:
+        for name, text in notes.items():
+            if text is None:
+                writer.execute("DELETE FROM meta WHERE key = ?", (NOTES + name,))
+            else:
+                row = NOTES + name, with_checksum(text)
+                writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", row)
+        if notes and self._next == self._last:
+            self._count_unnumbered(writer)
+
+    def _count_unnumbered(self, writer: sqlite3.Connection) -> None:
+        self._log.unnumbered += 1
+        row = UNNUMBERED, self._log.unnumbered
+        writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", row)
 
     def _raise_version(self, writer: sqlite3.Connection, version: int) -> None:
         """Give the store at least this format, in the transaction that is under way."""
@@ -618,20 +660,20 @@ class RecordStore:
     def _remember(self, writer: sqlite3.Connection) -> None:
         """Read the counter, the format and the numbers of the namespaces from the database."""
         self._last, self._version = last_sequence(writer), version_of(writer)
-        self._log.columns = value_of(writer, COLUMN_CHANGES) or 0
+        self._log.unnumbered = value_of(writer, UNNUMBERED) or 0
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")
             self._numbers = {name_of(name): number for name, number in rows}
 
 
-def _keep_notes(writer: sqlite3.Connection, notes: Notes) -> None:
-    for name, text in notes.items():
-        if text is None:
-            writer.execute("DELETE FROM meta WHERE key = ?", (NOTES + name,))
-        else:
-            row = NOTES + name, with_checksum(text)
-            writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", row)
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What names the file at a path, wherever it is renamed to; None where there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _pieces(count: int) -> Iterator[int]:

@@ -203,8 +203,10 @@ def _altered_error(what: str) -> DamagedStoreError:
     )
 
 
-def name_of(stored: bytes) -> str:
-    """The string in a column; bytes that are no UTF-8, after damage, are replaced."""
+def name_of(stored: object) -> str:
+    """The string in a column; bytes that are no UTF-8, after damage, are replaced. Raises `DamagedStoreError`."""
+    if not isinstance(stored, bytes):
+        raise _altered_error(f"a name was altered since it was written: it is {stored!r}")
     return stored.decode(errors="replace")
 
 

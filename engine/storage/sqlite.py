@@ -32,13 +32,21 @@ PATIENCE = 10.0
 
 
 # `CommitLog` folds the log in, not SQLite.
-_PRAGMAS = "synchronous=FULL", "wal_autocheckpoint=0", "journal_size_limit=67108864", "foreign_keys=OFF"
+# What is deleted is overwritten in the file, in every build of SQLite.
+_PRAGMAS = (
+    "synchronous=FULL",
+    "wal_autocheckpoint=0",
+    "journal_size_limit=67108864",
+    "foreign_keys=OFF",
+    "secure_delete=ON",
+)
 
 IN_USE = "log_in_use"
 """The row of `meta` that is there from a session's first write to its close."""
 
-COLUMN_CHANGES = "column_changes"
-"""The row of `meta` that counts how often the declared columns changed. That has no sequence, as no record changes."""
+UNNUMBERED = "column_changes"
+"""The row of `meta` that counts the changes without a sequence, as they change no record: of the declared columns, and
+of what an owner keeps beside the records."""
 
 
 _SCHEMA = (
@@ -85,6 +93,12 @@ def version_of(connection: sqlite3.Connection) -> int:
 def vectors_in(connection: sqlite3.Connection) -> str:
     """The SQL for the column of vectors. Version 1 has none; only a reader meets it, as a writer upgrades it."""
     return "vectors" if version_of(connection) > 1 else "NULL"
+
+
+def _has_vectors(connection: sqlite3.Connection) -> bool:
+    return (
+        connection.execute("SELECT 1 FROM pragma_table_info('records') WHERE name = 'vectors'").fetchone() is not None
+    )
 
 
 def storable(text: str) -> str | None:
@@ -142,7 +156,10 @@ def open_writer(path: Path) -> sqlite3.Connection:
             raise StorageError(f"{path}: this file system cannot hold a write-ahead log; choose a local directory")
         for pragma in _PRAGMAS:
             writer.execute(f"PRAGMA {pragma}")
-        statements = _SCHEMA if blank else _MIGRATION if version_of(writer) < PLAIN_VERSION else ()
+        version = version_of(writer)
+        if not blank and version < PLAIN_VERSION and (version < 1 or _has_vectors(writer)):
+            raise damaged(path, f"damaged (it says format {version}, and its tables are of another one)")
+        statements = _SCHEMA if blank else _MIGRATION if version < PLAIN_VERSION else ()
         if statements:
             writer.execute("BEGIN IMMEDIATE")
             for statement in statements:

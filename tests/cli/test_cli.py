@@ -17,7 +17,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
     *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
-    *("backup", "restore", "serve", "keys", "mcp", "shards"),
+    *("backup", "restore", "vacuum", "serve", "keys", "mcp", "shards"),
     *("eval", "tune", "check", "doctor"),
 }
 

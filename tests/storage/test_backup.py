@@ -17,6 +17,7 @@ import fanrank as fr
 from fanrank.engine.cli.main import main
 from fanrank.engine.storage import backup, failpoints
 from fanrank.engine.storage.index_files import INDEX
+from fanrank.engine.storage.lock import hold_folder
 from fanrank.engine.storage.log import log_of
 from fanrank.engine.storage.row_codec import RECORDS
 
@@ -175,7 +176,15 @@ def test_a_killed_backup_is_never_taken_for_a_whole_one(tmp_path: Path, point: s
             with pytest.raises(fr.errors.ForeignIndexError):
                 verb(partial[0])
     with fr.Engine.open(tmp_path / "memory", backend="numpy") as engine:
+        assert fr.Engine.check_backup(tmp_path / "memory").partial == ()
+        at_work = tmp_path / "copy.partial-00000000"
+        at_work.mkdir()
+        held = hold_folder(at_work)
+        assert held is not None
         engine.backup(tmp_path / "copy")
+        assert fr.Engine.check_backup(tmp_path / "copy").partial == (str(at_work),)
+        assert list(tmp_path.glob("copy.partial-*")) == [at_work]
+        os.close(held)
     assert fr.Engine.check_backup(tmp_path / "copy").records == 59
 
 

@@ -18,6 +18,7 @@ import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.state import MemoryState
 
 PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
@@ -463,3 +464,24 @@ def test_the_merges_of_writes_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     assert counted["merges"] >= merges > 10
     assert counted["merged_documents"] >= documents > 0
     assert counted["compacted_documents"] == compacted > 0
+
+
+def test_a_batch_that_is_stored_and_not_published_says_so_and_is_seen_by_the_next_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fr.Engine.open(tmp_path / "own", backend="numpy") as engine:
+        engine.add([fr.Record("a", "tea")])
+
+        def fail(*_: object) -> None:
+            raise MemoryError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryState, "following", fail)
+            with pytest.raises(MemoryError):
+                engine.add([fr.Record("b", "tea cup")])
+            with pytest.raises(MemoryError):
+                engine.delete(["a"])
+        assert [len(engine), engine.fetch(["b"])[0].text] == [1, "tea cup"]  # type: ignore[union-attr]
+        engine.add([fr.Record("c", "tea")])
+        assert sorted(engine.search(["tea"]).ids[0].tolist()[:3]) == ["a", "b", "c"]
+        assert engine.verify() == {"records": 3, "missing": 0, "extra": 0}
