@@ -219,7 +219,9 @@ def pages_of(log: Path, size: int) -> dict[int, bytes]:
     return dict(sorted(found.items()))
 
 
-def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> None:
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path, backwards: bool) -> None:
+    """Backwards the last change is in the database before all pages are."""
     note = NoteWriter(crashed / RECORDS)
     note.write_folding(26, True)
     note.close()
@@ -229,7 +231,7 @@ def test_a_log_that_was_lost_while_it_was_folded_in_is_named(crashed: Path) -> N
     pages = pages_of(log_of(crashed / RECORDS), 4096)
     assert len(pages) > 2
     log_of(crashed / RECORDS).unlink()
-    for number, image in pages.items():
+    for number, image in sorted(pages.items(), reverse=backwards):
         with pytest.raises(Damaged, match="was being folded in"):
             opened(crashed)
         with (crashed / RECORDS).open("r+b") as handle:
