@@ -242,7 +242,7 @@ def wanted(kind: str) -> set[str]:
 )
 def test_any_history_reads_as_the_model(kind: str, method: str) -> None:
     end = time.monotonic() + float(os.environ.get("FANRANK_MACHINE_SECONDS", "0"))
-    reached = run(kind, 2, 8, method=method)
+    reached = run(kind, 2, 12, method=method)
     while time.monotonic() < end:
         run(kind, 10, 40, method=method)
     assert wanted(kind) <= {name for name, times in reached.items() if times}, reached
