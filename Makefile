@@ -36,10 +36,10 @@ lint: $(VENV)/.test
 # Everything: what CI takes by turns, after `make test`.
 test-all: test $(TURNS)
 
-# One share of the tests that ask for more packages: a folder of tests/extended.
+# One share of the tests that ask for more packages: a folder of tests/extended. What cannot run here is named.
 $(SHARES): share-%: $(VENV)/.test
 	$(BIN)/pip install -q -r tests/extended/$*/requirements.txt
-	$(BIN)/pytest -q -n auto --dist loadfile tests/extended/$* $(ARGS)
+	$(BIN)/pytest -q -rs -n auto --dist loadfile tests/extended/$* $(ARGS)
 
 # The turn of this commit.
 turn:

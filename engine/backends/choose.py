@@ -174,9 +174,17 @@ def _triton_status() -> BackendStatus:
         import triton
     except (ImportError, OSError) as error:
         return BackendStatus("triton", False, f"{error}; install fanrank[gpu]")
+    if _numbers(triton.__version__) < (3, 7) and _numbers(np.__version__) >= (2, 4):
+        clash = f"the interpreter of triton {triton.__version__} does not run with numpy {np.__version__}"
+        return BackendStatus("triton", False, f"{clash}; install triton 3.7 or newer, or numpy below 2.4")
     return BackendStatus(
         "triton", True, f"triton {triton.__version__} in its interpreter, torch {torch.__version__}", by_name=True
     )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version."""
+    return tuple(int(number) for number in version.split(".")[:2])
 
 
 def _cuda_host_status() -> BackendStatus:

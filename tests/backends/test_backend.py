@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable
 
 import pytest
@@ -90,6 +92,21 @@ def test_nothing_can_serve(monkeypatch: pytest.MonkeyPatch) -> None:
         "no backend can serve: not cuda: no driver; not triton: no torch; not cuda-host: only by name; "
         "not native: not installed; not numpy: no luck"
     )
+
+
+@pytest.mark.parametrize(
+    ("triton", "numpy", "usable"), [("3.6.0", "2.5.5", False), ("3.6.0", "2.3.5", True), ("3.7.0", "2.5.5", True)]
+)
+def test_an_interpreter_that_does_not_run_with_numpy_is_refused(
+    triton: str, numpy: str, usable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("torch", "2.13.0"), ("triton", triton)):
+        monkeypatch.setitem(sys.modules, name, types.SimpleNamespace(__version__=version))
+    monkeypatch.setattr(backend.np, "__version__", numpy)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    status = backend._triton_status()
+    assert status.usable == usable
+    assert usable or "triton 3.6.0 does not run with numpy 2.5.5; install triton 3.7 or newer" in status.reason
 
 
 def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fanrank.cpu_fallback.segment_reduce import segment_reduce as numpy_reduce
 from fanrank.engine.arrays import offsets_of
+from fanrank.engine.backends import choose as backend
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.vectors.interaction import KINDS, Interaction
 
@@ -35,6 +36,9 @@ def of_triton(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction
 
     if isinstance(kernel._segment_reduce, triton.runtime.JITFunction):
         pytest.skip("triton was imported without TRITON_INTERPRET=1")
+    status = next(status for status in backend.statuses() if status.name == "triton")
+    if not status.usable:
+        pytest.skip(status.reason)
     # Several programs, several chunks of a segment.
     small = kernel.Settings(segments=4, rows=4)
     found: np.ndarray = kernel.segment_reduce(torch.tensor(cosines), torch.tensor(offsets), interaction, small).numpy()

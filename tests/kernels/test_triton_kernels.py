@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from support import kernel_cases, launches  # noqa: E402
 
+from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.index.bm25 import BM25, METHODS  # noqa: E402
 from fanrank.kernels import runtime  # noqa: E402
 from fanrank.kernels import triton as family  # noqa: E402
@@ -31,7 +32,8 @@ from fanrank.kernels.triton.verbs import INTERPRETED_PROCESSORS, TUNING  # noqa:
 from fanrank.kernels.work import Buffers, Work  # noqa: E402
 
 INTERPRETED = not isinstance(score._score, triton.runtime.JITFunction)
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="triton was imported without TRITON_INTERPRET=1")
+STATUS = next(status for status in backend.statuses() if status.name == "triton")
+interpreted = pytest.mark.skipif(not (INTERPRETED and STATUS.usable), reason=STATUS.reason)
 HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
