@@ -1,38 +1,16 @@
 // The block that runs: its threads and warps, its barriers, the exchanges of its warps, and the report of a fault.
 #pragma once
 
-#define FANRANK_CUDA_RUNTIME
-#include "shim.h"
-
 #include <atomic>
 #include <cstdio>
 #include <string>
 #include <utility>
 
-#if !defined(FANRANK_CUDA_THREADS) && !defined(__x86_64__)
-#define FANRANK_USE_UCONTEXT
-#include <ucontext.h>
-#endif
-
 FANRANK_PER_THREAD uint3 threadIdx;
 uint3 blockIdx, blockDim, gridDim;
 
-extern "C" {
-__attribute__((weak, visibility("default"))) void __tsan_acquire(void *);
-__attribute__((weak, visibility("default"))) void __tsan_release(void *);
-}
-
 namespace fanrank_host {
 namespace {
-
-constexpr unsigned MAX_THREADS = 1024;
-constexpr unsigned LANES = 32;
-constexpr unsigned MAX_WARPS = MAX_THREADS / LANES;
-#ifdef FANRANK_CUDA_THREADS
-constexpr unsigned MAX_RESIDENT = 1;
-#else
-constexpr unsigned MAX_RESIDENT = 8;
-#endif
 
 enum Order { ASCENDING, DESCENDING, SHUFFLE };
 
@@ -50,15 +28,7 @@ struct Thread {
     int width;
     std::uint64_t value;
     std::uint64_t result;
-#ifdef FANRANK_CUDA_THREADS
-    std::atomic<std::uint32_t> signal;
-    unsigned barriers;
-    unsigned syncs;
-#elif defined(FANRANK_USE_UCONTEXT)
-    ucontext_t context;
-#else
-    void *stack_pointer;
-#endif
+    Context context;
 };
 
 // Sets of lanes. A live lane is in exactly one of the other three.
@@ -123,56 +93,16 @@ Thread &thread_at(const Warp &warp, unsigned lane) { return threads[(&warp - war
 FANRANK_PER_THREAD Thread *running;
 Thread &self() { return *running; }
 
-// What `fibers.h` and `os_threads.h` define: how a thread is woken, how it waits, how it is stopped for good.
+// What is defined behind: how a thread is woken, how it waits, how it is stopped for good.
 void wake(Warp &warp, unsigned lanes);
 [[noreturn]] void stop();
-struct Guard;
 void suspend(Guard &guard);
-
-#ifdef FANRANK_CUDA_THREADS
-
-// Locks and wake-ups by std::atomic in code that is not instrumented: invisible to ThreadSanitizer.
-std::atomic<std::uint32_t> lock_word;
-
-struct Guard {
-    bool locked = true;
-    Guard() {
-        while (lock_word.exchange(1, std::memory_order_acquire)) lock_word.wait(1);
-    }
-    void release() {
-        locked = false;
-        lock_word.store(0, std::memory_order_release);
-        lock_word.notify_one();
-    }
-    ~Guard() {
-        if (locked) release();
-    }
-};
-
-char barrier_tags[2], exchange_tags[MAX_WARPS][LANES][2];
-
-void acquire(void *tag) {
-    if (__tsan_acquire) __tsan_acquire(tag);
-}
-void release(void *tag) {
-    if (__tsan_release) __tsan_release(tag);
-}
-
-#else
-
-struct Guard {
-    Guard() {}
-};
-
-#endif
 
 void set_error(const std::string &message) {
     if (resident->failed) return;
     resident->failed = true;
     resident->error = message;
-#ifdef FANRANK_CUDA_THREADS
     for (unsigned w = 0; w < resident->warps; ++w) wake(warps[w], warps[w].at_barrier | warps[w].at_exchange);
-#endif
 }
 
 void set_deadlock() {
@@ -313,10 +243,7 @@ void leave(Guard &) {
 
 int barrier(Barrier kind, bool predicate, int site) {
     Thread &thread = self();
-#ifdef FANRANK_CUDA_THREADS
-    char *tag = &barrier_tags[thread.barriers++ & 1];
-    release(tag);
-#endif
+    void *const before = arrive(thread.context);
     Guard guard;
     if (resident->arrived && resident->kind != kind)
         fail(guard, std::string("at ") + BARRIER_NAMES[static_cast<int>(kind)] + " while others wait at " +
@@ -335,9 +262,7 @@ int barrier(Barrier kind, bool predicate, int site) {
     --resident->running;
     if (resident->arrived == resident->live) open_barrier();
     suspend(guard);
-#ifdef FANRANK_CUDA_THREADS
-    acquire(tag);
-#endif
+    depart(before);
     return resident->result;
 }
 
@@ -346,15 +271,8 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int op
     const unsigned lane = thread.linear % LANES;
     const unsigned bit = 1u << lane;
     Warp &warp = warps[thread.linear / LANES];
-#ifdef FANRANK_CUDA_THREADS
     // Only __syncwarp orders memory: shuffles and votes move values and nothing else.
-    // A lane releases one of its two tags in turn; all learn which one it was.
-    auto &tags = exchange_tags[thread.linear / LANES];
-    if (kind == Exchange::sync) {
-        value = thread.syncs++ & 1;
-        release(&tags[lane][value]);
-    }
-#endif
+    if (kind == Exchange::sync) value = arrive(thread.context, thread.linear / LANES, lane);
     Guard guard;
     if (!(mask & bit))
         fail(guard, std::string("calls ") + EXCHANGE_NAMES[static_cast<int>(kind)] + " with mask " + hex(mask) +
@@ -371,13 +289,7 @@ std::uint64_t exchange(Exchange kind, unsigned mask, std::uint64_t value, int op
     --resident->running;
     if (!try_exchange(warp, mask)) fail(guard, "the lanes of mask " + hex(mask) + " call different warp primitives");
     suspend(guard);
-#ifdef FANRANK_CUDA_THREADS
-    if (kind == Exchange::sync)
-        for (unsigned rest = mask; rest; rest &= rest - 1) {
-            const int other = __builtin_ctz(rest);
-            acquire(&tags[other][thread.result >> other & 1]);
-        }
-#endif
+    if (kind == Exchange::sync) depart(thread.linear / LANES, mask, thread.result);
     return thread.result;
 }
 
@@ -393,9 +305,7 @@ void start_block(unsigned count) {
     resident->warps = (count + LANES - 1) / LANES;
     resident->arrived = resident->true_count = 0;
     resident->failed = false;
-#ifdef FANRANK_CUDA_THREADS
-    for (unsigned i = 0; i < count; ++i) threads[i].barriers = 0;
-#endif
+    for (unsigned i = 0; i < count; ++i) begin(threads[i].context);
     for (unsigned w = 0; w < resident->warps; ++w) {
         const unsigned lanes = count - w * LANES;
         const unsigned live = lanes >= LANES ? 0xffffffffu : (1u << lanes) - 1;

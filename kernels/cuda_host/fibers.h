@@ -1,6 +1,38 @@
 // The threads of a block as coroutines of one OS thread, resumed in a chosen order.
 #pragma once
 
+#include "shim.h"
+
+#ifndef __x86_64__
+#define FANRANK_USE_UCONTEXT
+#include <ucontext.h>
+#endif
+
+namespace fanrank_host {
+namespace {
+
+constexpr unsigned MAX_RESIDENT = 8;
+
+// What a thread is resumed from.
+#ifdef FANRANK_USE_UCONTEXT
+using Context = ucontext_t;
+#else
+using Context = void *;
+#endif
+
+// One OS thread runs all, so nothing is locked, and nothing orders memory but the order in which they run.
+struct Guard {
+    Guard() {}
+};
+void begin(Context &) {}
+void *arrive(Context &) { return nullptr; }
+void depart(void *) {}
+std::uint64_t arrive(Context &, unsigned, unsigned) { return 0; }
+void depart(unsigned, unsigned, std::uint64_t) {}
+
+}  // namespace
+}  // namespace fanrank_host
+
 #include "block.h"
 
 #include <signal.h>
@@ -8,7 +40,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <utility>
 
 namespace fanrank_host {
 namespace {
@@ -48,8 +79,8 @@ fanrank_switch:
 .size fanrank_switch, .-fanrank_switch
 )");
 void *scheduler;
-void resume(Thread &thread) { fanrank_switch(&scheduler, thread.stack_pointer); }
-void yield(Thread &thread) { fanrank_switch(&thread.stack_pointer, scheduler); }
+void resume(Thread &thread) { fanrank_switch(&scheduler, thread.context); }
+void yield(Thread &thread) { fanrank_switch(&thread.context, scheduler); }
 #endif
 
 unsigned char *stacks[MAX_RESIDENT];
@@ -99,11 +130,11 @@ void make_fiber(unsigned place, unsigned i) {
     void **frame = reinterpret_cast<void **>(top & ~std::uintptr_t{63}) - SAVED_WORDS;
     std::memset(frame, 0, SAVED_WORDS * sizeof(void *));
     frame[ENTRY_WORD] = reinterpret_cast<void *>(&fiber_main);
-    threads[i].stack_pointer = frame;
+    threads[i].context = frame;
 #endif
 }
 
-bool make_fibers(unsigned place, unsigned count) {
+bool make_threads(unsigned place, unsigned count) {
     enter(place);
     if (!stacks[place]) {
         page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -120,7 +151,7 @@ bool make_fibers(unsigned place, unsigned count) {
 }
 
 // After a fault: every fiber begins anew.
-void make_fibers_again() {
+void make_threads_again() {
     for (unsigned place = 0; place < MAX_RESIDENT; ++place) {
         enter(place);
         for (unsigned i = 0; i < fibers[place]; ++i) make_fiber(place, i);
@@ -225,6 +256,16 @@ void run_some(int order) {
         run_lanes(warp, order);
     } while (warp.runnable && !resident->failed && draw(PATIENCE));
 }
+
+// The threads of a launch.
+struct Session {
+    Trap trap;
+
+    Session(unsigned, std::uint64_t seed) { random_state = seed * 0x9e3779b97f4a7c15u | 1; }
+
+    // Runs the resident block that was entered: to its end, or where several run at once for a while.
+    void run(int order) { interleaved ? run_some(order) : run_block(order); }
+};
 
 }  // namespace
 }  // namespace fanrank_host

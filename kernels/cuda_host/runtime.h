@@ -4,6 +4,7 @@
 // FANRANK_CUDA_THREADS: a header that runs each as an OS thread. Blocks run one after another in both.
 #pragma once
 
+#define FANRANK_CUDA_RUNTIME
 #ifdef FANRANK_CUDA_THREADS
 #include FANRANK_CUDA_THREADS
 #else
@@ -148,29 +149,19 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
             all_threads[place * MAX_THREADS + i].linear = i;
             all_threads[place * MAX_THREADS + i].index = {i % size[0], i / size[0] % size[1], i / size[0] / size[1]};
         }
-#ifndef FANRANK_CUDA_THREADS
-        if (!make_fibers(place, thread_count)) {
+        if (!make_threads(place, thread_count)) {
             message = "no memory for the stacks of " + std::to_string(thread_count) + " threads";
             return FAULT;
         }
-#endif
     }
-#ifdef FANRANK_CUDA_THREADS
-    Team team(thread_count);
-    static_cast<void>(seed);
-#else
-    random_state = seed * 0x9e3779b97f4a7c15u | 1;
-    const Trap trap;
-#endif
+    Session session(thread_count, seed);
     std::vector<std::uint64_t> sequence;
-#ifndef FANRANK_CUDA_THREADS
     if (order == SHUFFLE) {
         sequence.resize(block_count);
         std::iota(sequence.begin(), sequence.end(), std::uint64_t{0});
         for (std::uint64_t i = block_count; i > 1; --i)
             std::swap(sequence[i - 1], sequence[draw(static_cast<unsigned>(std::min<std::uint64_t>(i, 0xffffffffu)))]);
     }
-#endif
     std::uint64_t begun = 0;
     const auto begin = [&](unsigned place) {
         const std::uint64_t i = begun++;
@@ -186,16 +177,9 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
     for (const unsigned place : places) begin(place);
     while (!places.empty()) {
         std::size_t at = 0;
-#ifdef FANRANK_CUDA_THREADS
-        team.run();
-#else
         if (places.size() > 1) at = draw(static_cast<unsigned>(places.size()));
         enter(places[at]);
-        if (interleaved)
-            run_some(order);
-        else
-            run_block(order);
-#endif
+        session.run(order);
         if (resident->live && !resident->failed) continue;
         const auto trespass = memories[places[at]].trespass();
         if (!resident->failed && trespass) {
@@ -205,9 +189,7 @@ Status launch(const char *name, const std::uint32_t *grid, const std::uint32_t *
         }
         if (resident->failed) {
             message = who + ", block " + text_of(blockIdx) + ": " + resident->error;
-#ifndef FANRANK_CUDA_THREADS
-            make_fibers_again();
-#endif
+            make_threads_again();
             return FAULT;
         }
         if (begun < block_count)

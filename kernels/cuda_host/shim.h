@@ -42,6 +42,10 @@ namespace fanrank_host {
 
 enum class Barrier { plain, any, all, count };
 enum class Exchange { index, up, down, exclusive, ballot, sync, reduce };
+constexpr unsigned MAX_THREADS = 1024;
+constexpr unsigned LANES = 32;
+constexpr unsigned MAX_WARPS = MAX_THREADS / LANES;
+
 // The operand of a reduction.
 enum Reduction { ADD_32, AND_32, OR_32, XOR_32, MIN_S32, MAX_S32, MIN_U32, MAX_U32 };
 
