@@ -87,10 +87,10 @@ class Answerer:
         # The table of a split namespace gives these, so the name says which one it is.
         name = each.scope.names[0] if each.scope.names else each.key
         kept = self._kept.get(name)
-        if kept is not None and kept[0] is base and kept[1] == each.since:
-            kept[2].impose(each.counts, numbers)
-            return kept[2]
-        made = impose(base, each.counts, numbers)
+        known = kept[2] if kept is not None and kept[0] is base and kept[1] == each.since else None
+        if known is not None and known.impose(each.counts, numbers):
+            return known
+        made = impose(base, each.counts, numbers, known)
         if len(self._kept) >= KEPT:
             self._kept.clear()
         self._kept[name] = base, each.since, made

@@ -60,13 +60,23 @@ class _Imposed(Snapshot):
         """The snapshot itself: it was made of the records of one moment."""
         return self
 
-    def impose(self, counts: Counts, numbers: Mapping[str, int]) -> None:
-        """Add the document frequencies of further terms; `numbers` are those of the terms in the vocabulary."""
+    def impose(self, counts: Counts, numbers: Mapping[str, int]) -> bool:
+        """Add the document frequencies of further terms; `numbers` are those of the terms in the vocabulary.
+
+        Nothing is added, and the answer is false, where a device has read the idf of all terms: what it made of them
+        is of this snapshot, and further terms are another one's.
+        """
         assert self.counts is not None
-        for term, count in counts.frequencies.items():
-            number = numbers.get(term)
-            if number is not None and number < len(self.counts):
-                self.counts[number] = count
+        found = {
+            number: count
+            for term, count in counts.frequencies.items()
+            if (number := numbers.get(term)) is not None and number < len(self.counts)
+        }
+        if "term_idf" in vars(self) and any(self.counts[number] != count for number, count in found.items()):
+            return False
+        for number, count in found.items():
+            self.counts[number] = count
+        return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +89,20 @@ class ImposedUnion(_Imposed, Union):
     """The part of several namespaces that one shard holds."""
 
 
-def impose(base: Snapshot, counts: Counts, numbers: Mapping[str, int]) -> ImposedSnapshot | ImposedUnion:
+def impose(
+    base: Snapshot, counts: Counts, numbers: Mapping[str, int], known: Snapshot | None = None
+) -> ImposedSnapshot | ImposedUnion:
     """The documents of `base`, scored by `counts`; `numbers` are those of the terms in the vocabulary.
 
-    The document frequency of a term that `counts` does not hold is 0: `impose` adds those of later batches.
+    The document frequency of a term that `counts` does not hold is that of `known`, an earlier snapshot of the same
+    documents, or 0: `impose` adds those of later batches.
     """
     values = {part.name: getattr(base, part.name) for part in fields(base) if part.init}
     # Terms that only a later write knows are in no list of this snapshot.
     width = max((int(segment.terms[-1]) + 1 for segment in base.segments if len(segment.terms)), default=0)
     frequencies: npt.NDArray[np.int32] = np.zeros(width, dtype=np.int32)
+    if known is not None and known.counts is not None:
+        frequencies[:] = known.counts
     values |= {
         "counts": frequencies,
         "imposed": Statistics(counts.documents, counts.lengths),

@@ -8,6 +8,7 @@ import pytest
 from support.sharding import assert_same_answers, sharded
 
 import fanrank as fr
+from fanrank.engine.backends.choose import choose, statuses
 from fanrank.engine.storage.memory import Memory
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.opening.opening import PlacementSettings
@@ -48,6 +49,18 @@ def test_a_copy_holds_what_had_not_expired_at_the_time_of_the_query(
     for now in (9e8, None):
         assert_same_answers(one, several, [fr.Query("ant", under="path", now=now)], k=20, strategy="recall")
         assert_same_answers(one, several, [fr.Query("ant", under="path", now=now)], k=20)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "native", "cuda-host"])
+def test_a_batch_may_ask_for_terms_that_no_batch_before_it_named(backend: str) -> None:
+    """A device keeps what it made of the document frequencies of the terms that were asked for first."""
+    if not any(status.name == backend and status.usable for status in statuses()):
+        pytest.skip(f"{backend} does not run here")
+    one, several = both(SPACES[:1], [fr.Record(f"r{n}", "ant bee cat"[: 3 + n % 9], SPACES[0]) for n in range(12)])
+    for link in several.coordinator.links:
+        link.shard.engine.backend = choose(backend)  # type: ignore[attr-defined]
+    for text in ("ant", "bee", "cat ant", "bee cat"):
+        assert_same_answers(one, several, [fr.Query(text, namespace=SPACES[0])], k=20)
 
 
 def test_an_offset_beyond_all_records_finds_nothing() -> None:
