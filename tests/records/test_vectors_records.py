@@ -26,7 +26,7 @@ rows = st.integers(1, 40).flatmap(
 
 
 @given(rows)
-@settings(max_examples=40)
+@settings(max_examples=150)
 def test_what_is_normalised_once_keeps_its_bits(given_rows: list[list[float]]) -> None:
     once = unit_rows(given_rows)
     for row, found in zip(given_rows, once.tolist(), strict=True):
