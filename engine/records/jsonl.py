@@ -80,7 +80,7 @@ def as_records(
     for number, record in enumerate(records, 1):
         try:
             checked = record if isinstance(record, Record) else Record.from_dict(record)
-            if searched is not None:
+            if searched is not None and checked.fields:
                 check_fields(checked, searched)
         except RecordError as error:
             raise error.at(f"record {number}") from None

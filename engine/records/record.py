@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,9 @@ from .entities import Relation, checked_entities, checked_relations
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
 """The built-in metadata columns that hold strings."""
+
+_categories_of = attrgetter(*CATEGORIES)
+_NO_CATEGORIES = (None,) * len(CATEGORIES)
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,15 +76,15 @@ class Record:
             raise RecordError(f"'id' must be a non-empty string, not {self.id!r}")
         if not isinstance(self.text, str):
             raise RecordError(f"'text' must be a string, not {type(self.text).__name__}", record_id=self.id)
-        self._check_encodable("id", self.id)
-        for name in ("namespace", *CATEGORIES):
-            value = getattr(self, name)
-            if value is None and name != "namespace":
-                continue
-            if not isinstance(value, str):
-                raise RecordError(f"{name!r} must be a string, not {type(value).__name__}", record_id=self.id)
-            self._check_encodable(name, value)
-        # Almost every time is a float in range, and records are made by the million.
+        # Records are made by the million. So the checks of what most of them lack are passed over together.
+        if not self.id.isascii():
+            self._check_encodable("id", self.id)
+        self._check_string("namespace", self.namespace)
+        if _categories_of(self) != _NO_CATEGORIES:
+            for name in CATEGORIES:
+                if (value := getattr(self, name)) is not None:
+                    self._check_string(name, value)
+        # Almost every time is a float in range.
         time = self.time
         if time is not None and not (type(time) is float and -MAX_TIME <= time <= MAX_TIME):
             self._set_time("time", time)
@@ -93,12 +97,8 @@ class Record:
             self._set_time("expires", expires)
         if self.payload is not None and not isinstance(self.payload, Mapping):
             raise RecordError(f"'payload' must be a JSON object, not {type(self.payload).__name__}", record_id=self.id)
-        for name in ("fields", "extra"):
-            if not isinstance(getattr(self, name), Mapping):
-                raise RecordError(f"{name!r} must be a mapping", record_id=self.id)
-        for name, value in self.fields.items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise RecordError(f"text field {name!r} must be a string", record_id=self.id)
+        if self.fields != {} or self.extra != {}:
+            self._check_mappings()
         if self.passages is not None:
             object.__setattr__(self, "passages", self._check_passages(self.passages))
         if self.weights is not None:
@@ -115,6 +115,14 @@ class Record:
                 raise RecordError(f"'embedding' {error}", record_id=self.id) from None
             self._check_rows(rows)
             object.__setattr__(self, "embedding", rows)
+
+    def _check_mappings(self) -> None:
+        for name in ("fields", "extra"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise RecordError(f"{name!r} must be a mapping", record_id=self.id)
+        for name, value in self.fields.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise RecordError(f"text field {name!r} must be a string", record_id=self.id)
 
     def with_expiry(self, expires: float) -> Record:
         """A copy of the record that expires at this time, in seconds since 1970-01-01 UTC."""
@@ -171,6 +179,12 @@ class Record:
             if not passage.strip():
                 raise RecordError(f"passage {number} is blank and has no vector; leave it out", record_id=self.id)
         return tuple(passages)
+
+    def _check_string(self, name: str, value: object) -> None:
+        if not isinstance(value, str):
+            raise RecordError(f"{name!r} must be a string, not {type(value).__name__}", record_id=self.id)
+        if not value.isascii():
+            self._check_encodable(name, value)
 
     def _check_encodable(self, name: str, value: str) -> None:
         try:

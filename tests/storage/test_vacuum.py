@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import fanrank as fr
 from fanrank.engine.cli.main import main
 from fanrank.engine.storage import sqlite
+from fanrank.engine.storage.log import log_of
 from fanrank.engine.storage.row_codec import RECORDS
 
 
@@ -48,6 +49,7 @@ def test_a_vacuum_leaves_nothing_of_deleted_records_and_changes_no_answer(tmp_pa
         assert (after.ids.tolist(), after.scores.tolist()) == (before.ids.tolist(), before.scores.tolist())
         for word in ("secret", "hidden", "atlantis", "covert"):
             assert remains(path, word) == [], word
+        assert log_of(path / RECORDS).stat().st_size == 0
         engine.add([fr.Record("late", "open4")])
         reader = fr.Engine.open(path, read_only=True, backend="numpy")
         assert len(reader) == 201
