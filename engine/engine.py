@@ -211,20 +211,17 @@ class Engine(Reading, Writing, Carrying):
         check_engine_options(options, "Engine.open")
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
-        columns: Any = options.get("columns")
         may_open_shards = read_only or accept_loss or cls._serves_shard
-        if not may_open_shards and isinstance(columns, Mapping) and ORDER in columns:
-            raise ParameterError(f"the column {ORDER!r} is kept for shards; choose another name")
         new = None
         if not read_only and not os.path.exists(path):
             # Options that cannot be kept are refused before anything is written.
             new = cls(backend=backend, **options)
-            new.index.memory.schema.check_names()
+            new.index.memory.schema.check_names(own=not may_open_shards)
             new._config()
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
             config = store.config
-            kept = (config or {}).get("columns") or ()
+            kept: Any = (config or {}).get("columns") or ()
             if not may_open_shards and ORDER in kept:
                 raise ForeignIndexError(
                     f"{path}: is a shard, whose sharded memory alone writes to it; open that, or this with read_only"
@@ -233,7 +230,7 @@ class Engine(Reading, Writing, Carrying):
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
                 engine = cls(backend=backend, **options) if new is None else new
-                engine.index.memory.schema.check_names()
+                engine.index.memory.schema.check_names(own=not may_open_shards)
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)
             else:
@@ -241,7 +238,7 @@ class Engine(Reading, Writing, Carrying):
                 # The numbers that are kept win over those of the profile. None stands for what is kept, too.
                 known.setdefault("profile", LITERATURE)
                 given = {name: value for name, value in options.items() if value is not None or name not in CHOSEN}
-                columns = given.get("columns")
+                columns: Any = given.get("columns")
                 if columns is not None and Schema.of(known.get("columns")).keeps(Schema.of(columns)):
                     del given["columns"]
                 engine = cls(backend=backend, **{**known, **given})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -98,9 +98,9 @@ class ShardedCarrying(ShardedWriting):
         with shown_progress(progress) as show:
             return restore(path_of(backup), path_of(path), show)
 
-    def _write_decided(self, decide: Callable[[Reader], Decision]) -> None:
+    def _write_decided(self, namespaces: Collection[str], decide: Callable[[Reader], Decision]) -> None:
         """Write what `decide` makes of what the shards hold, while no other writer comes between."""
-        with self.coordinator.paused():
+        with self.coordinator.holding(namespaces):
             removed, added = decide(_HeldReader(self))
             # What expired since it was read is not there to be removed.
             self._write(removed=removed, added=list(added), missing_ok=True)
@@ -131,7 +131,7 @@ class _Target:
     """A sharded memory, to import into."""
 
     fields: Mapping[str, float]
-    write: Callable[[Callable[[Reader], Decision]], None]
+    write: Callable[[Collection[str], Callable[[Reader], Decision]], None]
     keeps: bool = True
 
 

@@ -118,7 +118,7 @@ class ShardedWriting(ShardedReading):
             raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
         function = changes if callable(changes) else None
         patch = None if callable(changes) else self._patch_of(changes, fields)
-        with self.coordinator.paused():
+        with self.coordinator.holding(None if name is None else [name]):
             removed = self._ids_where(parsed, name)
             found = self._records_of(removed)
             given = [found[space, record_id] for space, ids in removed.items() for record_id in ids]
@@ -132,7 +132,7 @@ class ShardedWriting(ShardedReading):
     def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
         """As `Engine.delete_where`."""
         parsed, name = _checked_filter(filter, "delete_where"), checked_scope(namespace)
-        with self.coordinator.paused():
+        with self.coordinator.holding(None if name is None else [name]):
             return self._write(removed=self._ids_where(parsed, name), missing_ok=True)
 
     def rewrite(
@@ -148,16 +148,23 @@ class ShardedWriting(ShardedReading):
         names = {
             checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
         }
-        with self.coordinator.paused():
-            found = self._records_of(names)
-            changed = change(found)
-            check_batch(changed, "the function of rewrite")
-            records = as_records(changed, self.template.bm25.fields)
-            written = list(self.searcher.models.encode(records, None))
-            removed: dict[str, list[str]] = {}
-            for name, record_id in found:
-                removed.setdefault(name, []).append(record_id)
-            return self._write(removed=removed, added=written, missing_ok=True)
+        held, before, written = {*names}, None, list[Record]()
+        while True:
+            with self.coordinator.holding(held):
+                found = self._records_of(names)
+                if found != before:
+                    changed = change(found)
+                    check_batch(changed, "the function of rewrite")
+                    records = as_records(changed, self.template.bm25.fields)
+                    written = list(self.searcher.models.encode(records, None))
+                touched = held.union(record.namespace for record in written)
+                if self.coordinator.holds(touched):
+                    removed: dict[str, list[str]] = {}
+                    for name, record_id in found:
+                        removed.setdefault(name, []).append(record_id)
+                    return self._write(removed=removed, added=written, missing_ok=True)
+            # Further shards are held from the first one on. What was read is read again, as others may write meanwhile.
+            held, before = touched, found
 
     def _ids_where(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
         """The ids of the live records that pass, by namespace, in the order of their writes."""

@@ -104,8 +104,8 @@ class Target(Protocol):
         """Whether it has the records, to compare them with."""
         ...
 
-    def write(self, decide: Callable[[Reader], Decision]) -> None:
-        """Write one batch, which `decide` makes of what is held."""
+    def write(self, namespaces: Collection[str], decide: Callable[[Reader], Decision]) -> None:
+        """Write one batch of these namespaces, which `decide` makes of what is held."""
         ...
 
 
@@ -126,7 +126,7 @@ class MemoryTarget:
     def keeps(self) -> bool:
         return self.memory.store is not None or self.memory.keeps
 
-    def write(self, decide: Callable[[Reader], Decision]) -> None:
+    def write(self, namespaces: Collection[str], decide: Callable[[Reader], Decision]) -> None:
         self.memory.write(decide=lambda pending: decide(_PendingReader(self, pending)))
 
     def held(
@@ -269,7 +269,7 @@ class Import:
 
         def write() -> list[Record]:
             try:
-                self.target.write(decide)
+                self.target.write(ids, decide)
             except _UnencodedError as error:
                 return error.records
             return []

@@ -24,7 +24,6 @@ def change_columns(
     """Change the columns of all shards, or of none after an error. Raises as `Engine.add_column`."""
     if ORDER in dropped:
         raise ParameterError(f"no declared column {ORDER!r}; there are: {', '.join(template.columns) or 'none'}")
-    with_order(added)  # refuses their own column
     with coordinator.paused():
         before = template.columns
         carrying.change_columns(template, dropped, added)

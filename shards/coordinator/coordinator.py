@@ -245,7 +245,7 @@ class Coordinator(Deciding):
             homes = self.placement.homes(namespace)
             if len(homes) > 1:
                 parts = {home: Part(drop=(namespace,)) for home in homes}
-                acknowledged = self.decide(parts, self.placement.placed(namespace, homes[:1]))
+                acknowledged = self.decide(parts, lambda before: before.placed(namespace, homes[:1]))
             else:
                 acknowledged = self._write_one(homes[0], Batch(), True, drop=(namespace,))
             for whole in self.wholes.values():

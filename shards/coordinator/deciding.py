@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -115,13 +115,13 @@ class Deciding(Holding):
     def decide(
         self,
         parts: Mapping[int, Part],
-        placement: Placement | None = None,
+        change: Callable[[Placement], Placement] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> dict[int, Acknowledged] | None:
         """Let shards do what concerns several: all of them, or none. None where searches see it already.
 
-        `placement` and `settings` are kept with it. The caller holds the shards. Raises what a shard refused its part
-        by; nothing was written then. Once it is decided, an error says so.
+        `change` makes the placement that is kept with it, and `settings` are kept too. The caller holds the shards.
+        Raises what a shard refused its part by; nothing was written then. Once it is decided, an error says so.
         """
         decision = Decision(self.owner.reserve(), dict(parts))
         self._open.append(decision)
@@ -129,7 +129,7 @@ class Deciding(Holding):
         try:
             self._wait_for(lambda: self._prepare(decision, answered))
             reach("batch.prepared")
-            self.owner.decide(decision.generation, decision.parts, placement, settings)
+            self.owner.decide(decision.generation, decision.parts, change, settings)
             decision.decided = True
         except Exception as error:
             self._abandon(decision, answered)

@@ -96,19 +96,25 @@ class Holding:
             yield self.view
 
     @contextmanager
-    def holding(self, namespaces: Iterable[str] | None = None) -> Iterator[None]:
-        """Hold writes to these namespaces off (None: to all). What is not known of their shards is found out first.
+    def holding(self, namespaces: Iterable[str] | None = None, targets: Iterable[int] = ()) -> Iterator[None]:
+        """Hold writes to these namespaces (None: to all) and to the shards of `targets` off.
+
+        What is not known of their shards is found out first.
 
         A thread that holds some may hold fewer meanwhile, and no others.
         """
         names = None if namespaces is None else list(namespaces)
         while True:
-            shards = self._shards_of(names)
+            shards = self._shards_of(names).union(targets)
             with self.holding_shards(shards):
                 # A namespace may have moved while this thread waited.
                 if self._shards_of(names) <= shards:
                     yield
                     return
+
+    def holds(self, namespaces: Iterable[str]) -> bool:
+        """Whether this thread holds writes to all of these namespaces off."""
+        return self._held().issuperset(self._shards_of(list(namespaces)))
 
     def _shards_of(self, namespaces: Sequence[str] | None) -> set[int]:
         if namespaces is None:

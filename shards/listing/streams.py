@@ -45,7 +45,8 @@ def stream_all(
     With `vectors` false they have no embedding. Raises `ShardError` where a shard is started anew meanwhile.
     """
     key = secrets.token_hex(8)
-    with coordinator.paused() as view:
+    with coordinator.holding(None if namespace is None else [namespace]):
+        view = coordinator.view
         shards = range(view.placement.shards) if namespace is None else view.placement.homes(namespace)
         links = [coordinator.links[shard] for shard in shards]
         try:

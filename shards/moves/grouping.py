@@ -86,7 +86,7 @@ class GroupingCoordinator(Coordinator):
 
         Adds to `shells` what is left empty in the old homes.
         """
-        with self.paused():
+        with self.holding(group, {target for target, _ in group.values()}):
             going = {name: target for name, (target, _) in group.items() if self.placement.homes(name) != (target,)}
             apart = {name for name in going if self._is_moving(name) or name in self.placement.split}
             asked = [name for name in going if name not in apart]
@@ -111,7 +111,8 @@ class GroupingCoordinator(Coordinator):
             reach("move.copied")
             shards = {*added, *removed}
             parts = {shard: Part(Batch(removed.get(shard, {}), added.get(shard, ()))) for shard in shards}
-            if self.decide(parts, self.placement.all_placed({name: going[name] for name in taken})) is not None:
+            homes = {name: going[name] for name in taken}
+            if self.decide(parts, lambda before: before.all_placed(homes)) is not None:
                 self.show(shards, content=False)
             watch(sum(map(len, taken.values())))
             return apart
@@ -123,7 +124,7 @@ class GroupingCoordinator(Coordinator):
                 self._wait_for(partial(self._drop_some, shard, names[start : start + SHELLS]))
 
     def _drop_some(self, shard: int, names: Sequence[str]) -> None:
-        with self.paused():
+        with self.holding_shards({shard}):
             # One that has come back meanwhile, or is about to, is no shell.
             kept = {name for name in names if shard in self.placement.homes(name) or self._is_moving(name)}
             gone = tuple(name for name in names if name not in kept)

@@ -127,13 +127,13 @@ class MovingCoordinator(GroupingCoordinator):
 
     def _begin(self, namespace: str, after: tuple[int, ...]) -> Move | None:
         """Begin a move; None where the namespace is there already."""
-        with self.paused():
+        self.placement.placed(namespace, after)  # checks the numbers
+        with self.holding([namespace], after):
             if namespace in self._moves:
                 raise ShardError(f"namespace {namespace!r} is being moved already; wait for the end of that")
             move = Move(namespace, self.placement.homes(namespace), after)
             if move.before == after:
                 return None
-            self.placement.placed(namespace, after)  # checks the numbers
             move.check()
             holders = [self.links[home] for home in move.before]
             sizes = self._wait_for(lambda: call_all(holders, self.until(), "holdings", namespace))
@@ -146,7 +146,7 @@ class MovingCoordinator(GroupingCoordinator):
         """Copy the next page while nobody writes; whether more than a page may be left."""
         if not move.large:
             return False
-        with self.paused():
+        with self.holding_shards(move.shards):
             more = self._is_current(move) and self._copy(move, watch)
             # To a search that looks for lost shards the new shards would be ahead of the view.
             self.show(move.fresh, content=False)
@@ -198,7 +198,7 @@ class MovingCoordinator(GroupingCoordinator):
     def _switch(self, move: Move, watch: Watch) -> bool:
         """Copy what is left, and let searches see the copy and not the original; False where it was given up."""
         namespace = move.namespace
-        with self.paused():
+        with self.holding_shards(move.shards):
             if not self._is_current(move):
                 return False
             while self._copy(move, watch):
@@ -216,7 +216,7 @@ class MovingCoordinator(GroupingCoordinator):
             # From here on it is done or not, whatever happens.
             del self._moves[namespace]
             try:
-                done = self.decide(parts, self.placement.placed(namespace, move.after))
+                done = self.decide(parts, lambda before: before.placed(namespace, move.after))
             except BaseException:
                 if self.placement.homes(namespace) == move.before:
                     self._moves[namespace] = move
@@ -334,7 +334,7 @@ class MovingCoordinator(GroupingCoordinator):
             self._locks.extend(FairLock() for _ in links)
             parts = {link.number: Part() for link in self.links}
             try:
-                self.decide(parts, self.placement.extended(len(links), names), settings)
+                self.decide(parts, lambda before: before.extended(len(links), names), settings)
             except BaseException:
                 if self.placement.shards == len(before):
                     self.links = before

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.errors import DamagedIndexError, ParameterError, RecordError, StorageError
-from ...engine.index.columns import AUTO, ORDER
+from ...engine.errors import DamagedIndexError, RecordError, StorageError
+from ...engine.index.columns import AUTO, ORDER, check_free
 from ...engine.index.snapshot import Snapshot
 from ...engine.records.record import Record
 
@@ -25,8 +25,7 @@ LIMIT = 1 << 53
 def with_order(columns: Mapping[str, str] | str | None) -> dict[str, str]:
     """The columns of a shard's engine, for a caller's `columns`. Raises `ParameterError` where they name `ORDER`."""
     declared: dict[str, str] = {"*": "json"} if columns == AUTO else dict(columns or {})  # type: ignore[arg-type]
-    if ORDER in declared:
-        raise ParameterError(f"column {ORDER!r} is taken: shards keep the order of writes in it; choose another name")
+    check_free(declared)
     return {**declared, ORDER: "number"}
 
 

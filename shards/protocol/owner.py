@@ -14,7 +14,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -139,10 +139,10 @@ class OwnerFile:
         self,
         generation: int,
         shards: Iterable[int],
-        placement: Placement | None = None,
+        change: Callable[[Placement], Placement] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        """Decide what these shards have prepared under a generation, and keep another placement with it.
+        """Decide what these shards have prepared under a generation, and change the placement with it.
 
         Where this raises, nothing was decided; `confirm` must succeed before that is certain.
         """
@@ -150,7 +150,7 @@ class OwnerFile:
         with self._writing:
             last = max(self.generation, generation)
             kept = self.settings if settings is None else dict(settings)
-            after = self.placement if placement is None else placement
+            after = self.placement if change is None else change(self.placement)
             with self._transaction() as connection:
                 if connection is not None:
                     _put(connection, "head", {"generation": str(last)})

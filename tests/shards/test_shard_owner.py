@@ -245,6 +245,19 @@ def test_a_decision_that_cannot_be_written_is_in_doubt_until_it_is_overwritten(
         assert several.add(turns(8, 8)) == 8
 
 
+def test_a_generation_whose_part_was_dropped_is_not_used_again(tmp_path: Path) -> None:
+    """A shard that has dropped the part of a generation keeps no other one under it, so the decision would be lost."""
+    for point in ("batch.prepared", "batch.decided"):
+        several = opened(tmp_path, shards=2)
+        split_over_all(several, "big")
+        failpoints.arm(point, action=crash)
+        with pytest.raises(Crash):
+            several.add(turns(0, 8))
+        several.close()
+    with opened(tmp_path) as again:
+        assert len(again) == 8
+
+
 @pytest.mark.parametrize("verb", ["prepare", "apply"])
 def test_a_silent_shard_holds_up_what_touches_it_and_nothing_else(tmp_path: Path, verb: str) -> None:
     one, several = fr.Engine(), dying(tmp_path / "memory", 3, deadline=0.5)
