@@ -87,7 +87,7 @@ class Writing:
         if threads is not None:
             positive("threads", threads)
         encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
-        return self.index.ready().write(added=encoded, threads=threads)
+        return self._write(added=encoded, threads=threads)
 
     def update(
         self,
@@ -108,7 +108,7 @@ class Writing:
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
-        return self.index.ready().write(removed=removed, added=batch, missing_ok=insert)
+        return self._write(removed=removed, added=batch, missing_ok=insert)
 
     def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Add records, and replace those that are live: `update` with ``insert``. Returns how many they are."""
@@ -169,7 +169,7 @@ class Writing:
         values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
         call raises `RecordError`; vectors stay.
         """
-        parsed = _checked_filter(filter, "update_where")
+        parsed = checked_filter(filter, "update_where")
         decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
         if callable(changes):
@@ -225,7 +225,7 @@ class Writing:
         All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
         """
         batch = checked_ids(ids, "delete")
-        return self.index.ready().write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
+        return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
     def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
         """Delete all records that pass a filter; returns how many, once the deletion is durable.
@@ -234,7 +234,7 @@ class Writing:
         when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
         says nothing: `drop` deletes a whole namespace.
         """
-        parsed = _checked_filter(filter, "delete_where")
+        parsed = checked_filter(filter, "delete_where")
         decide = partial(_ids_where, parsed, checked_scope(namespace))
         memory = self.index.ready()
         return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())), [parsed])
@@ -285,6 +285,17 @@ class Writing:
         """As `rewrite`, awaited; cancelled as `aadd`."""
         return await self._write_awaited(partial(self.rewrite, ids, change))
 
+    def _write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Iterable[Record] = (),
+        missing_ok: bool = False,
+        threads: int | None = None,
+    ) -> int:
+        """As `Memory.write`. Over shards it is another one."""
+        return self.index.ready().write(removed=removed, added=added, missing_ok=missing_ok, threads=threads)
+
     async def _write_awaited(self, write: Callable[[], int]) -> int:
         if self._closed:
             raise StorageError("the engine is closed")
@@ -311,7 +322,7 @@ class Writing:
         return Patch.of(changes, fields, columns, self.bm25.fields, self.searcher.models)
 
 
-def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
+def checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
     parsed = parse_filter(filter)
     if parsed is None:
         raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")

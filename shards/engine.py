@@ -60,6 +60,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         super().__init__()
         self.coordinator = opened.coordinator
         self.template = opened.template
+        self.bm25, self.monitor = opened.template.bm25, opened.template.monitor
         self.searcher = ShardedSearcher(opened.template, opened.coordinator, partial)
         self._opened = opened
         self._release = release

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -109,10 +109,11 @@ class ShardedOperations(ShardedWriting):
         self,
         *,
         removed: Mapping[str, Sequence[str]] | None = None,
-        added: Sequence[Record] = (),
+        added: Iterable[Record] = (),
         missing_ok: bool = False,
+        threads: int | None = None,
     ) -> int:
-        written = super()._write(removed=removed, added=added, missing_ok=missing_ok)
+        written = super()._write(removed=removed, added=added, missing_ok=missing_ok, threads=threads)
         if self.coordinator.outgrown and (self._splitter is None or not self._splitter.is_alive()):
             self._splitter = threading.Thread(target=self._split, name="fanrank-split", daemon=True)
             self._splitter.start()

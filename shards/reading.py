@@ -24,6 +24,7 @@ from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
 from ..engine.search.batch import combine_filters
+from ..engine.writing import Writing
 from .coordinator.coordinator import Coordinator
 from .coordinator.holding import View
 from .coordinator.learning import Drifts, find_windows, frequencies_of, ranks_over, recency, tell
@@ -35,8 +36,8 @@ from .search.launches import Launch
 from .search.searcher import ShardedSearcher
 
 
-class ShardedReading:
-    """A part of `ShardedEngine`, which says what it is."""
+class ShardedReading(Writing):
+    """A part of `ShardedEngine`, which says what it is. Its verbs that write are those of an engine."""
 
     coordinator: Coordinator
     searcher: ShardedSearcher

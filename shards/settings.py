@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
-
-import numpy as np
-import numpy.typing as npt
+import inspect
+from functools import wraps
+from typing import Any, NoReturn
 
 from ..engine.backends.choose import Backend
-from ..engine.encoders.embed import Given
 from ..engine.encoders.encoder import Encoder
 from ..engine.encoders.sparse import TermEncoder
+from ..engine.engine import Engine
 from ..engine.errors import ShardError
-from ..engine.records.query import DEFAULT_K
-from ..engine.search.batch import AnyQuery
-from ..engine.signatures import EngineOptions
-from ..engine.writing import AnyRecord
 from .coordinator.columns import change_columns
 from .opening.opening import Opened
 from .processes.links import call_all
 from .reading import ShardedReading
 from .shard.shard import Shard
 
-if TYPE_CHECKING:
-    import torch
+NUMBERED = "each shard numbers its own terms; use search, or an Engine for tensors"
 
-    from ..engine.backends.choose import TensorHits
 
-if sys.version_info >= (3, 11):
-    from typing import Unpack
-else:
-    from typing_extensions import Unpack
+def refuse(verb: str, why: str) -> Any:
+    """A verb of `Engine`, with its parameters, which raises `ShardError`."""
+    kept = inspect.getattr_static(Engine, verb)
+    plain: Any = kept.fget if isinstance(kept, property) else getattr(kept, "__func__", kept)
+
+    @wraps(plain)
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise ShardError(why)
+
+    refused.__doc__ = f"Raises `ShardError`: {why}."
+    return refused if kept is plain else type(kept)(refused)
 
 
 class ShardedSettings(ShardedReading):
@@ -128,84 +125,25 @@ class ShardedSettings(ShardedReading):
         with self.coordinator.paused():
             return sum(call_all(self.coordinator.links, None, "call", sweep_shard).values())
 
-    @classmethod
-    def from_records(
-        cls,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-        backend: str | None = None,
-        **options: Unpack[EngineOptions],
-    ) -> NoReturn:
-        """Raises `ShardError`: a sharded memory lives in a directory."""
-        raise ShardError(
-            "a sharded memory lives in a directory: ShardedEngine.open(path, shards=...), then add the records"
-        )
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        verify: bool = True,
-        encoder: str | os.PathLike[str] | Encoder | None = None,
-        term_encoder: TermEncoder | None = None,
-        backend: str | None = None,
-    ) -> NoReturn:
-        """Raises `ShardError`: a saved index has no records, which shards keep."""
-        raise ShardError("a saved index is of one engine, and has no records; use ShardedEngine.open(path)")
-
-    def save(self, path: str | os.PathLike[str]) -> NoReturn:
-        """Raises `ShardError`: each shard keeps an index of its own."""
-        raise ShardError("each shard keeps an index of its own, beside its records; backup(path) copies all of them")
-
-    def copy_to(
-        self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]
-    ) -> NoReturn:
-        """Raises `ShardError`: an export and an import do the same, to shards on any machines."""
-        raise ShardError(
-            "copy_to makes one engine's directory; export the records to a file, open another memory with the new "
-            "parameters (ShardedEngine.open or Engine.open), and import_records from the file"
-        )
-
-    def to(
-        self,
-        device: str,
-        *,
-        max_device_bytes: int | None = None,
-        posting_bytes: int | None = None,
-        tile_bits: int | None = None,
-        select: str | None = None,
-    ) -> NoReturn:
-        """Raises `ShardError`: where a shard serves from is said when the memory is opened."""
-        raise ShardError(
-            "a shard that is started anew serves from where it was opened: say num_gpus=1, or backend, to "
-            "ShardedEngine.open"
-        )
-
-    def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Raises `ShardError`: each shard numbers its own terms."""
-        raise ShardError("each shard numbers its own terms; use search, or an Engine for tensors")
-
-    @property
-    def numbering(self) -> int:
-        """Raises `ShardError`: each shard numbers its own terms."""
-        raise ShardError("each shard numbers its own terms; use search, or an Engine for tensors")
-
-    def search_tensors(
-        self,
-        terms: torch.Tensor,
-        offsets: torch.Tensor,
-        weights: torch.Tensor | None = None,
-        *,
-        k: int = DEFAULT_K,
-        namespace: str = "",
-        numbering: int | None = None,
-    ) -> TensorHits:
-        """Raises `ShardError`: each shard numbers its own terms."""
-        raise ShardError("each shard numbers its own terms; use search, or an Engine for tensors")
+    from_records = refuse(
+        "from_records",
+        "a sharded memory lives in a directory: ShardedEngine.open(path, shards=...), then add the records",
+    )
+    load = refuse("load", "a saved index is of one engine, and has no records; use ShardedEngine.open(path)")
+    save = refuse("save", "each shard keeps an index of its own, beside its records; backup(path) copies all of them")
+    copy_to = refuse(
+        "copy_to",
+        "copy_to makes one engine's directory; export the records to a file, open another memory with the new "
+        "parameters (ShardedEngine.open or Engine.open), and import_records from the file",
+    )
+    to = refuse(
+        "to",
+        "a shard that is started anew serves from where it was opened: say num_gpus=1, or backend, to "
+        "ShardedEngine.open",
+    )
+    encode = refuse("encode", NUMBERED)
+    numbering = refuse("numbering", NUMBERED)
+    search_tensors = refuse("search_tensors", NUMBERED)
 
 
 def vacuum_shard(shard: Shard) -> int:

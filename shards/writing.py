@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial as bind
 from typing import Any
 
-from ..engine.encoders.embed import Given
-from ..engine.encoders.models import positive
 from ..engine.encoders.patch import Patch, RecordFields
 from ..engine.errors import ParameterError, UnknownIdError
 from ..engine.index.columns import ANY
-from ..engine.moments import Span
 from ..engine.monitor.monitor import checked_namespace, checked_scope
-from ..engine.opening import shows_progress
-from ..engine.records.filters import PAYLOAD, Filter, parse_filter
-from ..engine.records.jsonl import as_records, check_batch, checked_ids, expiring
+from ..engine.records.filters import PAYLOAD, Filter
+from ..engine.records.jsonl import as_records, check_batch, checked_ids
 from ..engine.records.record import Record
-from ..engine.writing import AnyRecord, changed_by
+from ..engine.writing import AnyRecord, changed_by, checked_filter
 from .listing.matching import ids_passing
 from .reading import ShardedReading
 
@@ -29,58 +22,9 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
-WRITERS = 8
-"""Threads of awaited writes."""
-
 
 class ShardedWriting(ShardedReading):
     """A part of `ShardedEngine`, which says what it is."""
-
-    _writers: ThreadPoolExecutor | None = None
-
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.add`. A batch is in all its shards or in none. Shards analyse their parts at the same time, each
-        with one thread, whatever `threads` says.
-        """
-        check_batch(records, "add")
-        if threads is not None:
-            positive("threads", threads)
-        models, fields = self.searcher.models, self.template.bm25.fields
-        shown = records
-        if shows_progress(progress):
-            from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
-
-            shown = tqdm(records, "indexing", unit=" records")
-        return self._write(added=list(models.encode(expiring(as_records(shown, fields), ttl), vectors)))
-
-    def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.update`."""
-        check_batch(records, "update")
-        models, fields = self.searcher.models, self.template.bm25.fields
-        batch = list(models.encode(expiring(as_records(records, fields), ttl), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self._write(removed=removed, added=batch, missing_ok=insert)
-
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """As `Engine.upsert`."""
-        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
 
     def patch(
         self,
@@ -113,7 +57,7 @@ class ShardedWriting(ShardedReading):
         **fields: Unpack[RecordFields],
     ) -> int:
         """As `Engine.update_where`."""
-        parsed, name = _checked_filter(filter, "update_where"), checked_scope(namespace)
+        parsed, name = checked_filter(filter, "update_where"), checked_scope(namespace)
         if callable(changes) and fields:
             raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
         function = changes if callable(changes) else None
@@ -131,7 +75,7 @@ class ShardedWriting(ShardedReading):
 
     def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
         """As `Engine.delete_where`."""
-        parsed, name = _checked_filter(filter, "delete_where"), checked_scope(namespace)
+        parsed, name = checked_filter(filter, "delete_where"), checked_scope(namespace)
         with self.coordinator.holding(None if name is None else [name]):
             return self._write(removed=self._ids_where(parsed, name), missing_ok=True)
 
@@ -174,11 +118,6 @@ class ShardedWriting(ShardedReading):
                 pairs.setdefault(name, []).extend(own)
         return {name: [record_id for _, record_id in sorted(own)] for name, own in pairs.items()}
 
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """As `Engine.delete`."""
-        batch = checked_ids(ids, "delete")
-        return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
-
     def drop(self, namespace: str) -> None:
         """As `Engine.drop`."""
         self._check_open()
@@ -186,75 +125,21 @@ class ShardedWriting(ShardedReading):
         self.template.drop(namespace)
         self._drifts.drop(namespace)
 
-    async def aadd(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        threads: int | None = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.aadd`."""
-        return await self._run_in_thread(bind(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
-
-    async def aupdate(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        """As `Engine.aupdate`."""
-        return await self._run_in_thread(bind(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
-
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """As `Engine.aupsert`."""
-        return await self._run_in_thread(bind(self.upsert, records, vectors=vectors, ttl=ttl))
-
-    async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """As `Engine.adelete`."""
-        return await self._run_in_thread(bind(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
-
-    async def arewrite(
-        self,
-        ids: Mapping[str, Iterable[str]],
-        change: Callable[[Mapping[tuple[str, str], Record]], Iterable[AnyRecord]],
-    ) -> int:
-        """As `Engine.arewrite`."""
-        return await self._run_in_thread(bind(self.rewrite, ids, change))
-
-    async def _run_in_thread(self, write: Any) -> int:
-        self._check_open()
-        if self._writers is None:
-            self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write")
-        return int(await asyncio.wrap_future(self._writers.submit(write)))
-
     def _write(
         self,
         *,
         removed: Mapping[str, Sequence[str]] | None = None,
-        added: Sequence[Record] = (),
+        added: Iterable[Record] = (),
         missing_ok: bool = False,
+        threads: int | None = None,
     ) -> int:
+        """Write a batch to all its shards or to none. Each analyses its part with one thread."""
         self._check_open()
         schema = self.template.index.memory.schema
-        return self.coordinator.write(schema, removed=removed, added=added, missing_ok=missing_ok)
+        return self.coordinator.write(schema, removed=removed, added=list(added), missing_ok=missing_ok)
 
     def _patch_of(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
         schema = self.template.index.memory.schema
         # A key of the payload is changed with the payload.
         columns = [column for column in schema.declared() if column != ANY and not column.startswith(PAYLOAD)]
         return Patch.of(changes, fields, columns, self.template.bm25.fields, self.searcher.models)
-
-    def _end_writers(self) -> None:
-        """Let the threads of awaited writes end."""
-        if self._writers is not None:
-            self._writers.shutdown(wait=False)
-
-
-def _checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
-    parsed = parse_filter(filter)
-    if parsed is None:
-        raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
-    return parsed
