@@ -14,6 +14,7 @@ from .carry.files import AnyFile, path_of
 from .carry.importing import Import, Imported, MemoryTarget, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
+from .index.column_names import check_names
 from .index.columns import Schema
 from .monitor.monitor import checked_scope
 from .opening import OpenIndex, shows_progress
@@ -57,7 +58,8 @@ def _check_declared(name: str, columns: Mapping[str, str]) -> None:
 def _check_new(name: str, kind: str, columns: Mapping[str, str]) -> None:
     if name in columns:
         raise ParameterError(f"column {name!r} is there already, as a {columns[name]}")
-    Schema.of({name: kind}).check_names()
+    Schema.of({name: kind})
+    check_names({name: kind})
 
 
 class Carrying:

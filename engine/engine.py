@@ -30,6 +30,7 @@ from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
+from .index.column_names import check_names
 from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
@@ -216,7 +217,7 @@ class Engine(Reading, Writing, Carrying):
         if not read_only and not os.path.exists(path):
             # Options that cannot be kept are refused before anything is written.
             new = cls(backend=backend, **options)
-            new.index.memory.schema.check_names(own=not may_open_shards)
+            check_names(new.columns, of_shard=may_open_shards)
             new._config()
         store = RecordStore.open(path, read_only=read_only, accept_loss=accept_loss)
         try:
@@ -230,7 +231,7 @@ class Engine(Reading, Writing, Carrying):
                 raise ForeignIndexError(f"{path}: holds nothing yet; open it for writing once")
             if config is None:
                 engine = cls(backend=backend, **options) if new is None else new
-                engine.index.memory.schema.check_names(own=not may_open_shards)
+                check_names(engine.columns, of_shard=may_open_shards)
                 config = {**engine._config(), "store": secrets.token_hex(8)}
                 store.set_config(config)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
@@ -25,9 +25,6 @@ ABSENT = -1
 
 NUMBERS = ("time", "importance", "expires")
 """The built-in metadata columns that hold numbers."""
-
-LONGEST_NAME = 200
-"""Bytes that the name of a declared column may have. Files are named by it, with up to 36 bytes more."""
 
 KINDS = ("category", "number", "json")
 """What a column that the user declares can hold: strings, numbers, or any JSON value."""
@@ -245,21 +242,6 @@ class Schema:
         categories = (*CATEGORIES, *declared["category"], *json)
         return cls(categories, (*NUMBERS, *declared["number"]), json, ANY in (columns or {}))
 
-    def check_names(self, *, own: bool = True) -> None:
-        """Raise `ParameterError` for a user's column whose name is too long to name files by, or kept for shards.
-
-        With `own` false the columns are those of a shard.
-        """
-        if own:
-            check_free(self.numbers)
-        for name, kind in self.declared().items():
-            # Those of kind json may be any key of a payload, and are hashed where they are long.
-            if kind != "json" and (size := len(name.encode())) > LONGEST_NAME:
-                raise ParameterError(
-                    f"column {name[:20] + '...'!r}: its name has {size} bytes, and at most {LONGEST_NAME} can name "
-                    "files; choose a shorter one"
-                )
-
     def declared(self) -> dict[str, str]:
         """The user's columns, in the form that `of` takes."""
         return {
@@ -308,12 +290,6 @@ def _check_column(name: object, kind: object) -> None:
         )
     if name.encode("utf-8", "replace").decode() != name:
         raise ParameterError(f"column {name!r} holds a lone surrogate, which no file can store; choose another name")
-
-
-def check_free(columns: Collection[str]) -> None:
-    """Raise `ParameterError` where a user's columns have the name that shards keep for themselves."""
-    if ORDER in columns:
-        raise ParameterError(f"column {ORDER!r} is kept for shards, which number writes in it; choose another name")
 
 
 def needs_json(columns: Mapping[str, str]) -> bool:

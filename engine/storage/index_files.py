@@ -24,7 +24,8 @@ import numpy as np
 
 from ..errors import DamagedIndexError, ForeignIndexError, IndexFileError, NewerFormatError, StorageError
 from ..index.bm25 import BM25
-from ..index.columns import LONGEST_NAME, Strings, needs_json, stable_hash
+from ..index.column_names import LONGEST_NAME
+from ..index.columns import Strings, needs_json, stable_hash
 from ..index.segment import NESTED, Segment
 from .failpoints import reach
 from .index_arrays import (

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.errors import DamagedIndexError, RecordError, StorageError
-from ...engine.index.columns import AUTO, ORDER, check_free
+from ...engine.index.column_names import check_free
+from ...engine.index.columns import AUTO, ORDER
 from ...engine.index.snapshot import Snapshot
 from ...engine.records.record import Record
 
