@@ -14,9 +14,9 @@ from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.learning import carry_learned
-from ..processes.links import UnavailableError, collect
+from ..processes.links import UnavailableError
+from ..processes.pages import PageStream
 from ..protocol.batches import Batch
-from ..shard.copying import Page
 from ..shard.parts import Part
 
 TRIES = 3
@@ -89,14 +89,18 @@ class GroupingCoordinator(Coordinator):
         with self.holding(group, {target for target, _ in group.values()}):
             going = {name: target for name, (target, _) in group.items() if self.placement.homes(name) != (target,)}
             apart = {name for name in going if self._is_moving(name) or name in self.placement.split}
-            asked = [name for name in going if name not in apart]
-            sent = (
-                self.links[self.placement.home(name)].send("page_after", name, -1, 2 * group[name][1] + GROWN)
-                for name in asked
-            )
-            pages: dict[int, Page] = collect(dict(enumerate(sent)), self.until())
-            taken = {name: pages[place].records for place, name in enumerate(asked) if pages[place].last is None}
-            apart |= {name for name in asked if name not in taken}
+            taken: dict[str, list[Record]] = {name: [] for name in going if name not in apart}
+            homes: dict[int, list[str]] = {}
+            for name in taken:
+                homes.setdefault(self.placement.home(name), []).append(name)
+            for home, names in homes.items():
+                stream = PageStream(names, sum(2 * group[name][1] + GROWN for name in names))
+                for _, record in stream.read([self.links[home]], self.until()):
+                    taken[record.namespace].append(record)
+                if stream.more:
+                    # From the one on that has grown, they are copied by themselves.
+                    apart |= {name for name in names if name >= stream.place[0]}
+            taken = {name: records for name, records in taken.items() if name not in apart}
             if not taken:
                 return apart
             added: dict[int, list[Record]] = {}
@@ -111,8 +115,8 @@ class GroupingCoordinator(Coordinator):
             reach("move.copied")
             shards = {*added, *removed}
             parts = {shard: Part(Batch(removed.get(shard, {}), added.get(shard, ()))) for shard in shards}
-            homes = {name: going[name] for name in taken}
-            if self.decide(parts, lambda before: before.all_placed(homes)) is not None:
+            placed = {name: going[name] for name in taken}
+            if self.decide(parts, lambda before: before.all_placed(placed)) is not None:
                 self.show(shards, content=False)
             watch(sum(map(len, taken.values())))
             return apart

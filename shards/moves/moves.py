@@ -25,11 +25,10 @@ from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
 from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
+from ..processes.pages import PageStream
 from ..protocol.batches import Batch
 from ..protocol.messages import Acknowledged
-from ..protocol.order import number_of
 from ..protocol.placement import chosen_part
-from ..shard.copying import Page
 from ..shard.parts import Part
 from .balancing import is_outgrown
 from .grouping import TRIES, GroupingCoordinator, Watch
@@ -49,8 +48,7 @@ class Move:
     namespace: str
     before: tuple[int, ...]
     after: tuple[int, ...]
-    last: int = -1
-    """The number of the last write that was copied."""
+    stream: PageStream
     removed: dict[str, None] = field(default_factory=dict)
     """The ids that were removed since the last page."""
     large: bool = False
@@ -131,7 +129,7 @@ class MovingCoordinator(GroupingCoordinator):
         with self.holding([namespace], after):
             if namespace in self._moves:
                 raise ShardError(f"namespace {namespace!r} is being moved already; wait for the end of that")
-            move = Move(namespace, self.placement.homes(namespace), after)
+            move = Move(namespace, self.placement.homes(namespace), after, PageStream([namespace], self.page))
             if move.before == after:
                 return None
             move.check()
@@ -163,25 +161,11 @@ class MovingCoordinator(GroupingCoordinator):
     def _copy(self, move: Move, watch: Watch) -> bool:
         """Copy the next page; whether more may follow."""
         namespace = move.namespace
-        pages: dict[int, Page] = call_all(
-            [self.links[home] for home in move.before], self.until(), "page_after", namespace, move.last, self.page
-        )
-        # Records of several shards are copied in one order, as far as all of them are known.
-        open_ends = [page.last for page in pages.values() if page.last is not None]
-        bound = min(open_ends, default=None)
-        records = sorted(
-            (
-                (number_of(record), home, record)
-                for home, page in pages.items()
-                for record in page.records
-                if bound is None or number_of(record) <= bound
-            ),
-            key=lambda each: each[0],
-        )
+        records = move.stream.read([self.links[home] for home in move.before], self.until())
         removed, added = dict[int, list[str]](), dict[int, list[Record]]()
         for record_id in move.removed:
             removed.setdefault(move.target(record_id), []).append(record_id)
-        for _, home, record in records:
+        for home, record in records:
             target = move.target(record.id)
             if target != home:
                 added.setdefault(target, []).append(record)
@@ -191,9 +175,8 @@ class MovingCoordinator(GroupingCoordinator):
         }
         self._apply_apart(batches, hide=namespace)
         move.removed.clear()
-        move.last = bound if bound is not None else max([move.last, *(number for number, _, _ in records)])
         watch(len(records))
-        return bound is not None
+        return move.stream.more
 
     def _switch(self, move: Move, watch: Watch) -> bool:
         """Copy what is left, and let searches see the copy and not the original; False where it was given up."""

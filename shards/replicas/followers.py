@@ -11,17 +11,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
-from ...engine.records.record import Record
 from ..processes.links import Done, Link, Verb, Waiting, deadline_at
+from ..processes.pages import PageStream
 from ..protocol.batches import Batch
 from ..protocol.messages import Gone
-from ..shard.copying import ShardPage
 from .whole_copies import apply_to
 
 PAGE = 4_096
@@ -235,7 +234,9 @@ class Follower:
             raise _LetGo
         link.send("tag", 0).result(self._until())
         number = 0
-        for records in self._pages():
+        stream = PageStream(None, PAGE)
+        while stream.more:
+            records = [record for _, record in stream.read([leading.leader], self._until())]
             number += 1
             # A record that was written between two pages may be in both.
             apply_to(link, number, Batch(added=records).again(), self._until, oldest=number)
@@ -262,16 +263,6 @@ class Follower:
             self._first = self._last = last
             self.state, self._failure = FOLLOWING, None
             changed.notify_all()
-
-    def _pages(self) -> Iterator[list[Record]]:
-        place = "", -1
-        while True:
-            page: ShardPage = self._leading.leader.send("page_from", *place, PAGE).result(self._until())
-            if page.records:
-                yield page.records
-            if page.last is None:
-                return
-            place = page.last
 
     def _wait_for_pending(self, queue: deque[LeaderCall]) -> None:
         """Wait until it is known whether the leader has done a write that pages may hold already."""

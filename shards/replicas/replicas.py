@@ -38,7 +38,7 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 
 OWN = frozenset(
     {"describe", "newest", "number_at", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
-    | {"page_after", "page_from", "begin", "call", "stats", "verify", "flush"}
+    | {"page", "begin", "call", "stats", "verify", "flush"}
     | {"prepare", "forget", "finish", "drop_copies"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""

@@ -6,19 +6,16 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ...engine.records.record import Record
 from ..processes.links import Link
+from ..processes.pages import PageStream
 from ..protocol.batches import Batch
 from ..protocol.messages import Gone
-from ..protocol.order import number_of
 from ..protocol.placement import Placement
-from ..shard.copying import Page
 
 WHOLE, MODELLED = -1, -2
 """The numbers of the shards that hold whole copies: one like the others, and one in the owner's process with its
@@ -70,11 +67,11 @@ class WholeCopies:
             for namespace in names:
                 if namespace in self.names:
                     continue
-                streams = [_records(links[home], namespace, until) for home in placement.homes(namespace)]
-                merged = heapq.merge(*streams, key=number_of)
-                while records := list(islice(merged, COPIED)):
+                stream = PageStream([namespace], COPIED)
+                while stream.more:
+                    found = stream.read([links[home] for home in placement.homes(namespace)], until())
                     number += 1
-                    apply_to(link, number, Batch(added=records), until, oldest=number)
+                    apply_to(link, number, Batch(added=[record for _, record in found]), until, oldest=number)
                 self.names |= {namespace}
         except BaseException:
             self.clear()
@@ -126,12 +123,3 @@ def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) ->
     answer = link.send("apply", number, batch, **{"missing_ok": True, **how}).result(until())
     if isinstance(answer, Gone):
         raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")
-
-
-def _records(link: Link, namespace: str, until: Until) -> Iterator[Record]:
-    """The records that a shard holds of a namespace, in the order of their writes."""
-    last: int | None = -1
-    while last is not None:
-        page: Page = link.send("page_after", namespace, last, COPIED).result(until())
-        last = page.last
-        yield from page.records

@@ -8,6 +8,7 @@ at its new home until all of it is there.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,14 +21,17 @@ from ...engine.records.record import Record
 from ...engine.storage.state import MemoryState
 from ..protocol.messages import Ask, Gone
 
+Place = tuple[str, int]
+"""A record's place among those of a shard: its namespace, and the number of its write."""
+
 
 @dataclass(frozen=True, eq=False)
 class Page:
-    """Some records of a namespace, in the order of their writes."""
+    """Some records of a shard, namespace by namespace, each in the order of its writes."""
 
     records: list[Record]
-    last: int | None
-    """The number of the last one's write, where more may follow; None: these are the last ones."""
+    last: Place | None
+    """The place of the last one, where more may follow; None: these are the last ones."""
 
 
 def ids_after(snapshot: Snapshot, order: int, most: int) -> tuple[list[str], int | None]:
@@ -83,15 +87,6 @@ class Hidden:
         return sum(state.snapshot(name).size for name in self._names)
 
 
-@dataclass(frozen=True, eq=False)
-class ShardPage:
-    """Some records of a shard, namespace by namespace, each in the order of its writes."""
-
-    records: list[Record]
-    last: tuple[str, int] | None
-    """The namespace and the number of the last one's write, where more may follow; None: these are the last ones."""
-
-
 class Following:
     """A part of `Shard`."""
 
@@ -123,8 +118,8 @@ class Following:
         newest = self.newest()
         return getattr(self, verb)(*arguments, **keywords) if newest == after else Gone(newest)
 
-    def page_from(self, namespace: str, order: int, most: int) -> ShardPage:
-        """Up to `most` live records, stamped, from behind this write of this namespace on. Copies of moves count.
+    def page(self, names: Sequence[str] | None, after: Place, most: int) -> Page:
+        """Up to `most` live records of these namespaces (None: of all), stamped, behind this place. Copies count.
 
         Others may write meanwhile. A record that they write between two pages may be in both, in one or in none.
         """
@@ -132,11 +127,13 @@ class Following:
         state = memory.state
         records: list[Record] = []
         left = most
-        for name in state.names[bisect_left(state.names, namespace) :]:
-            ids, last = ids_after(state.snapshot(name), order if name == namespace else -1, left)
+        for name in state.names[bisect_left(state.names, after[0]) :] if names is None else sorted(names):
+            if name < after[0]:
+                continue
+            ids, last = ids_after(state.snapshot(name), after[1] if name == after[0] else -1, left)
             found = memory.store.fetch(name, ids) if memory.store is not None else state.records_of(name, ids)
             records += [record for record in found if record is not None]
             left -= len(ids)
             if last is not None:
-                return ShardPage(records, (name, last))
-        return ShardPage(records, None)
+                return Page(records, (name, last))
+        return Page(records, None)

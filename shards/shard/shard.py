@@ -34,7 +34,7 @@ from ..protocol.order import next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
-from .copying import Following, Hidden, Page, ids_after
+from .copying import Following, Hidden
 from .metrics import Metrics
 from .parts import Part, ShardNotes
 
@@ -362,17 +362,6 @@ class Shard(Following):
             return {key: strip(record) for key, record in found.items()}
         kept = [record for name, some in ids.items() for record in state.records_of(name, some, vectors=False)]
         return {(record.namespace, record.id): strip(record) for record in kept if record is not None}
-
-    def page_after(self, namespace: str, order: int, most: int) -> Page:
-        """Up to `most` live records of a namespace whose writes have greater numbers than `order`, stamped, ascending.
-
-        For copies: the caller lets nobody write meanwhile.
-        """
-        memory = self.engine.index.ready()
-        state = memory.state
-        ids, last = ids_after(state.snapshot(namespace), order, most)
-        found = memory.store.fetch(namespace, ids) if memory.store is not None else state.records_of(namespace, ids)
-        return Page([record for record in found if record is not None], last)
 
     def holdings(self, namespace: str | None = None) -> dict[str, tuple[int, int]]:
         """The live records of each namespace, expired ones included, and their bytes in memory. Copies do not count.

@@ -129,7 +129,7 @@ def test_a_move_whose_source_ends_while_it_is_read_begins_anew(tmp_path: Path) -
     coordinator.page = 5
     home = coordinator.placement.home(SPACE)
     for _ in range(2):
-        link_of(several, home).plan("page_after", BEFORE)
+        link_of(several, home).plan("page", BEFORE)
     coordinator.place(SPACE, ((home + 1) % 3,))
     assert_same_answers(one, several, QUERIES)
     assert several.verify() == {"records": len(RECORDS), "missing": 0, "extra": 0}

@@ -135,6 +135,14 @@ def test_writes_of_one_record_come_one_after_another(tmp_path: Path) -> None:
         assert count_of(several, HOME) == before + 3
 
 
+def test_what_removes_a_record_of_the_same_line_finds_it(tmp_path: Path) -> None:
+    with opened(tmp_path, shards=2) as several:
+        name = names_of(several, HOME, 1)[0]
+        delete = lambda: several.delete(["a"], namespace=name, missing_ok=True)  # noqa: E731
+        assert together(several, adding(several, fr.Record("a", "ant", name)), delete) == [1, 1]
+        assert len(several) == 0
+
+
 def test_a_group_ends_where_it_grows_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writes, "MOST", 5)
     with opened(tmp_path, shards=2) as several:
@@ -226,15 +234,32 @@ def test_a_write_whose_namespace_moves_while_it_waits_follows_it(tmp_path: Path)
     with opened(tmp_path, shards=2) as several:
         name = names_of(several, HOME, 1)[0]
         several.add([fr.Record("a", "ant", name)])
-        coordinator, done = several.coordinator, list[int]()
-        thread = threading.Thread(target=lambda: done.append(several.add([fr.Record("b", "ant", name)])))
-        with coordinator.paused():
-            thread.start()
+        coordinator, done, over = several.coordinator, list[int](), threading.Event()
+        new = coordinator._locks[1 - HOME]
+
+        def hold() -> None:
+            with coordinator.holding_shards({1 - HOME}):
+                over.wait(PATIENCE)
+
+        def wait_for(event: Callable[[], object]) -> None:
             end = time.monotonic() + PATIENCE
-            while not len(coordinator._writes):
+            while not event():
                 assert time.monotonic() < end
                 time.sleep(0.001)
+
+        holder = threading.Thread(target=hold)
+        writer = threading.Thread(target=lambda: done.append(several.add([fr.Record("b", "ant", name)])))
+        with coordinator.paused():
+            writer.start()
+            wait_for(lambda: len(coordinator._writes))
+            holder.start()
+            wait_for(lambda: new._waiting)
             coordinator.place(name, (1 - HOME,))
-        thread.join(PATIENCE)
+        # The writer goes to its line's shard, and then waits for the new home, which the other thread holds first.
+        wait_for(lambda: new._waiting or done)
+        assert done == []
+        over.set()
+        writer.join(PATIENCE)
+        holder.join(PATIENCE)
         assert done == [1]
         assert coordinator.links[1 - HOME].shard.holdings(name)[name][0] == 2  # type: ignore[attr-defined]

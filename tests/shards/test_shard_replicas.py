@@ -143,9 +143,7 @@ def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
         several = dying(Path(folder) / "memory", SHARDS, replicas=2)
         split_over_all(several, SPLIT)
         catch_up(several)
-        verbs = st.sampled_from(
-            ["apply", "apply", "prepare", "tag", "ask", "live", "last_write", "counts", "page_from"]
-        )
+        verbs = st.sampled_from(["apply", "apply", "prepare", "tag", "ask", "live", "last_write", "counts", "page"])
         for number in range(data.draw(st.integers(1, 8))):
             for shard in data.draw(st.lists(st.integers(0, SHARDS - 1), max_size=2)):
                 link_of(several, shard).plan(data.draw(verbs), data.draw(st.sampled_from([BEFORE, AFTER, LATE])))
@@ -525,14 +523,14 @@ def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]])
 
     with pytest.MonkeyPatch.context() as patch:
         borders.shrink(patch, {"followers.PAGE": 2})
-        page_from = Shard.page_from
+        page_of = Shard.page
 
         def page_then_write(shard: Shard, *place: Any) -> Any:
-            page = page_from(shard, *place)
+            page = page_of(shard, *place)
             between()
             return page
 
-        patch.setattr(Shard, "page_from", page_then_write)
+        patch.setattr(Shard, "page", page_then_write)
         catch_up(several)
     while left:
         between()

@@ -138,6 +138,14 @@ def assert_same_hits(one: fr.Hits, several: fr.Hits) -> None:
     assert several.missing_shards == ()
 
 
+def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> Any:
+    """Carry out a write that a history names: a verb with its records, its namespace, or what is to be deleted."""
+    if verb == "delete":
+        some, namespace, missing_ok = what
+        return engine.delete(some, namespace=namespace, missing_ok=missing_ok)
+    return getattr(engine, verb)(what)
+
+
 def outcome(call: Callable[..., Any], *arguments: Any, **how: Any) -> Any:
     """What a call returns, or the class and the message of the error by which it fails."""
     try:
