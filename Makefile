@@ -3,8 +3,9 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 BIN = $(VENV)/bin
 DATA ?=
-# How often `make crash` lets a directory be killed, damaged and looked at.
+# How often `make crash` lets a directory be killed, damaged and looked at; with SECONDS=3600 it goes on for so long.
 ROUNDS ?= 300
+SECONDS ?=
 # CuPy's build for the driver's CUDA, and what `make gpu` checks.
 CUDA ?= 13
 DATASETS ?= ../shared/data
@@ -83,7 +84,8 @@ fuzz: $(VENV)/.test
 	FANRANK_FUZZ=270 $(BIN)/pytest -q tests/extended/service/test_fuzz.py
 
 crash: $(VENV)/.test
-	$(BIN)/python -m tests.extended.histories.kills --rounds $(ROUNDS) --results bench/results/crash.jsonl
+	$(BIN)/python -m tests.extended.histories.kills --rounds $(ROUNDS) $(addprefix --seconds=,$(SECONDS)) \
+		--results bench/results/crash.jsonl
 
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev

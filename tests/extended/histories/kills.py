@@ -14,8 +14,10 @@ directory as the kill left it.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import logging
+import math
 import os
 import random
 import shutil
@@ -27,7 +29,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ from fanrank.engine.storage.index_files import INDEX
 from fanrank.engine.storage.log import NOTE, log_of, note_of
 from fanrank.engine.storage.row_codec import RECORDS
 
+from . import disks
 from .lives import FOLDER, OPTIONS, PATIENCE, SMALL, Broken, Life, Round, Tally, agree, borders
 
 
@@ -91,6 +94,43 @@ def full_round(r: Round, _: Sequence[str]) -> None:
         if point.startswith("write") and not any(line.startswith("full") for line in r.said):
             raise Broken(f"no write failed although the disk was full at {point}")
         r.tally.faults[f"disk full: {point}"] += 1
+        r.look()
+
+
+def failing_round(r: Round, _: Sequence[str]) -> None:
+    """A sync fails once, or each write from some moment on: a batch is refused, and done once the disk is well."""
+    for fails, most in (("sync", 40), ("space", 90), ("sync", 12)):
+        r.live(Life(None, r.rng.randint(1, most), full=True, batches=40, fails=fails))
+        r.tally.faults[f"disk fails: {fails}"] += sum(line.startswith("full") for line in r.said)
+        r.look()
+
+
+def power_round(r: Round, _: Sequence[str]) -> None:
+    """Power is lost: of what was not synced some pages or sectors are there. What was acknowledged is there whole."""
+    for _life in range(2):
+        before = r.copy().rename(r.root / "before") if r.path.exists() else r.root / "before"
+        trace, start = r.root / "trace", list(r.acked)
+        r.live(Life(batches=25, trace=trace))
+        acked, events = list(r.acked), disks.read_trace(trace)
+        # The paths in the trace are those of the directory that was written.
+        moved = r.path.rename(r.root / "after")
+        if before.exists():
+            before.rename(r.path)
+        for upto in disks.cuts(events, r.rng, 12):
+            mark = disks.cut_power(upto, r.path, r.root / "copy", r.rng)
+            known = mark + 1 if mark >= 0 else start[0]
+            r.acked, r.begun = [known], [known + 1]
+            r.look(r.root / "copy", damaged=True)
+            r.tally.faults["power lost"] += 1
+            # Without its note a database that was in use may be refused, and is never opened with less.
+            disks.cut_power(upto, r.path, r.root / "copy", r.rng)
+            note_of(r.root / "copy" / RECORDS).unlink(missing_ok=True)
+            r.acked, r.begun = [known], [known + 1]
+            look_or_named(r, r.root / "copy")
+            r.tally.faults["power and note lost"] += 1
+        shutil.rmtree(r.path, ignore_errors=True)
+        moved.rename(r.path)
+        r.acked, r.begun = acked, list(acked)
         r.look()
 
 
@@ -282,7 +322,7 @@ Kind = Callable[[Round, Sequence[str]], None]
 KINDS: list[tuple[Kind, int, int]] = [
     *((failpoint_round, 4, 1), (clock_round, 0, 1), (group_round, 3, 3), (index_round, 0, 1), (failpoint_round, 4, 1)),
     *((log_round, 0, 1), (full_round, 0, 1), (group_round, 3, 3), (records_round, 0, 1), (backup_round, 0, 1)),
-    *((shared_round, 0, 1), (server_round, 0, 4)),
+    *((shared_round, 0, 1), (server_round, 0, 4), (failing_round, 0, 1), (power_round, 0, 1)),
 ]
 
 
@@ -301,11 +341,14 @@ def play(seed: int, number: int, tally: Tally, folder: Path) -> None:
     tally.rounds += 1
 
 
-def run(seed: int, numbers: Sequence[int], folder: Path = FOLDER) -> Tally:
+def run(seed: int, numbers: Iterable[int], folder: Path = FOLDER, longest: float = math.inf) -> Tally:
+    """The rounds of these numbers; none begins after `longest` seconds."""
     logging.disable(logging.WARNING)  # What fails here shall.
     tally, started = Tally(), time.monotonic()
     with borders.shrunken(SMALL):
         for number in numbers:
+            if time.monotonic() - started > longest:
+                break
             play(seed, number, tally, folder)
     tally.never_reached = [point for point in failpoints.POINTS if not tally.kills[point]]
     tally.seconds = round(time.monotonic() - started, 1)
@@ -328,6 +371,7 @@ def row(tally: Tally, seed: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--seconds", type=float, help="in place of --rounds: new rounds begin for so long")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--round", type=int, help="this round alone")
     parser.add_argument("--kind", choices=sorted({kind.__name__ for kind, _, _ in KINDS}), help="rounds of this alone")
@@ -335,10 +379,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help=f"where directories are made (default {FOLDER})")
     parser.add_argument("--results", type=Path, help="append the run to this JSON lines file")
     options = parser.parse_args()
-    numbers = [*range(options.rounds)] if options.round is None else [options.round]
+    disks.load()
+    numbers: Iterable[int] = range(options.rounds) if options.seconds is None else itertools.count()
+    if options.round is not None:
+        numbers = [options.round]
     if options.kind is not None:
-        numbers = [number for number in numbers if KINDS[number % len(KINDS)][0].__name__ == options.kind]
-    tally = run(options.seed, numbers, options.folder)
+        numbers = (number for number in numbers if KINDS[number % len(KINDS)][0].__name__ == options.kind)
+    tally = run(options.seed, numbers, options.folder, math.inf if options.seconds is None else options.seconds)
     missed = tally.never_reached if options.round is None and options.kind is None else []
     print(json.dumps(vars(tally), indent=None if options.json else 1))
     if options.results is not None:

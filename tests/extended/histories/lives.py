@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 
+from . import disks
+
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # As for pytest: the world of the tests stands there.
 from support import borders as borders  # kills.py, which cannot find it, takes it from here
 from support.history import SIZES
@@ -156,6 +158,8 @@ class Life:
     full: bool = False  # the failpoint says that the disk is full, instead of killing
     batches: int = 250
     backups: bool = False  # made, and restored, one after another while it writes
+    fails: str | None = None  # what the disk fails at, once it is open: "sync" for once, "space" from then on
+    trace: Path | None = None  # where all that reaches the disk is written down
 
 
 class Child:
@@ -183,9 +187,13 @@ class Child:
         life = self.life
         if life.point is not None:
             failpoints.arm(life.point, life.count, self._disk_is_full if life.full else None)
+        if life.trace is not None:
+            disks.disk().start_trace(str(life.trace).encode())
         self.say("opening")
         engine = fr.Engine.open(self.path, **OPTIONS)
         self.say("open", engine.opened)
+        if life.fails is not None:
+            getattr(disks.disk(), f"fail_{life.fails}")(life.count)
         stop = threading.Event()
         copier = threading.Thread(target=self._guarded, args=(lambda: self._back_up(engine, stop),))
         if life.backups:
@@ -240,11 +248,15 @@ class Child:
                 if not self.life.full:
                     raise
                 # Refused: nothing of it is there, and it can be done once there is room.
+                if self.life.fails is not None:
+                    disks.disk().heal()
                 agree(engine, stream.state(number))
                 if not same(engine, stream.state(number), stream.namespaces):
                     raise Broken(f"batch {number} was refused, and yet changed the records") from None
                 self.say("full", own, number)
                 write.run(engine)
+            if self.life.trace is not None:
+                disks.disk().mark(number)
             self.say("ack", own, number)
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 from conftest import ROOT
 
@@ -13,10 +14,9 @@ from fanrank.engine.storage import failpoints
 
 
 # In a process of its own: it forks, and pytest may have threads.
-def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
-    rounds = "300" if os.environ.get("FANRANK_LONG") else "36"
+def played(*options: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.extended.histories.kills", "--rounds", rounds, "--seed", "7", "--json"],
+        [sys.executable, "-m", "tests.extended.histories.kills", "--seed", "7", "--json", *options],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -24,7 +24,17 @@ def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
         timeout=3600,
     )
     assert done.returncode == 0, done.stderr
-    tally = json.loads(done.stdout)
+    tally: dict[str, Any] = json.loads(done.stdout)
+    return tally
+
+
+def test_nothing_acknowledged_is_lost_with_the_power() -> None:
+    assert played("--kind", "power_round", "--rounds", "42")["faults"]["power lost"] == 72
+
+
+def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
+    rounds = "300" if os.environ.get("FANRANK_LONG") else "36"
+    tally = played("--rounds", rounds)
     assert (tally["rounds"], tally["lost"], tally["phantom"], tally["broken"]) == (int(rounds), 0, 0, [])
     assert tally["kills"].keys() >= {
         *failpoints.POINTS,
@@ -34,4 +44,5 @@ def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
     assert kinds >= {f"index: {fault}" for fault in ("truncate", "flip", "delete", "zero")}
     assert kinds >= {"log: truncate", "log: flip", "records: flip"}
     assert kinds >= {"second writer refused", "reader refreshed"}
+    assert kinds >= {"disk fails: sync", "disk fails: space", "power lost", "power and note lost"}
     assert tally["rebuilt"] > 0
