@@ -22,7 +22,7 @@ from starlette.requests import Request
 from support.live import Live, message, read_all, serving, wait_until
 
 import fanrank as fr
-from fanrank.engine.errors import DeadlineError, ParameterError
+from fanrank.engine.errors import ParameterError
 from fanrank.engine.records.hits import Hits
 from fanrank.server import bodies
 from fanrank.server.access import Principal
@@ -224,14 +224,14 @@ def test_many_large_bodies_at_once_are_bounded(engine: fr.Engine, limits: Limits
 
 
 def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    explained, begun, ended = Hits.explain, threading.Event(), threading.Event()
+    explain_hit, begun, explained = Hits.explain, threading.Event(), list[str]()
 
     def explain(hits: Hits, query: int, document: str) -> Any:
         begun.set()
         # The server's loop learns of the end while this thread waits.
         assert wait_until(lambda: cancellations[0].disconnected)
-        ended.set()
-        return explained(hits, query, document)
+        explained.append(document)
+        return explain_hit(hits, query, document)
 
     cancellations: list[Cancellation] = []
     of = Cancellation.of
@@ -241,10 +241,8 @@ def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeyp
         with live.connect() as connection:
             connection.sendall(message(b'{"query": "tea", "k": 100, "explain": true}'))
             assert begun.wait(300)
-        assert ended.wait(300)
         assert wait_until(lambda: not live.state.in_flight)
-        with pytest.raises(DeadlineError, match="hung up"):
-            cancellations[0].check()
+    assert len(explained) == 1
 
 
 def trickle(live: Live, start: bytes, piece: bytes) -> bytes:
