@@ -376,6 +376,15 @@ def test_an_altered_record_is_named(tmp_path: Path, change: str) -> None:
                 made.keyword_scan("ana", ["prefers"], 9)
 
 
+@pytest.mark.parametrize("change", ["CAST(replace(value, '1.2', '1.3') AS BLOB)", "7"])
+def test_altered_parameters_are_noticed(tmp_path: Path, change: str) -> None:
+    with RecordStore.open(tmp_path) as made:
+        made.set_config({"k1": 1.2})
+    altered(tmp_path, f"UPDATE meta SET value = {change} WHERE key = 'config'")
+    with RecordStore.open(tmp_path) as made, pytest.raises(DamagedStoreError, match="parameters were altered"):
+        assert made.config
+
+
 def test_an_altered_id_is_noticed(tmp_path: Path) -> None:
     altered(tmp_path, "UPDATE records SET id = CAST(x'6dff' AS TEXT) WHERE id = 'm3'")
     with RecordStore.open(tmp_path) as made, pytest.raises(DamagedStoreError, match="id 'm\ufffd' was altered"):
