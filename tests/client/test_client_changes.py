@@ -46,7 +46,6 @@ def everything(engine: fr.Engine) -> list[tuple[Any, ...]]:
 
 
 CHANGES: list[Callable[[Any], Any]] = [
-    lambda memory: memory.patch("3", importance=0.25),
     lambda memory: memory.patch(["0", "9", "0"], {"project": None}, role="tool", payload={"n": [1, {"a": None}]}),
     lambda memory: memory.patch(["6", "nobody"], time=dt.datetime(2026, 1, 2, tzinfo=dt.timezone.utc), missing_ok=True),
     lambda memory: memory.patch("12", {"embedding": np.array([3.0, 4.0], dtype=np.float32)}),
@@ -55,12 +54,8 @@ CHANGES: list[Callable[[Any], Any]] = [
     lambda memory: memory.drop("a/../b"),
     lambda memory: memory.patch("15", relations=[fr.Relation("a", "knows", "b")], weights={"tea": 0.1}),
     lambda memory: memory.patch("18", text="coffee", embedding=[1, 1], entities={"Ana": "e1"}),
-    lambda memory: memory.update_where(fr.col("role") == "user", session="s1"),
     lambda memory: memory.update_where({"project": "p1"}, {"project": "p9"}, importance=1.0),
-    lambda memory: memory.delete_where({"project": "p0"}),
-    lambda memory: memory.patch("1", importance=1, namespace="users/ana"),
     lambda memory: memory.namespace("users/ana").delete_where(fr.col("role") == "tool"),
-    lambda memory: memory.drop("a b/?#%"),
     lambda memory: memory.namespace("users/ana").drop(),
     lambda memory: memory.patch("nobody", role="x"),
     lambda memory: memory.patch("3"),

@@ -335,6 +335,12 @@ def test_a_passed_deadline_is_a_problem(client: TestClient) -> None:
         assert (answer.status_code, answer.json()["title"]) == (504, "DeadlineError"), address
 
 
+def test_a_deadline_is_seconds(client: TestClient) -> None:
+    for said, status in (("0", 422), ("x", 422), ("inf", 422), ("5", 200)):
+        headers = {"fanrank-deadline": said}
+        assert client.post("/v1/search", json={"query": "tea"}, headers=headers).status_code == status
+
+
 def test_the_servers_own_deadline_holds_for_who_asks_for_more(engine: fr.Engine) -> None:
     with TestClient(make_app(engine, limits=Limits(seconds=1e-9))) as client:
         for headers in ({}, {"fanrank-deadline": "100"}):
