@@ -152,12 +152,6 @@ def test_messages_name_options(tmp_path: Path, memory: Path) -> None:
     assert "id 'f'" in message
 
 
-def test_no_copy_is_made_inside_the_memory(memory: Path) -> None:
-    for command in ("backup", "copy"):
-        assert "lies in the directory that is copied" in fails(command, memory, memory / "sub")
-    assert not (memory / "sub").exists()
-
-
 def test_records_that_have_expired_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"id": "a", "text": "tea", "expires": 1}\n')

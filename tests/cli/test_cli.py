@@ -367,28 +367,6 @@ def test_unusable_backends_are_one_line(records: Path, index: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("search", "index"),
-        ("search",),
-        ("index", "records.jsonl"),
-        ("search", "index", "tea", "--execution", "fast"),
-        ("search", "index", "tea", "--threads", "0"),
-        ("search", "index", "tea", "-k", "many"),
-        ("search", "index", "tea", "--backend", "tpu"),
-        ("eval", "trec", "x"),
-        ("check", "x", "--limit", "0"),
-        ("unknown",),
-    ],
-)
-def test_wrong_usage(arguments: tuple[str, ...]) -> None:
-    result = run(*arguments, code=2)
-    assert result.stdout == ""
-    assert result.stderr.startswith("Usage: ")
-    assert "Error: " in result.stderr
-
-
-@pytest.mark.parametrize(
     ("row", "message"),
     [
         ({"text": "tea", "k": -1}, "k must be 0 or more"),

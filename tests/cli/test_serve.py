@@ -248,7 +248,11 @@ def test_a_directory_that_cannot_serve(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("serve", "m", "--port", "x"), ("serve", "m", "--max-k", "0"), ("serve",), ("keys", "add"), ("mcp",)],
+    [
+        *(("serve", "m", "--max-k", "0"), ("serve",), ("keys", "add"), ("mcp",), ("search", "index"), ("unknown",)),
+        *(("search", "index", "tea", "--threads", "0"), ("search", "index", "tea", "--backend", "tpu")),
+        *(("search", "index", "tea", "--execution", "fast"), ("check", "x", "--limit", "0")),
+    ],
 )
 def test_a_wrong_option_is_no_traceback(arguments: tuple[str, ...]) -> None:
     ended = run(*arguments, code=2)

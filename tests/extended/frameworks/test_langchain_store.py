@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("langchain_core")
 
 from langchain_core.documents import Document
-from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from support.langchain_cases import Letters, count_searches, metadatas, texts
@@ -221,18 +220,6 @@ def test_a_batch_that_fails_writes_nothing() -> None:
     with pytest.raises(fr.errors.RecordError, match="payload"):
         store.add_texts(["new", "newer"], [{}, {"when": object()}])
     assert store.engine.count() == COUNT
-
-
-def test_langchains_indexing_writes_once() -> None:
-    store, manager = make(), InMemoryRecordManager(namespace="test")
-    manager.create_schema()
-    documents = [Document(page_content=text, metadata={"source": text}) for text in ("granite", "basalt")]
-    kept: dict[str, Any] = {"cleanup": "full", "key_encoder": "sha256"}
-    assert index(documents, manager, store, **kept)["num_added"] == 2
-    assert index(documents, manager, store, **kept)["num_skipped"] == 2
-    result = index(documents[:1], manager, store, **kept)
-    assert result["num_deleted"] == 1
-    assert store.engine.count() == COUNT + 1
 
 
 def test_relevance_is_the_cosine(store: FanrankVectorStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import os
@@ -20,7 +19,7 @@ os.environ["MEM0_TELEMETRY"] = "False"
 os.environ.setdefault("MEM0_DIR", tempfile.mkdtemp())
 pytest.importorskip("mem0", reason="mem0 is not installed: pip install 'fanrank[mem0]'")
 
-from mem0 import AsyncMemory, Memory
+from mem0 import Memory
 from mem0.memory import main as mem0_main
 from mem0.utils.factory import EmbedderFactory, LlmFactory, VectorStoreFactory
 from mem0.utils.scoring import get_bm25_params, normalize_bm25
@@ -199,18 +198,6 @@ def test_a_strategy_may_read_the_words_too() -> None:
     assert expected[0][0] == "d", "the farthest vector, and the one with the word"
 
 
-def test_what_mem0_changes_of_an_answer_does_not_reach_the_store() -> None:
-    store = store_of()
-    store.insert([[1, 0, 0, 0]], [{"data": "x", "linked_memory_ids": ["m1"]}], ["e"])
-    for found in (store.search("", [1, 0, 0, 0])[0], store.keyword_search("x")[0], store.list()[0][0], store.get("e")):
-        assert found is not None
-        found.payload["linked_memory_ids"].append("m2")
-        found.payload["data"] = "y"
-    kept = store.get("e")
-    assert kept is not None
-    assert kept.payload == {"data": "x", "linked_memory_ids": ["m1"]}
-
-
 def test_an_update_of_the_payload_keeps_the_vector() -> None:
     store = filled()
     vector = store.engine.get("a", namespace="mem0").embedding.tobytes()
@@ -385,27 +372,3 @@ def test_filters_read_the_metadata_alone(memory: Memory) -> None:
         assert sorted(memo.payload["data"] for memo in words) == [f"tea {n}" for n in numbers], spec
     with pytest.raises(ValueError, match="near"):
         memory.vector_store.search("tea", Words().embed("tea"), filters={"n": {"near": 3}})
-
-
-def test_an_async_memory_does_the_same(tmp_path: Path) -> None:
-    async def run() -> None:
-        memory = AsyncMemory.from_config(config(tmp_path / "m"))
-        rows = await asyncio.gather(*(memory.add(f"Fact tea {n} Ana", user_id=f"u{n % 3}") for n in range(12)))
-        assert all(len(row["results"]) == 1 for row in rows)
-        asked = [{"user_id": f"u{n % 3}"} for n in range(30)]
-        answers = await asyncio.gather(*(memory.search("tea Ana", filters=one, top_k=3) for one in asked))
-        for one, answer in zip(asked, answers, strict=True):
-            assert [found["user_id"] for found in answer["results"]] == [one["user_id"]] * 3
-        first = rows[0]["results"][0]["id"]
-        await memory.update(first, "Fact coffee")
-        assert (await memory.get(first))["memory"] == "Fact coffee"
-        await memory.delete(first)
-        assert await memory.get(first) is None
-        await memory.delete_all(user_id="u1")
-        assert (await memory.get_all(filters={"user_id": "u1"}))["results"] == []
-        await memory.reset()
-        assert (await memory.get_all(filters={"user_id": "u2"}))["results"] == []
-        memory.vector_store.close()
-        memory.close()
-
-    asyncio.run(run())
