@@ -44,7 +44,7 @@ $(SHARES): share-%: $(VENV)/.test
 
 # The turn of this commit.
 turn:
-	@set -- $(TURNS); count=$$#; number=$$(($$($(PYTHON) tests/support/commits.py) % count)); \
+	@set -- $(TURNS); count=$$#; number=$$(($$($(PYTHON) .ci/commits.py) % count)); \
 	shift $$number; echo "make $$1: turn $$((number + 1)) of $$count"; $(MAKE) $$1
 
 # What the rooms mark as many alike: every case of the kernels in Triton's interpreter, and in other orders of threads.
@@ -70,12 +70,12 @@ report: $(VENV)/.dev
 # docs/cli.md, and the reference of all public names in build/docs/, which git ignores.
 docs: $(VENV)/.dev
 	$(BIN)/pip install -q 'pdoc>=15'
-	$(BIN)/python -m tests.support.cli_docs
+	$(BIN)/python docs/make_cli.py
 	$(BIN)/pdoc -d markdown -o build/docs fanrank $(addprefix fanrank.,$(THEMES))
 
 # Whether what is committed is current: docs/cli.md, and what bench.report makes of the recorded rows.
 docs-check: $(VENV)/.dev
-	$(BIN)/python -m tests.support.cli_docs --check
+	$(BIN)/python docs/make_cli.py --check
 	$(BIN)/python -m bench.report --check
 
 # 10,000 random requests to the server.

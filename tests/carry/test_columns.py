@@ -98,12 +98,6 @@ def test_index_files_that_fail_leave_the_columns_changed(
 def test_without_records_there_is_nothing_to_read_a_column_from(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.StorageError, match="there are no texts"):
         fr.Engine(keep_texts=False).add_column("project", "category")
-    kept = fr.Engine.from_records([fr.Record("a", "tea", extra={"project": "x"}), fr.Record("b", "tea")])
-    kept.add_column("project", "category")
-    assert kept.columns == {"project": "category"}
-    assert [name for name, _ in kept.search([fr.Query("tea", filter={"project": "x"})])[0]] == ["a"]
-    kept.add([fr.Record("c", "tea", extra={"project": "x"})])
-    assert kept.count({"project": "x"}) == 2
     with engine_at(tmp_path / "one") as one:
         one.add_column("project", "category")  # of no records
         one.add([fr.Record("a", "tea", extra={"project": "x"})])
@@ -122,15 +116,7 @@ def test_a_reader_goes_on_with_its_columns(tmp_path: Path) -> None:
             before = answers(reader)
             one.add_column("project", "category")
             reader.refresh()
-            assert answers(reader) == before
-            one.add([fr.Record("late", "tea", extra={"project": "a"})])
-            reader.refresh()
-            assert answers(reader) == answers(one)
-        with engine_at(tmp_path / "one", read_only=True) as reader:
-            assert reader.columns == {"project": "category"}
-            assert reader.search([fr.Query("tea", k=500, filter={"project": "a"})]).ids.tolist() == (
-                one.search([fr.Query("tea", k=500, filter={"project": "a"})]).ids.tolist()
-            )
+            assert (reader.columns, answers(reader)) == ({}, before)
 
 
 def test_an_interrupt_after_the_commit_is_published(tmp_path: Path) -> None:

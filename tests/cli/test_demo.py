@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sysconfig
 from pathlib import Path
 
@@ -81,23 +80,6 @@ def test_own_records_are_asked_in_every_namespace(tmp_path: Path, monkeypatch: p
     plain = demo.engine_answers
     monkeypatch.setattr(demo, "engine_answers", lambda hits: [plain(hits)[0][::-1], *plain(hits)[1:]])
     assert run_json("demo", write(tmp_path / "r.jsonl", rows[3:]), code=1)["check"]["differences"] == 1
-
-
-def test_the_standard_library_is_asked_where_no_records_are_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A part of it: the whole takes 13 seconds of one core, and `make demo` reads it."""
-    library = Path(sysconfig.get_path("stdlib"))
-    for name in ("csv.py", "argparse.py", "json", "sqlite3"):
-        copy = shutil.copytree if (library / name).is_dir() else shutil.copy
-        copy(library / name, tmp_path / name)
-    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
-    result = run_json("demo")
-    assert result["check"] == {"queries": 20, "differences": 0}
-    best = {answer["question"]: [hit["id"] for hit in answer["hits"]] for answer in result["answers"]}
-    assert len(best) == 20
-    assert any(name.startswith("csv") for name in best["read rows of a CSV file as dictionaries"])
-    assert {status["name"] for status in result["backends"]} == set(backend.BACKENDS)
 
 
 def test_rendering(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from support.commands import fails, run, run_json, write
 import fanrank as fr
 from fanrank.engine.cli.list import as_line
 
-RELATION = {"source": "x", "target": "y", "kind": "k"}
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea\nwith   milk", "role": "user", "time": 86400, "payload": {"n": 1}},
     {"id": "b", "text": "snow", "role": "tool"},

@@ -6,7 +6,6 @@ import builtins
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import sqlite3
@@ -32,8 +31,6 @@ START = (
 # The package that this test imports, wherever it is installed from.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and rights of POSIX")
-# The superuser may read and write every file, but for these capabilities.
-BOUND = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
 
 
 @contextmanager
@@ -176,54 +173,13 @@ def test_a_file_of_keys_that_cannot_serve(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     asked = ["serve", tmp_path / "memory", "--port", 0, "--keys", file]
     assert fails(*asked) == f"{file}: is not there; `fanrank keys add` makes it"
-    for text, fault in (
-        ("{", "is not JSON"),
-        ("{}", "is no file of keys; `fanrank keys add` makes one"),
-        ('{"format": "fanrank-keys", "version": 2, "keys": []}', "is of version 2, and this fanrank reads version 1"),
-    ):
-        file.write_text(text)
-        file.chmod(0o600)
-        assert fails(*asked) == f"{file}: {fault}"
+    file.write_text("{")
+    file.chmod(0o600)
+    assert fails(*asked) == f"{file}: is not JSON"
     if os.name == "posix":
         file.chmod(0o622)
         assert fails(*asked) == f"{file}: others than its owner may write it; run: chmod 600"
     assert not (tmp_path / "memory").exists()
-
-
-SEVERAL = """
-import json, sys
-from fanrank.engine.cli.main import main
-for arguments in json.loads(sys.argv[1]):
-    try:
-        main(arguments)
-    except SystemExit as ended:
-        assert ended.code == 2
-"""
-
-
-@posix
-def test_files_of_others(tmp_path: Path) -> None:
-    bound = BOUND if os.geteuid() == 0 else []
-    if bound and shutil.which("setpriv") is None:
-        pytest.skip("the superuser may read and write every file, and setpriv is not here")
-    file, folder = tmp_path / "keys.json", tmp_path / "closed"
-    add_key(file, ["*"])
-    file.chmod(0)
-    folder.mkdir(0o500)
-    commands = [
-        ["serve", str(tmp_path / "memory"), "--port", "0", "--keys", str(file)],
-        ["serve", str(folder / "memory"), "--port", "0"],
-        ["keys", "add", str(folder / "keys.json"), "--namespace", "*"],
-    ]
-    command = [*bound, sys.executable, "-c", SEVERAL, json.dumps(commands)]
-    ended = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
-    assert (ended.returncode, ended.stdout) == (0, "")
-    for fault in (
-        f"File '{file}' is not readable.",
-        f"{folder / 'memory'}/records.sqlite: Permission denied",
-        "keys.json: cannot be written: Permission denied",
-    ):
-        assert f"{fault}\n" in ended.stderr
 
 
 def test_a_directory_that_cannot_serve(tmp_path: Path) -> None:

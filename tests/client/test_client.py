@@ -192,7 +192,7 @@ def test_a_batch_in_parts_is_the_same_answer(engine: fr.Engine) -> None:
 
 
 def test_what_the_histories_of_a_client_leave_out() -> None:
-    """Times to live, batches in parts, one record, and reads of all namespaces. The machine of memories has the rest."""
+    """Times to live, batches in parts, one record, reads of all namespaces. The machine of memories has the rest."""
     engine, other = make_engine(), make_engine()
     with served(engine) as url, fr.Client(url) as client:
         rows = [

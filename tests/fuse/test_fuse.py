@@ -156,23 +156,6 @@ def test_ranks_and_the_best(rows: list[list[tuple[float, bool]]], wanted: list[i
         assert found_places[row].tolist() == [first + place for place in taken] + [-1] * padding
 
 
-def test_ranks_of_lists_of_many_lengths() -> None:
-    random = np.random.default_rng(5)
-    lengths = np.concatenate([np.arange(70), [900, 0, 1, 511, 512, 513]])
-    random.shuffle(lengths)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    scores = random.integers(0, 40, offsets[-1]) / 4.0
-    listed = random.random(offsets[-1]) < 0.6
-    found = ranks_of(scores, listed, offsets)
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        order = sorted(
-            (place for place in range(start, end) if listed[place]), key=lambda place: (-scores[place], place)
-        )
-        for rank, place in enumerate(order, 1):
-            assert found[place] == rank
-    assert (found > 0).tolist() == listed.tolist()
-
-
 def test_worth_by_the_name_of_the_channel() -> None:
     # Two of four candidates are listed by words, one of them also by each other channel.
     def evidence(score: float, listed: bool) -> Evidence:
@@ -192,15 +175,6 @@ def test_worth_by_the_name_of_the_channel() -> None:
     assert shares["graph"].tolist() == [0.5 * 0.5 * 0.4, 0.0, 0.5 * 0.5, 0.0]
     assert shares["hints"].tolist() == [0.25, 0.0, 0.25 * 61 / 62, 0.0]  # not tied here, so of two ranks
     assert shares["temporal"].tolist() == [0.5, 0.0, 0.5 * 61 / 62, 0.0]
-
-
-def test_a_channel_keeps_no_score_where_it_scored_nothing() -> None:
-    batch = large(3)
-    for asked in batch:
-        for document in asked.documents:
-            if not document.evidence["dense"].scored:
-                document.evidence["dense"].score = -9.0
-    assert (batch_of(batch, NAMES).channels["dense"].scores >= 0.0).all()
 
 
 FIELDS: list[dict[str, Any]] = [

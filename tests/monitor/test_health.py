@@ -23,7 +23,6 @@ from fanrank.engine.monitor.health import (
     OTHER,
     Health,
     HealthDrift,
-    jaccard,
     top_terms,
 )
 
@@ -139,22 +138,6 @@ def test_lines_and_levels(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def test_texts_are_logged_only_where_asked(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="fanrank"):
-        for log_texts in (False, True):
-            caplog.clear()
-            health = Health(log_texts=log_texts)
-            found = answer([Query("other"), Query(SECRET), Query("none")], [9.0, 0.82, -np.inf])
-            health.record(1, 0.1, [1], backend="numpy", answer=found, rows=[1])
-            health.record(2, 0.1, [1, 0], backend="numpy", fallback="lost", answer=found, rows=[1, 2])
-            health.fail(1, ValueError(SECRET), backend="numpy")
-            shown = [SECRET in record.getMessage() for record in caplog.records]
-            assert shown == [log_texts] * 4
-            assert (f"texts=[{SECRET!r}] scores=[0.82]" in caplog.text) is log_texts
-            assert (f"texts=[{SECRET!r}, 'none'] scores=[0.82, None] fallback" in caplog.text) is log_texts
-            assert "other" not in caplog.text
-
-
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, 99), st.integers(0, 6)), st.integers(0, 40), st.randoms())
 def test_top_terms(counts: dict[int, int], limit: int, random: Any) -> None:
@@ -169,12 +152,6 @@ def test_top_terms(counts: dict[int, int], limit: int, random: Any) -> None:
 
 def ids(*numbers: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     return np.array(numbers, dtype=np.int64)
-
-
-def test_jaccard() -> None:
-    assert jaccard(ids(), ids()) == 1.0
-    assert jaccard(ids(1), ids()) == 0.0
-    assert jaccard(ids(1, 2, 3), ids(2, 3, 4)) == 0.5
 
 
 def test_drift_compares_with_the_check_before() -> None:

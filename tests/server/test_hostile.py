@@ -305,12 +305,6 @@ def test_a_large_body_holds_up_no_other_request(engine: fr.Engine) -> None:
     assert large != small
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])
-def test_a_server_without_keys_stays_on_this_machine(host: str) -> None:
-    with pytest.raises(ParameterError, match="give --keys"):
-        open_sockets(host, 0, loopback_only=True)
-
-
 def test_a_name_that_resolves_elsewhere_is_beyond_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "10.1.2.3")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments, **keywords: found)

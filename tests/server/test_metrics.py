@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from fanrank.server.connections import FULL
 from fanrank.server.keys import Keyring, add_key
 from fanrank.server.limits import Limits
 from fanrank.server.openapi import problem_codes
-from fanrank.server.seen import STRATEGY_NAMES, name_strategy
+from fanrank.server.seen import STRATEGY_NAMES
 from fanrank.server.spans import WRITES
 
 SECRET = "Zanzibarov"
@@ -222,25 +221,6 @@ def test_labels_come_from_bounded_sets(client: TestClient) -> None:
         for sample in family.samples:
             for label, text in sample.labels.items():
                 assert label in ("le", "status") or text in allowed[label], sample
-
-
-@pytest.mark.parametrize(
-    ("strategy", "own", "name"),
-    [
-        ("rm3", [], "rm3"),
-        (fr.strategies.STRATEGIES["rm3"], [], "rm3"),
-        ("auto", [None], "auto"),
-        (SECRET, [], "custom"),
-        ({SECRET: "rm3"}, [], "custom"),
-        (replace(fr.strategies.STRATEGIES["rm3"], name=SECRET), [], "custom"),
-        ("bm25", ["rm3", "rm3"], "rm3"),
-        ("bm25", ["rm3", None], "mixed"),
-        ("bm25", ["bm25", None], "bm25"),
-    ],
-)
-def test_names_of_strategies_are_a_bounded_set(strategy: Any, own: list[Any], name: str) -> None:
-    assert name_strategy(strategy, [fr.Query("tea", strategy=one) for one in own]) == name
-    assert name in STRATEGY_NAMES
 
 
 def test_who_may_read_them(engine: fr.Engine, tmp_path: Path) -> None:

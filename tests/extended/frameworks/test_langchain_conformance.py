@@ -19,7 +19,6 @@ from langchain_core.vectorstores import VectorStore  # noqa: E402
 from fanrank.integrations.langchain import (  # noqa: E402
     FanrankRetriever,
     FanrankVectorStore,
-    LangChainEncoder,
 )
 
 TEXTS = ["Ana prefers tea", "tea at four", "the tea is cold", "Bo drinks coffee and tea", "the billing job failed"]
@@ -39,24 +38,10 @@ class TestRetriever(suites.RetrieversIntegrationTests):
         return "who likes tea"
 
 
-class TestRetrieverOfVectors(TestRetriever):
-    @property
-    def retriever_constructor_params(self) -> dict[str, Any]:
-        encoder = LangChainEncoder(suites.VectorStoreIntegrationTests.get_embeddings())
-        records = [fr.Record(f"m{n}", text) for n, text in enumerate(TEXTS)]
-        return {"engine": fr.Engine.from_records(records, encoder=encoder)}
-
-
 class TestVectorStore(suites.VectorStoreIntegrationTests):
     @pytest.fixture
     def vectorstore(self) -> VectorStore:
         return FanrankVectorStore(self.get_embeddings())
-
-
-class TestHybridVectorStore(suites.VectorStoreIntegrationTests):
-    @pytest.fixture
-    def vectorstore(self) -> VectorStore:
-        return FanrankVectorStore(self.get_embeddings(), strategy="auto")
 
 
 class TestVectorStoreOfTenant(suites.VectorStoreIntegrationTests):

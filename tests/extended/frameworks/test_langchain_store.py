@@ -13,7 +13,6 @@ import pytest
 pytest.importorskip("langchain_core")
 
 from langchain_core.documents import Document
-from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from support.langchain_cases import Letters, count_searches, metadatas, texts
 
@@ -84,19 +83,6 @@ def test_each_method_has_its_awaited_form(store: FanrankVectorStore) -> None:
         assert asyncio.run(ask()) == found, name
         assert found, name
     assert store.similarity_search_by_vector(vector, 3) == store.similarity_search("late fee", 3)
-
-
-def test_the_order_is_that_of_cosines(store: FanrankVectorStore) -> None:
-    """LangChain's own store gives the same scores, but for the rounding to half precision."""
-    plain = InMemoryVectorStore(Letters())
-    plain.add_texts(texts(COUNT), metadatas(COUNT), ids=[f"m{n}" for n in range(COUNT)])
-    for text in ASKED:
-        found, expected = (one.similarity_search_with_score(text, COUNT) for one in (store, plain))
-        mine, theirs = ({document.id: score for document, score in each} for each in (found, expected))
-        assert mine.keys() == theirs.keys()
-        assert max(abs(mine[name] - theirs[name]) for name in mine) < 2e-3
-        assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-        assert {document.id: document for document, _ in found} == {document.id: document for document, _ in expected}
 
 
 @pytest.mark.parametrize("lambda_mult", [0.0, 0.4, 1.0])

@@ -337,21 +337,6 @@ def test_a_memory_adds_searches_updates_deletes_and_tells_its_history(memory: Me
     assert [one["id"] for one in memory.get_all(filters={"user_id": "u1"})["results"]] == [added[1]["id"]]
 
 
-def test_entities_lift_the_memories_that_name_them(memory: Memory) -> None:
-    added = memory.add("Fact Ana prefers tea\nFact Bo lives in Lisbon", user_id="u1")["results"]
-    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
-    assert entities == {"Ana": [added[0]["id"]], "Bo": [added[1]["id"]], "Lisbon": [added[1]["id"]]}
-    boosted = memory.search("what about Lisbon", filters={"user_id": "u1"}, explain=True)["results"]
-    assert boosted[0]["id"] == added[1]["id"]
-    assert boosted[0]["score_details"]["entity_boost"] > 0.0
-    more = memory.add("Fact Ana met Bo", user_id="u1")["results"]
-    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
-    assert entities["Ana"] == sorted([added[0]["id"], more[0]["id"]])
-    memory.delete(added[0]["id"])
-    entities = {row.payload["data"]: row.payload["linked_memory_ids"] for row in memory.entity_store.list()[0]}
-    assert entities["Ana"] == [more[0]["id"]]
-
-
 def test_filters_read_the_metadata_alone(memory: Memory) -> None:
     """Operators are compared in tests/records/test_dialects.py."""
     for n, (city, session) in enumerate([("Rome", "s1"), ("Oslo", "s2"), ("rome west", "s1"), ("Bern", "s3")]):

@@ -186,6 +186,9 @@ async def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: f
         ("forget", {"ids": [["c"]]}, "ids[0]"),
         ("remember", {"records": [{"id": "c", "text": "x"}]}, "pass replace: true"),
         ("nothing", {}, "there is no tool 'nothing'"),
+        ("search_memory", {"queries": ["x"], "filter": {"or": [{"a": n} for n in range(2_000)]}}, "filter"),
+        ("search_memory", {"queries": ["x"], "strategy": {"name": "x", "channels": []}}, "strategy"),
+        ("remember", {"records": [{"id": "i" * 2_000, "text": "x"}]}, "id may have 1,024 characters"),
     ],
 )
 async def test_a_mistake_is_named_and_nothing_is_written(

@@ -64,27 +64,6 @@ def test_a_body_that_means_harm_is_refused(live: Live, body: bytes, expected: in
     assert status(live.send(to_tools(body))) == expected
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        call("search_memory", queries=["tea"] * 4),
-        call("search_memory", queries=["a" * 20_000]),
-        call("search_memory", queries=["tea"], k=10**9),
-        call("search_memory", queries=["tea"], filter={"or": [{"a": place} for place in range(2_000)]}),
-        call("recent", n=10**9),
-        call("forget", ids=[str(place) for place in range(1_001)]),
-        call("remember", records=[{"id": "i" * 2_000, "text": "x"}]),
-        call("search_memory", queries=["tea"], strategy={"name": "x", "channels": []}),
-        call("no_such_tool"),
-    ],
-    ids=range(9),
-)
-def test_a_call_that_asks_for_too_much_is_a_tools_error(live: Live, body: bytes) -> None:
-    answer = live.send(to_tools(body))
-    assert status(answer) == 200
-    assert b'"isError":true' in answer
-
-
 def test_bodies_for_the_tools_count_with_all_that_are_held(engine: fr.Engine) -> None:
     with serving(engine, limits=Limits(bodies_bytes=150_000), parts=lambda engine: [make_part(engine)]) as live:
         sent = to_tools(call("search_memory", queries=["tea"]) + b" " * 90_000)

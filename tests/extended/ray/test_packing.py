@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
-
-import fanrank as fr
 
 pytest.importorskip("ray", reason="messages between processes need Ray")
 
@@ -28,17 +24,6 @@ class Own:
 
 sys.stdout.buffer.write(pack((Own(3), lambda: 4)))
 """
-
-
-def test_a_value_comes_back() -> None:
-    value = ("ask", (fr.Query("tea", namespace="ana", now=3.0),), {"k": np.arange(3)})
-    packed = pack(value)
-    assert packed == pickle.dumps(value, protocol=5)
-    verb, (query,), keywords = unpack(packed)
-    assert (verb, query) == ("ask", value[1][0])
-    np.testing.assert_array_equal(keywords["k"], [0, 1, 2])
-    # A text that names the script costs time and changes nothing.
-    assert unpack(pack("__main__")) == "__main__"
 
 
 def test_what_a_script_defines_is_sent_whole(tmp_path: Path) -> None:

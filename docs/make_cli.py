@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the help texts: ``python -m tests.support.cli_docs`` writes it, ``--check`` compares."""
+"""docs/cli.md, made from the help texts: ``python docs/make_cli.py`` writes it, ``--check`` compares."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 
 from fanrank.engine.cli.main import main
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).resolve().parent / "cli.md"
 WIDTH = 120
 INTRODUCTION = """\
 # Command line

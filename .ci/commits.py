@@ -1,11 +1,11 @@
-"""``python tests/support/commits.py``: the number of the commit, by which CI takes turns."""
+"""``python .ci/commits.py``: the number of the commit, by which CI takes turns."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def commit_number() -> int:
