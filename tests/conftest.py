@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,15 @@ def gpu_only(request: pytest.FixtureRequest) -> None:
     """Skips what is marked `gpu` where there is no CUDA driver."""
     if request.node.get_closest_marker("gpu") and not DRIVER:
         pytest.skip("no CUDA driver on this machine")
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """No failpoint stays armed after its test."""
+    yield
+    failpoints = sys.modules.get("fanrank.engine.storage.failpoints")
+    if failpoints is not None:
+        failpoints.disarm()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -16,7 +16,6 @@ from support.vector_cases import Letters
 
 import fanrank as fr
 from fanrank.engine.storage.memory import Memory
-from fanrank.engine.storage.record_store import RecordStore
 
 
 class Terms:
@@ -259,21 +258,6 @@ def test_batches_of_one_commit_see_each_other(engine: fr.Engine, durable: bool) 
     ]
     if durable:
         assert engine.verify() == {"records": 2, "missing": 0, "extra": 0}
-
-
-def test_a_failing_disk_leaves_no_trace_of_a_patch(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine.add([FULL])
-
-    def full(*_: object) -> int:
-        raise fr.errors.StorageError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RecordStore, "write", full)
-        for call in (lambda: engine.patch("m1", text="milk"), lambda: engine.delete_where({"role": "user"})):
-            with pytest.raises(fr.errors.StorageError, match="the disk is full"):
-                call()
-    assert list(engine.records()) == [FULL]
-    assert [name for name, _ in engine.search(["milk tea"])[0]] == ["m1"]
 
 
 def test_an_engine_without_texts_deletes_by_filter_and_patches_nothing() -> None:

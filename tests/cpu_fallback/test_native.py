@@ -210,20 +210,6 @@ def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int, s
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(lists, min_size=1, max_size=6), st.sampled_from([np.uint16, np.uint32]), st.integers(0, 2**32 - 1))
-def test_a_survey_finds_the_best_postings(held: list[list[int]], dtype: Any, seed: int) -> None:
-    numbers = np.random.default_rng(seed)
-    offsets = np.cumsum([0, *map(len, held)])
-    saturated = numbers.random(int(numbers.integers(1, 50))) * 3
-    impact_classes = numbers.integers(0, len(saturated), offsets[-1]).astype(dtype)
-    segment = make_segment(held, impact_classes, 401)
-    for term in range(len(held)):
-        best = np.sort(saturated[impact_classes[offsets[term] : offsets[term + 1]]])[::-1]
-        expected = [np.float32(best[rank - 1]) if rank <= len(best) else 0.0 for rank in RANKS]
-        assert list(segment.survey(saturated, term)) == expected
-
-
-@settings(max_examples=40, deadline=None)
 @given(st.lists(lists, min_size=1, max_size=4), st.sampled_from([0, WORD_SHARE]))
 def test_skips_find_every_posting_and_no_other(held: list[list[int]], share: int) -> None:
     # With a share of 0 no list is dense.

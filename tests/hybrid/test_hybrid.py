@@ -18,7 +18,7 @@ from support.fuse_cases import Document, Evidence, FusionQuery
 from support.vector_cases import Letters
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Lexical, Strategy
+from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Strategy
 
 DIMENSION = 4
 WORDS = ("error", "tea", "deploy", "invoice", "river")
@@ -48,9 +48,6 @@ def records(draw: st.DrawFn, name: str) -> fr.Record:
         time=draw(st.one_of(st.none(), st.integers(0, 60).map(lambda day: day * DAY))),
         importance=draw(st.sampled_from([None, 0.5, 1.0])),
         embedding=draw(vectors(rows)) if rows else None,
-        weights=draw(
-            st.one_of(st.none(), st.dictionaries(st.sampled_from(WORDS), st.sampled_from([0.5, 1.25, 2.0]), max_size=3))
-        ),
     )
 
 
@@ -71,7 +68,6 @@ def queries(draw: st.DrawFn) -> fr.Query:
         " ".join(draw(st.lists(st.sampled_from((*WORDS, "unknown")), max_size=3))),
         k=draw(st.one_of(st.none(), st.integers(0, 12))),
         vector=draw(vectors(1))[0],
-        weights=draw(st.sampled_from([{}, {"tea": 1.0, "river": 0.25}])),
         now=draw(st.sampled_from([70 * DAY, 30 * DAY])),
         filter=draw(st.sampled_from([None, {"session": "a"}])),
         since=draw(st.sampled_from([None, 20 * DAY])),
@@ -162,15 +158,6 @@ class Plain:
         found = {number: similarity(self.live[number], vector, kind) for number in self.allowed}
         return {number: score for number, score in found.items() if score is not None}
 
-    def products(self) -> dict[int, float]:
-        """Of learned weights; every weight is a multiple of 2**-10, so they are exact."""
-        wanted = self.query.weights or {}
-        found = {
-            number: sum(weight * wanted.get(term, 0.0) for term, weight in (self.live[number].weights or {}).items())
-            for number in self.allowed
-        }
-        return {number: score for number, score in found.items() if score}
-
     def answer(self, strategy: Strategy, k: int) -> list[tuple[str, float]]:
         depth = len(self.live) + 1 if strategy.depth is None else max(strategy.depth, k)
         scores: dict[str, dict[int, float]] = {}
@@ -180,11 +167,7 @@ class Plain:
                 kind = channel.interaction.kind
                 scores[channel.name] = self.similarities(self.vector, kind)
             else:
-                scores[channel.name] = self.bm25 if isinstance(channel, Lexical) else self.products()
-        if strategy.name == "decay":
-            # The best by the formula, over all records.
-            total = {number: score * self.fading(self.live[number]) for number, score in self.bm25.items()}
-            return [(self.live[number].id, total[number]) for number in ranked(total, k)]
+                scores[channel.name] = self.bm25
         lists = {name: ranked(own, depth) for name, own in scores.items()}
         candidates = sorted({number for own in lists.values() for number in own})
         # Within its depth alone: beyond it BM25 counts as 0.
@@ -230,12 +213,6 @@ class Plain:
             for number, shares in zip(candidates, ORACLES[strategy.name](asked), strict=True)
         }
 
-    def fading(self, record: fr.Record) -> float:
-        if record.time is None:
-            return 1.0
-        assert self.query.now is not None
-        return fuse_oracle.faded(0.01 * (max(self.query.now - record.time, 0.0) / 3600.0))
-
 
 LEANING = ["temporal-reasoning", "knowledge-update", "multi-session"]
 ORACLES: dict[str, Callable[[FusionQuery], fuse_oracle.Shares]] = {
@@ -256,10 +233,10 @@ def sequential(values: Sequence[float]) -> float:
 
 
 COMPARED = (
-    *("bm25", "dense", "dense-early", "dense-top3", "sparse"),
-    *("rrf", "score_rrf", "agent_rrf", "fused", "minmax", "decay", "softcentroid", "softcentroid-fused"),
+    *("dense", "dense-early", "dense-top3"),
+    *("rrf", "score_rrf", "agent_rrf", "fused", "minmax", "softcentroid", "softcentroid-fused"),
 )
-"""One strategy for each channel, interaction, fusion and place of feedback that gives the same bits everywhere."""
+"""One for each interaction, fusion and place of feedback; the machine of memories has words and learned weights."""
 
 
 @pytest.mark.parametrize("name", COMPARED)

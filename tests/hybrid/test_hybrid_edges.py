@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,10 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fanrank as fr
-from fanrank.engine.cli.main import main
 from fanrank.engine.hybrid.strategy import STRATEGIES
 
 OWN = fr.OwnVectors(2)
@@ -63,34 +60,6 @@ def test_a_directory_without_records_may_still_get_an_encoder(tmp_path: Path) ->
         assert engine.pin == {"name": "own", "version": "1", "dimension": 2, "encodes": False}
         engine.add([fr.Record("b", "plain tea")])
         assert [name for name, _ in engine.search([fr.Query("tea", vector=[0, 1])], strategy="dense")[0]] == ["a"]
-
-
-def test_vectors_of_ones_own_on_the_command_line(tmp_path: Path) -> None:
-    lines = [{"id": "a", "text": "tea", "embedding": [1, 0]}, {"id": "b", "text": "river tea"}]
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "q.jsonl").write_text(json.dumps({"text": "tea", "vector": [1, 1]}) + "\n")
-
-    def run(*arguments: str) -> Any:
-        return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
-
-    assert run("add", tmp_path / "m", tmp_path / "r.jsonl").exit_code == 2
-    added = run("add", tmp_path / "m", tmp_path / "r.jsonl", "--encoder", "own:2", "--json")
-    assert added.exit_code == 0, added.output
-    assert json.loads(added.output)["vectors"] == 1
-    found = run("search", tmp_path / "m", "--queries", tmp_path / "q.jsonl", "--strategy", "rrf", "--json", "--explain")
-    assert found.exit_code == 0, found.output
-    (answer,) = json.loads(found.output)["queries"]
-    assert [hit["id"] for hit in answer["hits"]] == ["a", "b"]
-    assert [share["channel"] for share in answer["explain"]["channels"]] == ["bm25", "dense"]
-
-
-def test_a_model_is_checked_in_any_batch() -> None:
-    engine = fr.Engine(encoder=OWN)
-    engine.add([fr.Record("a", "tea", embedding=[1, 0])])
-    good, bad = fr.Query("tea", vector=[1, 0]), fr.Query("tea", vector=[1, 0], model="other")
-    for batch in ([bad], [good, bad], [good, fr.Query("x", vector=[1, 0], model="other", namespace="none")]):
-        with pytest.raises(fr.errors.ModelMismatchError):
-            engine.search(batch, strategy="dense")
 
 
 def test_too_many_candidates_are_refused() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
-from dataclasses import replace
 
 import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.text.time_expressions.occasions import Occasion, occasion_of
+from fanrank.engine.text.time_expressions.occasions import occasion_of
 
 DAY = 86_400.0
 NOW = 20_000 * DAY + 50_000.0
@@ -171,40 +169,6 @@ def test_the_days_of_an_occasion_are_those_of_the_zone() -> None:
         found = ask(engine, "the last time we met?", timezone=zone)
         assert found is not None
         assert found[0] == first
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_plain_reading_finds_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, {"TEXTS": 2})
-    chance = random.Random(seed)
-    engine, kept = fr.Engine(analyzer=chance.choice(["minimal", "nltk"])), {}
-    for number in range(80):
-        text = " ".join(chance.choices(["we", "i", "met", "joined", "ana", "and", "not", "tea.", "launch", "the"], k=5))
-        own = event(f"r{number}", text, chance.randrange(40), session=f"s{number % 2}")
-        own = own if chance.random() < 0.8 else replace(own, type="Fact")
-        engine.add([own])
-        kept[own.id] = own
-    for name in chance.sample(sorted(kept), 15):
-        engine.delete([name])
-        del kept[name]
-    for words, occasion in (
-        ("since I joined", Occasion("i", ("joined",))),
-        ("since we met Ana", Occasion("we", ("met", "ana"))),
-        ("since the launch", Occasion("", ("launch",))),
-        ("the last time we met", Occasion("we", ("met",), last=True)),
-        ("the last time I joined", Occasion("i", ("joined",), last=True)),
-    ):
-        for session in (None, "s0"):
-            times = {
-                float(own.time or 0.0)
-                for own in kept.values()
-                if own.type == "Event" and occasion.said_in(own.text) and session in (None, own.session)
-            }
-            found = ask(engine, words, filter=None if session is None else {"session": session})
-            if occasion.last:
-                assert found == (fr_day(max(times)) if times else None)
-            else:
-                assert found == ((times.pop(), NOW) if len(times) == 1 else None)
 
 
 def test_more_texts_than_may_be_read_name_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fanrank as fr
 from fanrank.engine.index import columns
-from fanrank.engine.index.columns import ABSENT, NUMBERS, Columns, Ids, Schema, Strings, hashes_of, stable_hash
+from fanrank.engine.index.columns import NUMBERS, Columns, Ids, Schema, Strings, stable_hash
 from fanrank.engine.records.record import CATEGORIES
 from fanrank.engine.text.vocabulary import Vocabulary
 
@@ -98,14 +98,6 @@ def test_what_is_no_schema(declared: Any, message: str) -> None:
 
 
 Row = dict[str, Any]
-rows_of_columns = st.lists(
-    st.fixed_dictionaries(
-        {},
-        optional={name: st.sampled_from(["a", "b", "", "ü", None]) for name in SCHEMA.categories}
-        | {name: st.sampled_from([0, 0.25, 1.0, None]) for name in SCHEMA.numbers},
-    ),
-    max_size=8,
-)
 
 
 def record(row: Row) -> fr.Record:
@@ -115,38 +107,6 @@ def record(row: Row) -> fr.Record:
 
 def build(rows: Sequence[Row], values: Mapping[str, Vocabulary]) -> Columns:
     return Columns.of([record(row) for row in rows], SCHEMA, values)
-
-
-def same(columns: Columns, rows: Sequence[Row], values: Mapping[str, Vocabulary]) -> None:
-    """The columns say what the rows say, and no column stands there for nothing."""
-    assert columns.size == len(rows)
-    for kind, names in ((columns.categories, SCHEMA.categories), (columns.numbers, SCHEMA.numbers)):
-        assert {*kind} == {name for name in names if any(row.get(name) is not None for row in rows)}
-    for name, codes in columns.categories.items():
-        assert (codes.dtype, codes.shape) == (np.int32, (len(rows),))
-        strings = [None if code == ABSENT else values[name].strings[code] for code in codes.tolist()]
-        assert strings == [row.get(name) for row in rows]
-    for name, numbers in columns.numbers.items():
-        assert (numbers.dtype, numbers.shape) == (np.float64, (len(rows),))
-        assert [None if math.isnan(number) else number for number in numbers.tolist()] == [
-            row.get(name) for row in rows
-        ]
-    assert columns.times is columns.numbers.get("time")
-
-
-@settings(max_examples=40)
-@given(st.lists(rows_of_columns, max_size=4), st.data())
-def test_columns_are_what_the_records_say(batches: list[list[Row]], data: st.DataObject) -> None:
-    values = vocabularies()
-    parts = []
-    for batch in batches:
-        parts.append(build(batch, values))
-        same(parts[-1], batch, values)
-    rows = [row for batch in batches for row in batch]
-    whole = Columns.concatenate(parts)
-    same(whole, rows, values)
-    positions = data.draw(st.lists(st.integers(0, len(rows) - 1)) if rows else st.just([]))
-    same(whole.take(np.array(positions, dtype=np.int64)), [rows[position] for position in positions], values)
 
 
 def test_numbers_of_every_kind() -> None:
@@ -190,20 +150,3 @@ def test_a_value_of_the_wrong_type(name: str, value: object, message: str) -> No
         "role": ["user"],
         "project": ["a"],
     }
-
-
-@given(st.lists(strings, min_size=1, max_size=4))
-def test_joined_ids_are_those_made_at_once(parts: list[list[str]]) -> None:
-    whole = [name for part in parts for name in part]
-    joined = Ids.join([Strings.of(part) for part in parts], [hashes_of(part) for part in parts])
-    made = Ids.of(whole)
-    assert joined.strings.tolist() == made.strings.tolist() == whole
-    for mine, theirs in (
-        (joined.hashes, made.hashes),
-        (joined.order, made.order),
-        (joined.strings.offsets, made.strings.offsets),
-    ):
-        assert mine.dtype == theirs.dtype
-        np.testing.assert_array_equal(mine, theirs)
-    # Equal ids, and equal hashes, in order of arrival.
-    assert made.order.tolist() == sorted(range(len(whole)), key=lambda place: (stable_hash(whole[place]), place))

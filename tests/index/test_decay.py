@@ -73,23 +73,6 @@ def test_arrays_follow_the_definition(documents: list[tuple[int, float]], half_l
     assert decay(own, ticks_of(times, now, rate)).view(np.int64).tolist() == expected
 
 
-@settings(deadline=None)
-@given(scores, st.floats(0.0, 800.0), half_lives)
-def test_the_factor_is_the_exponential(score: int, half_lives_ago: float, half_life: float) -> None:
-    age = half_lives_ago * half_life
-    exact = 2.0 ** -(age / half_life) * score
-    assert one(score, age, half_life) == pytest.approx(exact, rel=1.1e-5)
-    assert one(score, age, half_life) >= exact * (1.0 - 1e-8)
-
-
-@settings(deadline=None)
-@given(scores, scores, ages, ages, half_lives)
-def test_more_and_younger_never_score_less(low: int, high: int, young: float, old: float, half_life: float) -> None:
-    (low, high), (young, old) = sorted((low, high)), sorted((young, old))
-    assert 0.0 < one(low, old, half_life) <= one(high, old, half_life) <= one(high, young, half_life) <= float(high)
-    assert one(low, old, half_life) <= one(low, young, half_life) <= one(high, young, half_life)
-
-
 def test_every_tick_is_a_step_down() -> None:
     ticks = np.concatenate([np.arange(3 * TICKS), np.arange(-3, 1) + MAX_HALF_LIVES * TICKS])
     found = decay(np.full(len(ticks), (1 << 61) - 1), ticks)
@@ -97,14 +80,6 @@ def test_every_tick_is_a_step_down() -> None:
     np.testing.assert_array_equal(decay(np.array([1 << 40]), np.array([5 * TICKS])), [float(1 << 35)])
     # Nothing is rounded away at the least of all: it is a normal number.
     assert decay(np.array([1]), np.array([MAX_HALF_LIVES * TICKS]))[0] == 2.0**-MAX_HALF_LIVES
-
-
-def test_what_has_no_age_does_not_decay() -> None:
-    """A record without a time, one of the time to come, and any at a rate of zero."""
-    assert ticks_of(np.array([np.nan, np.inf, 1e10]), 1e9, rate_of(1e-3)).tolist() == [0, 0, 0]
-    assert ticks_of(np.array([-np.inf, 0.0, np.inf]), 1e9, 0.0).tolist() == [0, 0, 0]
-    bits = decayed_bits(np.array([7, 7, 7]), np.array([np.nan, np.inf, 2e9]), 1e9, 1e9)
-    assert bits.view(np.float64).tolist() == [7.0, 7.0, 7.0]
 
 
 def test_source_numbers() -> None:

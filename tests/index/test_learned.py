@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.learned_cases import CPU, DEVICES, EXECUTIONS, SCHEMA, Answer, Corpus, Weights, answer, chosen, serve
+from support.learned_cases import CPU, DEVICES, EXECUTIONS, Answer, Corpus, Weights, answer, chosen, serve
 
 import fanrank as fr
 from fanrank.engine.index import learned
@@ -64,27 +64,6 @@ def test_quantize() -> None:
     assert learned.quantize(3.0) * learned.quantize(1.25, learned.QUERY_STEP) * SCORE_UNIT == 3.75
 
 
-def test_the_segment() -> None:
-    vocabulary = Vocabulary(["dog"])
-    own = build_learned(
-        [{"dog": 0.25, "cat": 1.5, "ant": 0.0001}, None, {"dog": 1.5, "bee": 65_535.9990234375}, {}],
-        vocabulary,
-        Ids.of(["a", "b", "c", "d"]),
-        Columns.of([fr.Record(name, "") for name in "abcd"], SCHEMA, {n: Vocabulary() for n in SCHEMA.categories}),
-    )
-    # New terms alphabetically, without the one that no posting has.
-    assert vocabulary.strings == ["dog", "bee", "cat"]
-    assert own.terms.tolist() == [0, 1, 2]
-    assert own.offsets.tolist() == [0, 2, 3, 4]
-    assert own.documents.tolist() == [0, 2, 2, 0]
-    assert own.frequencies().tolist() == [[256, 1536, MAX_IMPACT, 1536]]
-    assert own.class_frequencies.tolist() == [[256, 1536, MAX_IMPACT]]
-    assert own.impact_classes.dtype == np.uint16
-    assert own.lengths.tolist() == [[0, 0, 0, 0]]
-    assert (own.size, own.total_lengths, own.ids[2]) == (4, (0,), "c")
-    assert [a.dtype for a in (own.terms, own.offsets, own.documents)] == [np.int32, np.int64, np.int32]
-
-
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
@@ -120,13 +99,6 @@ def test_terms_that_cannot_be_held(term: Any, message: str) -> None:
     assert vocabulary.strings == ["b"]
 
 
-def test_query_terms() -> None:
-    vocabulary = Vocabulary(["b", "a"])
-    weights = {"a": 1.5, "unknown": 3.0, "b": 0.0004, np.str_("b"): 1024.0}
-    assert query_terms(weights, vocabulary) == ([1, 0], [1536, 1 << 20])
-    assert query_terms({"a": 0.0, "b": 0.0004}, vocabulary) == ([], [])
-
-
 def test_weights_of_a_query_that_add_up_to_too_much() -> None:
     vocabulary = Vocabulary(["a"])
     most = learned.MAX_QUERY_WEIGHT
@@ -138,26 +110,6 @@ def test_weights_of_a_query_that_add_up_to_too_much() -> None:
 
 
 # Query weights in plans.
-
-
-def test_weights_of_repeated_terms_add_up() -> None:
-    corpus = Corpus([[{"a": 1.0}, {"b": 1.0}]])
-    plan = make_plan(corpus.snapshot, [Request(0, [1, 0, 1], 2, weights=[5, 7, 9]), Request(1, [0, 0], 2)])
-    assert plan.multiplicities.tolist() == [7, 14, 2]
-    assert plan.large.tolist() == [False, False]
-    unique = Snapshot(corpus.snapshot.segments, fr.BM25(DOT, query_tf="unique"))
-    plan = make_plan(unique, [Request(0, [1, 0, 1], 2, weights=[5, 7, 9]), Request(1, [0, 0], 2)])
-    assert plan.multiplicities.tolist() == [7, 14, 1]
-
-
-def test_weights_that_do_not_fit() -> None:
-    snapshot = Corpus([[{"a": 1.0}]]).snapshot
-    with pytest.raises(fr.errors.QueryError, match="2 terms but 1 weights"):
-        make_plan(snapshot, [Request(0, [0, 0], 1, weights=[1])])
-    with pytest.raises(fr.errors.QueryError, match="must be 1 or more, not 0"):
-        make_plan(snapshot, [Request(0, [0], 1), Request(1, [0, 0], 1, weights=[1, 0])])
-    with pytest.raises(fr.errors.QueryError, match="add up to 2,147,483,648"):
-        make_plan(snapshot, [Request(0, [0] * 2048, 1, weights=[1 << 20] * 2048)])
 
 
 @pytest.mark.parametrize("name", [*CPU, *DEVICES])

@@ -105,15 +105,6 @@ def test_every_road_is_the_definition(
             assert_same(join_postings([Part.of(own) for own in parts]), whole)
 
 
-@pytest.mark.parametrize("longest", [40, 9000])
-def test_large_ones(path: str, longest: int) -> None:
-    """Lists of many blocks."""
-    rng = np.random.default_rng(longest)
-    lengths = rng.integers(0, longest, 200 if longest > 40 else 6000)
-    terms = (rng.random(int(lengths.sum())) ** 3 * 500).astype(np.int32)
-    check_large(terms, lengths)
-
-
 def test_more_impact_classes_than_two_bytes_number(path: str) -> None:
     """Each document has 300 terms, the t-th of them t times, and a length of its own."""
     lengths = 300 * 301 // 2 + np.arange(220)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.recall.optimizer import (
@@ -23,12 +21,10 @@ from fanrank.engine.recall.optimizer import (
     Stats,
     content_words,
 )
-from fanrank.engine.text.time_expressions.parse import When, parse_when
+from fanrank.engine.text.time_expressions.parse import parse_when
 
 NOW = 1742394600.0  # 2025-03-19 14:30 UTC
 FULL = Stats(1000, True, {"Event": 10, "Preference": 10, "Fact": 980}, 50)
-YESTERDAY = When(NOW - 86400.0, NOW, "yesterday", "relative")
-RECENT = When(NOW - 30 * 86400.0, NOW, "recent", "fuzzy", True)
 
 
 def parsed(text: str, known: int = 1, mentions: tuple[str, ...] = ()) -> Parsed:
@@ -123,47 +119,6 @@ def test_hints_of_types_that_the_namespace_holds() -> None:
 )
 def test_content_words(text: str, words: tuple[str, ...]) -> None:
     assert content_words(text, parse_when(text, NOW)) == words
-
-
-@given(
-    st.builds(
-        Parsed,
-        st.sampled_from(["", "what did I like", "who is Ana", "yesterday"]),
-        st.sampled_from([(), ("tea",)]),
-        st.integers(0, 2),
-        st.sampled_from([None, YESTERDAY, RECENT]),
-        st.sampled_from([(), ("Ana",)]),
-    ),
-    st.builds(
-        Stats,
-        st.integers(0, 3),
-        st.booleans(),
-        st.dictionaries(st.sampled_from(["Event", "Preference", "Entity", "Fact"]), st.integers(0, 2)),
-        st.integers(0, 2),
-    ),
-    st.builds(Optimizer, st.booleans(), st.booleans(), st.integers(0, 9), st.sampled_from(["grammar", "words"])),
-    st.lists(st.sampled_from([*CHANNELS, "conversation"]), min_size=1, unique=True),
-)
-def test_all_inputs(parsed: Parsed, stats: Stats, optimizer: Optimizer, channels: list[str]) -> None:
-    route = optimizer(parsed, stats, channels)
-    assert set(route.skipped) < set(channels)
-    assert all(stats.types[kind] for kind in route.hints)
-    if not optimizer.skips:
-        assert route.skipped == {}
-        return
-    # Written out once more, as which channels can have something to say.
-    timed = parsed.when is not None and bool(stats.types.get("Event"))
-    alone = timed and "temporal" in channels and parsed.when == YESTERDAY and not (parsed.words or parsed.mentions)
-    useful = {
-        "bm25": parsed.known > 0 and not alone,
-        "dense": stats.vectors and not alone,
-        "graph": bool(parsed.mentions) and stats.entities > 0,
-        "temporal": timed,
-        "conversation": True,
-    }
-    left = [name for name in channels if name not in route.skipped]
-    expected = [name for name in channels if useful[name]]
-    assert left == expected or (not expected and len(left) == 1)
 
 
 def test_round_trip() -> None:

@@ -9,41 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.entity_cases import edges, ids, plain_statements, record_parts
+from support.entity_cases import edges, ids, record_parts
 
 import fanrank as fr
-from fanrank.engine.records.entities import Relation, parse_term, terms_of, words_of
+from fanrank.engine.records.entities import Relation
 from fanrank.engine.records.query import Query, zone_of
 from fanrank.engine.records.record import Record
 from fanrank.engine.storage.row_codec import ENTITIES_VERSION, PLAIN_VERSION, decode, encode
-
-
-def test_a_record_says_what_the_module_shows() -> None:
-    edge = Relation("sarah-chen", "ana", "reports-to")
-    record = Record("m1", "Sarah reports to Ana", entities={"Sarah": "sarah-chen", "Ana": "ana"}, relations=[edge])
-    assert [parse_term(term) for term in terms_of(record.entities, record.relations)] == [
-        ("entity", "sarah-chen"),
-        ("name", ("sarah",), "sarah-chen"),
-        ("entity", "ana"),
-        ("name", ("ana",), "ana"),
-        ("name", ("sarah", "chen"), "sarah-chen"),
-        ("relation", edge),
-    ]
-    assert terms_of(None, None) == terms_of({}, ()) == []
-    assert [parse_term(term) for term in terms_of(["!?"], None)] == [("entity", "!?")]
-    assert words_of("Zoë-Ann O'NEIL, STRASSE ß") == ("zoë", "ann", "o", "neil", "strasse", "ss")
-
-
-@settings(max_examples=30)
-@given(record_parts())
-def test_terms_say_what_the_record_says(parts: dict[str, Any]) -> None:
-    record = Record("r", "", **parts)
-    terms = terms_of(record.entities, record.relations)
-    assert len(set(terms)) == len(terms)
-    assert terms_of(parts["entities"], parts["relations"]) == terms
-    statements = [parse_term(term) for term in terms]
-    assert len(set(statements)) == len(statements)
-    assert set(statements) == plain_statements(record)
 
 
 @settings(max_examples=30)
@@ -149,15 +121,6 @@ def test_a_relation_is_its_dictionary(edge: Relation) -> None:
     assert Relation.of(edge.to_dict()) == Relation.of(edge) == edge
     assert None not in edge.to_dict().values()
     assert {"source", "target", "kind", "confidence"} <= edge.to_dict().keys()
-
-
-def test_a_query_says_what_it_is_about() -> None:
-    query = Query("x", entities=["ana"], hints=["Event"], last_session_end=5, timezone="Europe/Berlin")
-    assert (query.entities, query.hints, query.last_session_end) == (("ana",), ("Event",), 5)
-    bare = Query("x")
-    assert (bare.entities, bare.hints, bare.last_session_end, bare.timezone) == (None, None, None, None)
-    assert Query("x", entities=[], hints=()).entities == ()
-    hash((query.entities, query.hints))
 
 
 @pytest.mark.parametrize("name", ["entities", "hints"])

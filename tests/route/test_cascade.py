@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
 from fanrank.engine.route.cascade import LONGMEMEVAL_THRESHOLDS, Cascade
-from fanrank.engine.route.router import Router
 
 TYPES = st.sampled_from([None, "multi-session", "single-session-assistant", "temporal-reasoning", "unheard of"])
 SCORE = st.one_of(st.sampled_from([0.0, 1.0, 2.0]), st.integers(0, 10_000_000).map(lambda n: n / 2.0**18))
@@ -124,19 +122,6 @@ def test_the_depth_bounds_what_a_confidence_sees() -> None:
     assert Cascade(confidence="fraction", depth=3).decide(scores, counts, [None])[0][0] == 0.5
     narrow = Cascade(confidence="entropy", depth=3).decide(scores, counts, [None])[0]
     assert narrow[0] == Cascade(confidence="entropy").decide(scores[:, :3], np.array([3]), [None])[0][0]
-
-
-def test_what_is_inside() -> None:
-    plain = Cascade(escalate=Strategy("bm25"))
-    assert (plain.dense, plain.learned, plain.aged) == (False, False, False)
-    assert (Cascade().dense, Cascade().learned, Cascade().aged) == (True, False, True)
-    assert Cascade(escalate=STRATEGIES["sparse"]).learned
-    routed = Cascade(escalate=Router({}, STRATEGIES["dense"]))
-    assert (routed.dense, routed.aged) == (True, False)
-    deep = Cascade(tau=0.3).deep(complete=True)
-    assert deep == Cascade(tau=0.3, escalate=STRATEGIES["agent_rrf"].deep(complete=True))
-    assert isinstance(routed.deep().escalate, Router)
-    assert routed.deep().escalate.default.depth is None
 
 
 DECLINED: dict[str, list[tuple[object, str]]] = {

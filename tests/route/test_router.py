@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.fuse.candidates import Candidates, Channel
 from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
@@ -19,7 +18,6 @@ SOFT = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"], CLASSIFIER, soft=True)
 
 POSTERIOR = st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.3, 1.0, 1e-9]), min_size=5, max_size=5)
 TYPES = st.sampled_from([None, None, *LABELS, "unheard of"])
-LISTS = st.fixed_dictionaries({name: st.permutations(range(6)).map(lambda all: all[:4]) for name in SOFT.strategies})
 
 
 def test_the_sources_table() -> None:
@@ -32,23 +30,6 @@ def test_the_sources_table() -> None:
         "single-session-user": "dense",
         "temporal-reasoning": "bm25",
     }
-
-
-def test_a_discrete_router_goes_by_the_table() -> None:
-    router = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"])
-    assert [router.best(type).name for type in (*LONGMEMEVAL_SYSTEMS, "unheard of", None)] == [
-        "rrf",
-        "agent_rrf",
-        "dense",
-        "rrf",
-        "dense",
-        "bm25",
-        "fused",
-        "fused",
-    ]
-    assert list(router.strategies) == ["rrf", "agent_rrf", "dense", "bm25", "fused"]
-    assert router.strategies["dense"] is STRATEGIES["dense"]
-    assert list(Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"]).strategies) == ["rrf", "agent_rrf", "dense", "bm25"]
 
 
 @given(st.lists(st.tuples(POSTERIOR, TYPES), max_size=6))
@@ -78,56 +59,6 @@ def test_probabilities_of_what_is_declined() -> None:
         SOFT.weights(np.ones((1, 4)), [None])
     with pytest.raises(ParameterError, match="no classifier"):
         Router({}, STRATEGIES["rrf"]).weights(np.ones((1, 5)), [None])
-
-
-@given(st.lists(st.tuples(POSTERIOR, TYPES, LISTS), min_size=1, max_size=4), st.sampled_from([60.0, 0.0, 7.5]))
-def test_a_blend_is_the_sum_over_lists(
-    queries: list[tuple[list[float], str | None, dict[str, list[int]]]], k: float
-) -> None:
-    """SPEC A097: ``score(d) = sum over strategies of w(s) / (k + rank_s(d))``."""
-    router = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"], CLASSIFIER, soft=True, k=k)
-    weights = router.weights(np.array([own for own, _, _ in queries]), [type for _, type, _ in queries])
-    fused = router.blend(weights, candidates_of([lists for _, _, lists in queries]))
-    place = 0
-    for (_, _, lists), own in zip(queries, weights, strict=True):
-        for document in range(6):
-            expected, kept = 0.0, False
-            for name in router.strategies:
-                if document in lists[name] and own.get(name, 0.0) > 0.0:
-                    expected += own[name] / (k + lists[name].index(document) + 1)
-                    kept = True
-            assert fused.scores[place] == expected
-            assert fused.kept[place] == kept
-            place += 1
-
-
-def candidates_of(queries: list[dict[str, list[int]]]) -> Candidates:
-    """Six documents a query, and in each channel the ranks of a list of some of them."""
-    offsets = np.arange(len(queries) + 1) * 6
-    channels = {}
-    for name in queries[0]:
-        scores = np.zeros(6 * len(queries))
-        for query, lists in enumerate(queries):
-            for rank, document in enumerate(lists[name]):
-                scores[6 * query + document] = 10.0 - rank
-        channels[name] = Channel.of(scores, scores > 0.0, scores > 0.0, offsets)
-    nothing = np.full(6 * len(queries), np.nan)
-    documents = np.tile(np.arange(6), len(queries))
-    return Candidates(
-        offsets, documents, channels, np.full(len(queries), np.nan), nothing, nothing, (None,) * len(queries)
-    )
-
-
-def test_what_is_inside() -> None:
-    plain = Router({}, STRATEGIES["bm25"])
-    assert (plain.dense, plain.learned, plain.aged) == (False, False, False)
-    assert Router({"a": STRATEGIES["dense"]}, STRATEGIES["bm25"]).dense
-    assert Router({}, STRATEGIES["sparse"]).learned
-    assert Router({"a": STRATEGIES["decay"]}, STRATEGIES["bm25"]).aged
-    deep = SOFT.deep(complete=True)
-    assert deep.table == {type: own.deep(complete=True) for type, own in LONGMEMEVAL_SYSTEMS.items()}
-    assert deep.default == STRATEGIES["fused"].deep(complete=True)
-    assert (deep.classifier, deep.soft) == (CLASSIFIER, True)
 
 
 @pytest.mark.parametrize(

@@ -251,23 +251,6 @@ def newest_of(values: dict[str, Values], passes: Callable[[int], bool], timed: b
     return [(n, times[n] or 0.0) for n in sorted(among, key=key.__getitem__, reverse=True)]
 
 
-def test_the_newest_of_segments_in_order_of_time_are_read_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    borders.shrink(monkeypatch, STEP=4)
-    engine = fr.Engine(analyzer="minimal")
-    for start in range(0, 300, 100):
-        engine.add(
-            fr.Record(f"r{n}", "a1", time=float(n // 3), session=f"s{n % 10}") for n in range(start, start + 100)
-        )
-    engine.delete(["r299", "r250"])
-    for count in (1, 7, 150, 400):
-        expected = [n for n in reversed(range(300)) if n not in (299, 250)][:count]
-        assert [n for n, _ in numbered(engine.search([fr.Query(newest=True)], count))[0]] == expected
-        few = [n for n in expected if n % 10 == 3]
-        found = numbered(engine.search([fr.Query(newest=True, filter={"session": "s3"})], 400))[0]
-        assert [n for n, _ in found][: len(few)] == few
-
-
 @pytest.mark.parametrize("fields", [{"min_score": 1.0}, {"strategy": "rrf"}, {"half_life": 1.0, "now": 1.0}])
 def test_a_query_for_the_newest_has_no_scores(fields: dict[str, Any]) -> None:
     with pytest.raises(fr.errors.QueryError, match="is not scored"):

@@ -9,12 +9,9 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.records.filters import col
 from fanrank.engine.records.hits import Hits
 from fanrank.engine.search import batch as batches
 from fanrank.engine.search import direct
@@ -45,33 +42,6 @@ def make_engine() -> fr.Engine:
 
 ENGINE = make_engine()
 
-texts = st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=4)
-# Few values each, so that batches hold queries that are equal in part, and altogether.
-queries = st.one_of(
-    texts.map(" ".join),
-    texts,
-    st.builds(
-        lambda words, as_terms, timed, **own: fr.Query(
-            "" if as_terms else " ".join(words), terms=words if as_terms else None, **timed, **own
-        ),
-        texts,
-        st.booleans(),
-        st.sampled_from(
-            [{}, {"now": 30.0}, {"now": 50.0}, {"now": 30.0, "half_life": 5.0}, {"now": 50.0, "half_life": 5.0}]
-        ),
-        k=st.sampled_from([None, 1, 3]),
-        namespace=st.sampled_from(["", "other", "empty"]),
-        filter=st.sampled_from(
-            [None, {}, {"session": "s1"}, {"session": ["s1"]}, col("session") == "s1", {"session": "no"}]
-        ),
-        scope=st.sampled_from([None, fr.SearchScope.session("s1"), fr.SearchScope.session("s1", None)]),
-        statistics=st.sampled_from(["namespace", "filtered"]),
-        since=st.sampled_from([None, 0, 0.0, 10.0]),
-        windows=st.sampled_from([None, 1, "auto"]),
-        type=st.sampled_from([None, "fact"]),
-    ),
-)
-
 
 def prepared(batch: list[Any], aged: bool = False) -> Batch:
     asked = as_queries(batch, "search")
@@ -98,18 +68,6 @@ def check_alone(batch: list[Any], k: int = 4) -> None:
             assert part.explain(row, name) == hits.explain(start + row, name).at(row)
 
 
-@settings(deadline=None, max_examples=20)
-@given(st.lists(queries, max_size=12))
-def test_an_answer_is_the_same_in_a_batch_as_alone(batch: list[Any]) -> None:
-    check_alone(batch)
-
-
-@settings(deadline=None, max_examples=25)
-@given(queries, st.lists(texts.map(" ".join), min_size=1, max_size=6), st.sampled_from([0, 1, 4]))
-def test_queries_that_differ_in_their_text_alone_are_answered_as_alone(one: Any, spoken: list[str], k: int) -> None:
-    check_alone([replace(one, text=text, terms=None) if isinstance(one, fr.Query) else text for text in spoken], k)
-
-
 DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"k": 3}),
     ({}, {"namespace": "other"}),
@@ -124,6 +82,8 @@ DIFFERENT: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"half_life": 5.0, "now": 1.0}, {"half_life": 5.0, "now": 2.0}),
     ({"half_life": 5.0, "now": 1.0}, {"half_life": 6.0, "now": 1.0}),
     ({}, {"terms": ["tea"]}),
+    ({}, {}),
+    ({"filter": {"session": "s1"}, "since": 0.0}, {"filter": {"session": "s1"}, "since": 0.0}),
 ]
 
 

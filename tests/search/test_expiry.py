@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support import borders
+from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import Snapshot
@@ -135,6 +136,39 @@ def test_a_sweep_deletes_what_has_expired_and_changes_no_answer(
         assert_same(engine.search(queries, k=30), before)
     with fr.Engine.open(tmp_path / "m") as engine:
         assert_same(engine.search(queries, k=30), before)
+
+
+BEFORE = ("write.begin", "write.records", "write.commit")
+AFTER = ("write.committed", "write.published", "checkpoint.begin", "checkpoint.manifest", "checkpoint.pruned")
+
+
+@pytest.mark.parametrize("point", [*BEFORE, *AFTER])
+def test_a_killed_sweep_is_whole_or_did_nothing(point: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+    monkeypatch.setattr(time, "time", lambda: clock)
+    records = made(5)
+    with fr.Engine.open(tmp_path / "m") as engine:
+        engine.add(records)
+
+    def sweep() -> None:
+        nonlocal clock
+        with fr.Engine.open(tmp_path / "m") as engine:
+            clock = 20.0
+            engine.sweep()
+
+    assert leave(tmp_path / "m", point, sweep, tmp_path / "left")
+    clock = 20.0
+    left = alive(records, clock)
+    with fr.Engine.open(tmp_path / "left", read_only=True) as engine:
+        kept = len(records if point in BEFORE else left)
+        assert engine.verify() == {"records": kept, "missing": 0, "extra": 0}
+        assert {(record.namespace, record.id) for record in engine.records(namespace=None)} == {
+            (record.namespace, record.id) for record in left
+        }
+    # The next sweep ends the work.
+    with fr.Engine.open(tmp_path / "left") as engine:
+        engine.sweep()
+        assert engine.verify() == {"records": len(left), "missing": 0, "extra": 0}
 
 
 def test_writes_wake_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,13 +46,6 @@ def test_each_term_by_hand() -> None:
     assert found.passed
 
 
-def test_no_term_no_match() -> None:
-    for query in ("cat", "bird", ""):
-        found = engine().explain(query, "new")
-        assert (found.matched, found.passed, found.terms, found.score, found.quanta) == (False, True, (), 0.0, 0)
-    assert "holds no term of the query" in str(found)
-
-
 def test_what_a_query_keeps_out_is_explained_all_the_same() -> None:
     """Also where the search reads nothing of a segment, as none of it can be a hit."""
     made = fr.Engine(analyzer="minimal")
@@ -133,19 +126,3 @@ def test_it_prints_and_serialises() -> None:
     data = json.loads(json.dumps(found.to_dict()))
     assert data["terms"][0]["term"] == "cat"
     assert data["score"] == found.score
-
-
-def test_later_segments_and_fields() -> None:
-    grown = fr.Engine(analyzer="minimal", fields={"text": 1.0, "predicate": 2.0})
-    grown.add([fr.Record(str(n), "cat") for n in range(20)])
-    grown.add([fr.Record("late", "dog", fields={"predicate": "cat cat"})])
-    assert grown.stats()["segments"] == 2
-    hits = grown.search(["cat dog"], 30)
-    found = hits.explain(0, "late")
-    assert (found.document, found.length) == (20, {"text": 1, "predicate": 2})
-    assert {term.term: term.frequencies for term in found.terms} == {
-        "cat": {"text": 0, "predicate": 2},
-        "dog": {"text": 1, "predicate": 0},
-    }
-    assert found.terms[-1].document_frequency == 21
-    assert dict(hits[0])["late"] == found.score

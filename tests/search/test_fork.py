@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import borders
 
 import fanrank as fr
 from fanrank.engine.recall import graphs
@@ -162,14 +161,6 @@ def test_no_short_lock_is_made_under_another(monkeypatch: pytest.MonkeyPatch) ->
     state = engine.index.memory.state
     made.entities(state, state.snapshot(""))
     assert held == [False]
-
-
-def test_statements_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, READ_TERMS=3)
-    records = [fr.Record(f"r{n}", "tea", entities={f"Name{n}": f"e{n}"}) for n in range(10)]
-    terms = fr.Engine.from_records(records).index.memory.entity_terms.strings
-    assert Statements().read(terms, len(terms)).ids == [f"e{n}" for n in range(10)]
-    assert len(Statements().read(terms, 7)) == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")

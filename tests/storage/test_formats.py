@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import borders
 from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.index_files import VERSION as INDEX_VERSION
 from fanrank.engine.storage.row_codec import RECORDS, VERSION
+from fanrank.engine.storage.sqlite import _MIGRATION
 
 NEW = "payload.a"
 ARCHIVES = Path(__file__).parent / "formats"
@@ -101,6 +103,24 @@ def test_an_earlier_format_gives_the_answers_of_then(store: int, index: bool, tm
         assert list(engine.ids({NEW: 1})) == ["new"]
         engine.delete(["new"])
         check(engine, known)
+
+
+def test_an_upgrade_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, known = unpack(1, tmp_path)
+    with fr.Engine.open(path, read_only=True, backend="numpy") as reader:
+        with monkeypatch.context() as patch:
+            borders.shrink(patch, _MIGRATION=(*_MIGRATION, "CREATE TABLE records(sequence)"))
+            with pytest.raises(fr.errors.StorageError):
+                fr.Engine.open(path, backend="numpy")
+        assert formats(path)[0] == 1
+        with fr.Engine.open(path, backend="numpy") as engine:
+            engine.add([new(engine)])
+            # A reader that was there before sees the column of vectors come.
+            reader.refresh()
+            assert reader.fetch(["new"]) == [new(engine)]
+            engine.delete(["new"])
+        reader.refresh()
+        check(reader, known)
 
 
 def upgrade(path: Path) -> None:

@@ -6,7 +6,7 @@ import errno
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,6 @@ from fanrank.engine.storage.state import MemoryState
 
 PATIENCE = 60.0
 """Seconds after which a thread that should have ended counts as stuck."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
 
 
 def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> None:
@@ -183,33 +177,6 @@ def queued(engine: fr.Engine, *tasks: Callable[[], object], armed: Callable[[], 
         task()
 
     in_threads(hold, *(lambda task=task: after(task) for task in tasks))  # type: ignore[misc]
-
-
-def test_writes_that_wait_are_committed_together(tmp_path: Path) -> None:
-    with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
-        engine.add([fr.Record("old", "a1"), fr.Record("twice", "a1")])
-        failed: list[Exception] = []
-
-        def fails() -> None:
-            try:
-                engine.add([fr.Record("lost", "word-of-its-own"), fr.Record("twice", "a1")])
-            except fr.errors.DuplicateIdError as error:
-                failed.append(error)
-
-        def upsert() -> None:
-            engine.update([fr.Record("old", "b2")])
-
-        tasks = [lambda n=n: engine.add([fr.Record(f"r{n}", f"a1 w{n}")]) for n in range(6)]  # type: ignore[misc]
-        queued(engine, *tasks, fails, upsert)
-        stats = engine.stats()
-        assert (stats["writes"], stats["commits"]) == (8, 2)
-        assert [type(error) for error in failed] == [fr.errors.DuplicateIdError]
-        assert len(engine) == 8
-        assert engine.search([["word-of-its-own"]]).counts.tolist() == [0]
-        assert history.statistics(engine, "")[2] == {"a1": 7, "b2": 1, **{f"w{n}": 1 for n in range(6)}}
-    with fr.Engine.open(tmp_path) as again:
-        assert len(again) == 8
-        assert again.fetch(["lost", "old"]) == [None, fr.Record("old", "b2")]
 
 
 def disk_full() -> None:

@@ -34,19 +34,6 @@ def test_a_reader_that_a_write_overtakes_counts_nothing_twice(tmp_path: Path, mo
             assert [name for name, _ in reader.search(["tea"])[0]] == ["a", "b"]
 
 
-def test_a_window_whose_records_are_all_dead_holds_none() -> None:
-    records = [fr.Record(f"m{n}", "tea", time=100.0 * (n // 3)) for n in range(15)]
-    engine = fr.Engine.from_records(records, backend="numpy", window=100.0)
-    engine.delete(["m12", "m13", "m14"])
-    left = fr.Engine.from_records(records[:12], backend="numpy", window=100.0)
-    query = fr.Query("tea", windows=2)
-    assert engine.stats()["deleted"] == 3
-    assert engine.search([query]).ids.tolist() == left.search([query]).ids.tolist()
-    for one in (engine, left):
-        one.observe(["m11", "m0"])
-    assert engine.recency().to_dict() == left.recency().to_dict()
-
-
 def test_a_live_record_that_is_not_found_is_damage(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory", backend="numpy") as engine:
         engine.add([fr.Record("a", "tea"), fr.Record("b", "tea")])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +11,7 @@ from support import borders, history
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
-from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.renumber import Renumbering, UnusedEntries
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
 
 
 def made() -> fr.Engine:
@@ -255,45 +246,3 @@ def test_numbers_are_counted_where_they_are_given(monkeypatch: pytest.MonkeyPatc
     assert engine.index.memory.renumber(all_unused=True)
     assert engine.numbering != first
     assert engine.encode(["tea"])[0].tolist() == [0]
-
-
-def test_a_pass_waits_until_enough_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counting reads all terms and codes, so it is not done at every merge."""
-    borders.shrink(monkeypatch, LEAST_UNUSED=10)
-    counted: list[int] = []
-    count = UnusedEntries.count
-    monkeypatch.setattr(
-        UnusedEntries, "count", lambda self, state, **named: counted.append(1) or count(self, state, **named)
-    )
-    engine = fr.Engine(analyzer="minimal")
-    engine.add([fr.Record(f"r{n}", f"word{n} tea") for n in range(200)])
-    for start in range(0, 100, 10):
-        engine.delete([f"r{n}" for n in range(start, start + 10)])
-        engine.flush()
-    assert 1 <= len(counted) <= 4
-
-
-def test_an_upper_bound_of_the_unused_is_never_too_low(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever merges and drops take out: where nothing is due by the bound, nothing is due by a count."""
-    history.shrink(monkeypatch)
-    monkeypatch.setattr(Memory, "wake", lambda self: None)  # no renumbering beside it
-    rng = random.Random(3)
-    engine = made()
-    memory = engine.index.memory
-    live: dict[str, list[str]] = {"": [], "n": []}
-    for step in range(40):
-        batch = [
-            fr.Record(f"r{step}-{n}", f"w{step} a", "n" * (n % 2), session=f"w{step}", weights={f"w{step}": 1.0})
-            for n in range(rng.randrange(6))
-        ]
-        engine.add(batch)
-        for record in batch:
-            live[record.namespace].append(record.id)
-        for namespace, own in live.items():
-            gone = own[: rng.randrange(4)]
-            engine.delete(gone, namespace=namespace)
-            del own[: len(gone)]
-        memory.join()
-        fresh = UnusedEntries()
-        due = fresh.count(memory.state)
-        assert not due or memory._unused.worth_counting(memory.state), sorted(due)

@@ -65,19 +65,6 @@ def test_what_searches_keep_is_counted_apart() -> None:
     assert after["index_bytes"] == before["index_bytes"]
 
 
-def test_measured_strings_are_not_measured_twice() -> None:
-    engine = made()
-    engine.add(list(drawn(300)))
-    vocabulary = engine.index.memory.indexer.vocabulary
-    first = vocabulary.bytes
-    engine.add([fr.Record("new", "a-word another-word")])
-    grown = vocabulary.bytes
-    assert grown > first
-    assert abs(type(vocabulary)(vocabulary.strings).bytes - grown) < 0.2 * grown  # room to grow differs
-    vocabulary.truncate(0)
-    assert vocabulary.bytes < first
-
-
 def test_what_unions_keep_is_counted() -> None:
     engine = made()
     engine.add([replace(record, namespace=name) for name in ("a", "b") for record in drawn(3_000)])

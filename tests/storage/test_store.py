@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
-import re
-import shutil
 import sqlite3
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import ROOT
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import borders
 
@@ -30,7 +22,6 @@ from fanrank.engine.errors import (
     NewerFormatError,
     StaleIndexError,
     StorageError,
-    StoreLockedError,
 )
 from fanrank.engine.records.record import CATEGORIES
 from fanrank.engine.storage import failpoints
@@ -62,12 +53,6 @@ records = st.builds(
 )
 
 
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
 @pytest.fixture
 def opened(tmp_path: Path) -> Iterator[RecordStore]:
     with RecordStore.open(tmp_path / "memory") as made:
@@ -95,14 +80,6 @@ def replayed(source: RecordStore, sequence: int = 0, onto: State | None = None) 
             assert record.id not in held
             held[record.id] = record
     return {name: held for name, held in state.items() if held}
-
-
-def listed(state: State) -> dict[str, list[fr.Record]]:
-    return {name: list(held.values()) for name, held in state.items() if held}
-
-
-def no_space() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @given(records)
@@ -155,71 +132,6 @@ def test_a_lone_surrogate_is_refused_by_name(part: dict[str, Any]) -> None:
         encode(fr.Record("m7", **part))
 
 
-def test_several_batches_are_one_write_in_order(opened: RecordStore) -> None:
-    first = Change("", added=added(fr.Record("a", "one"), fr.Record("b", "one")))
-    second = Change("", removed=["a"], added=added(fr.Record("a", "two")))
-    assert opened.write([[first], [second], [Change("", removed=["b"])]]) == 5
-    assert listed(replayed(opened)) == {"": [fr.Record("a", "two")]}
-    with pytest.raises(StorageError, match="1 records to remove, 0 of them there"):
-        opened.write([[Change("", removed=["a"])], [Change("", removed=["a"])]])
-    assert listed(replayed(opened)) == {"": [fr.Record("a", "two")]}
-
-
-ids = st.sets(st.sampled_from("abcdef"), min_size=1)
-steps = st.lists(
-    st.lists(
-        st.tuples(st.sampled_from(["put", "put", "remove", "drop"]), st.sampled_from(["", "ana"]), ids), max_size=3
-    ),
-    max_size=8,
-)
-
-
-@given(steps, st.data())
-@settings(max_examples=60, deadline=None)
-def test_replay_from_every_earlier_state_gives_the_state_now(
-    history: list[list[tuple[str, str, set[str]]]], data: st.DataObject
-) -> None:
-    state: State = {"": {}, "ana": {}}
-    seen: list[tuple[int, State]] = []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        RecordStore.open(folder) as made,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        borders.shrink(patch, REPLAY_CHUNK=3, MAX_ROWS=4)
-        for number, write in enumerate(history):
-            seen.append((made.sequence, {name: dict(held) for name, held in state.items()}))
-            batch = []
-            for verb, namespace, chosen in write:
-                held = state[namespace]
-                removed = [i for i in sorted(chosen) if i in held] if verb != "drop" else []
-                fresh = [fr.Record(i, f"{number}", namespace) for i in sorted(chosen)] if verb == "put" else []
-                batch.append(Change(namespace, removed, added(*fresh), dropped=verb == "drop"))
-                if verb == "drop":
-                    held.clear()
-                for record_id in removed:
-                    del held[record_id]
-                held.update((record.id, record) for record in fresh)
-            made.write([batch])
-        for sequence, before in seen:
-            assert listed(replayed(made, sequence, before)) == listed(state)
-        assert listed(replayed(made)) == listed(state)
-        assert sorted(made.namespaces()) == sorted(listed(state))
-        last = made.sequence
-        forgotten = data.draw(st.integers(0, last))
-        made.prune(forgotten)
-        assert (made.pruned, made.sequence) == (forgotten, last)
-        for sequence, before in seen:
-            if 0 < sequence < forgotten:
-                with pytest.raises(StaleIndexError, match="build it from all records"):
-                    next(made.changes_after(sequence))
-            else:
-                assert listed(replayed(made, sequence, before)) == listed(state)
-    with RecordStore.open(folder) as again:
-        assert again.sequence == 0
-    shutil.rmtree(folder)
-
-
 def test_the_counter_survives_that_all_is_removed_and_pruned(tmp_path: Path) -> None:
     with RecordStore.open(tmp_path) as made:
         put(made, "a", "b")
@@ -233,21 +145,6 @@ def test_the_counter_survives_that_all_is_removed_and_pruned(tmp_path: Path) -> 
         assert put(again, "a") == 4
         with pytest.raises(StaleIndexError, match=r"from 3 to 4, .* up to 5;"):
             next(again.changes_after(5))
-
-
-@pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
-def test_a_failure_inside_a_write_leaves_no_trace(opened: RecordStore, point: str) -> None:
-    put(opened, "a", "b")
-    failpoints.arm(point, action=no_space)
-    change = [
-        Change("", removed=["a"], added=added(fr.Record("c", "x"))),
-        Change("new", added=added(fr.Record("d", "x"))),
-    ]
-    with pytest.raises(StorageError, match=f"{RECORDS}: no space left"):
-        opened.write([change])
-    assert (opened.sequence, opened.namespaces(), opened.count("")) == (2, [""], 2)
-    assert opened.write([change]) == 5
-    assert opened.namespaces() == ["", "new"]
 
 
 def test_a_full_disk(opened: RecordStore) -> None:
@@ -267,37 +164,6 @@ def test_an_id_that_is_live_already(opened: RecordStore) -> None:
     with pytest.raises(StorageError, match="does not fit the live records"):
         put(opened, "b", "a", namespace="")
     assert (opened.sequence, opened.count(""), put(opened, "b")) == (1, 1, 2)
-
-
-def test_one_writer(tmp_path: Path) -> None:
-    first = RecordStore.open(tmp_path)
-    with pytest.raises(StoreLockedError, match=rf"process {os.getpid()} writes to it.*read_only=True"):
-        RecordStore.open(tmp_path)
-    put(first, "a")
-    first.close()
-    first.close()
-    assert {path.name for path in tmp_path.iterdir()} == {RECORDS, "lock", note_of(Path(RECORDS)).name}
-    with RecordStore.open(tmp_path) as second:
-        assert second.count("") == 1
-    for use in (lambda: put(first, "b"), lambda: first.fetch("", ["a"]), lambda: list(first.changes_after(0))):
-        with pytest.raises(StorageError, match="closed"):
-            use()
-
-
-def test_readers_take_no_lock_and_write_nothing(tmp_path: Path) -> None:
-    with RecordStore.open(tmp_path) as writer, RecordStore.open(tmp_path, read_only=True) as reader:
-        put(writer, "a", namespace="ana")
-        writer.set_config({"k1": 1.2})
-        assert (reader.sequence, reader.namespaces(), reader.config) == (1, ["ana"], {"k1": 1.2})
-        assert listed(replayed(reader)) == listed(replayed(writer))
-        for use in (lambda: put(reader, "b"), lambda: reader.prune(1), lambda: reader.drop("ana")):
-            with pytest.raises(StorageError, match="read_only=True"):
-                use()
-    with RecordStore.open(tmp_path, read_only=True) as reader:
-        assert reader.count("ana") == 1
-        with RecordStore.open(tmp_path) as writer:
-            put(writer, "b", namespace="ana")
-            assert reader.count("ana") == 2
 
 
 def test_reads_see_the_last_commit_while_a_write_is_under_way(opened: RecordStore) -> None:
@@ -327,19 +193,6 @@ def test_a_replay_is_of_one_moment(opened: RecordStore, monkeypatch: pytest.Monk
     assert next(replay).removed == list("abc")
     opened.write([[Change("", removed=["h"], added=added(fr.Record("x", "newest")))]])
     assert [record.id for run in replay for record in run.added] == ["h", "g", "f"]
-
-
-def test_config_is_set_once(tmp_path: Path) -> None:
-    with RecordStore.open(tmp_path) as made:
-        assert made.config is None
-        for bad in ({"a": math.nan}, {"a": {1}}, {1: 2}):
-            with pytest.raises(fr.errors.ParameterError, match="cannot be stored as JSON"):
-                made.set_config(bad)
-        made.set_config({"k1": 1.2, "fields": {"ä": 1.0}})
-        with pytest.raises(fr.errors.ParameterError, match="make another directory"):
-            made.set_config({"k1": 1.3})
-    with RecordStore.open(tmp_path) as again:
-        assert again.config == {"k1": 1.2, "fields": {"ä": 1.0}}
 
 
 def altered(folder: Path, *statements: str) -> None:
@@ -461,52 +314,6 @@ def test_records_that_were_emptied_are_not_a_new_store(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").unlink()
     with RecordStore.open(tmp_path) as again:
         assert again.sequence == 0
-
-
-def child(script: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
-    return subprocess.run(
-        [sys.executable, "-c", script, *arguments], env=environment, capture_output=True, text=True, timeout=120
-    )
-
-
-READER = """
-import os, sys
-from fanrank.engine.storage.record_store import RecordStore
-if os.geteuid() == 0:
-    os.setuid(65534)
-try:
-    with RecordStore.open(sys.argv[1], read_only=sys.argv[2] == "reader") as store:
-        print(store.count(""), sum(len(run.added) for run in store.changes_after(0)))
-except OSError as error:
-    print(type(error).__name__, error)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no modes of directories")
-def test_a_directory_without_write_permission() -> None:
-    # Not below tmp_path, which only its owner may enter.
-    with tempfile.TemporaryDirectory() as parent:
-        os.chmod(parent, 0o755)
-        closed, torn = Path(parent) / "closed", Path(parent) / "torn"
-        with RecordStore.open(closed) as made:
-            put(made, "a", "b")
-        with RecordStore.open(closed) as made:
-            put(made, "c")
-            torn.mkdir()
-            for name in (RECORDS, f"{RECORDS}-wal"):
-                shutil.copy(closed / name, torn / name)
-        for folder in (closed, torn):
-            for file in folder.iterdir():
-                file.chmod(0o444)
-            folder.chmod(0o555)
-        try:
-            assert child(READER, str(closed), "reader").stdout == "3 3\n"
-            assert re.match("StorageError .*without write permission", child(READER, str(torn), "reader").stdout)
-            assert re.match("StorageError .*Permission denied", child(READER, str(closed), "writer").stdout)
-        finally:
-            for folder in (closed, torn):
-                folder.chmod(0o755)
 
 
 def test_keywords() -> None:

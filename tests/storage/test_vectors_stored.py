@@ -18,58 +18,8 @@ from support.vector_cases import D, Letters, bits, own
 import fanrank as fr
 from fanrank.engine.encoders.embed import add_embeddings
 from fanrank.engine.errors import EncoderError, ModelMismatchError
-from fanrank.engine.index.build import build_segment
-from fanrank.engine.index.segment import Segment, select_documents
 from fanrank.engine.records.record import Record
-from fanrank.engine.storage import failpoints
-from fanrank.engine.vectors.vectors import Vectors, unit_rows
-
-
-@pytest.fixture(autouse=True)
-def disarmed() -> Iterator[None]:
-    yield
-    failpoints.disarm()
-
-
-def built(records: Sequence[Record]) -> Segment:
-    from fanrank.engine.index.columns import Schema
-    from fanrank.engine.text.analyzers import get_analyzer
-    from fanrank.engine.text.vocabulary import TermIndexer, Vocabulary
-
-    schema = Schema.of(None)
-    values = {name: Vocabulary() for name in schema.categories}
-    encoder = TermIndexer(get_analyzer("minimal"), Vocabulary(["a", "b"]))
-    return build_segment(records, encoder, ("text",), schema, values, weight_terms=Vocabulary(["x", "y"]))
-
-
-def test_a_segments_documents_are_chosen_with_all_they_have() -> None:
-    records = [
-        Record("r0", "a", embedding=[[1, 0], [0, 1]], weights={"x": 1.0}),
-        Record("r1", "b"),
-        Record("r2", "a b", embedding=[3, 4], weights={"x": 2.0, "y": 0.5}),
-    ]
-    whole = built(records)
-    assert isinstance(whole.vectors, Vectors)
-    assert whole.vectors.offsets.tolist() == [0, 2, 2, 3]
-    np.testing.assert_array_equal(whole.vectors.matrix, np.array([[1, 0], [0, 1], [0.6, 0.8]], dtype=np.float16))
-    for kept in ([True, False, True], [False, True, True], [False, True, False], [False] * 3, [True] * 3):
-        mask = np.array(kept)
-        one = select_documents(whole, mask)
-        other = built([record for record, keeps in zip(records, kept, strict=True) if keeps])
-        assert (one.vectors is None) == (other.vectors is None) == (not mask[[0, 2]].any())
-        assert (one.learned is None) == (other.learned is None) == (not mask[[0, 2]].any())
-        if one.vectors is not None and one.learned is not None and other.learned is not None:
-            np.testing.assert_array_equal(one.vectors.matrix, other.vectors.matrix)
-            np.testing.assert_array_equal(one.vectors.offsets, other.vectors.offsets)
-            np.testing.assert_array_equal(one.learned.terms, other.learned.terms)
-            np.testing.assert_array_equal(one.learned.documents, other.learned.documents)
-            np.testing.assert_array_equal(one.learned.frequencies(), other.learned.frequencies())
-            assert one.learned.ids is one.ids
-        text = select_documents(whole, mask, text_only=True)
-        assert (text.vectors, text.learned) == (None, None)
-        assert text.terms.tolist() == one.terms.tolist()
-    assert built(records[1:2]).nested("learned").postings == 0
-    assert built(records[1:2]).nested("learned").size == 1
+from fanrank.engine.vectors.vectors import unit_rows
 
 
 def given_by(path: str, records: Sequence[Record], engine: fr.Engine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -144,18 +143,6 @@ def test_spellings_of_queries_are_remembered_where_their_terms_are_known() -> No
     # The number of a forgotten term becomes that of another.
     hold_equal(one, other, ["apes"])
     queries_hold_equal(one, other, ["the runs", "kept unknown apes"])
-
-
-def test_what_a_reader_found_out_is_forgotten_with_the_terms() -> None:
-    """The reader is slow: it begins before the term is forgotten, and ends after its number is given again."""
-    one = compiled("nltk", ("run",))
-    with ThreadPoolExecutor(1) as pool:
-        reader = pool.submit(one.encode_queries, ["the " * (1 << 22) + "runs"])
-        time.sleep(0.005)
-        one.forget(0)
-        one.encode_documents(["ape"])
-        assert reader.result()[0].tolist() in ([0], [])
-    assert (one.encode_query("runs"), one.encode_query("apes")) == ([], [0])
 
 
 @pytest.mark.parametrize("sizes", [{}, SMALL], ids=str)

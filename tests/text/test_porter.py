@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -63,12 +62,6 @@ def test_irregular_words_and_their_neighbours() -> None:
 
 def test_all_short_words_of_a_small_alphabet() -> None:
     hold_equal("".join(letters) for size in range(4) for letters in itertools.product("aeysdinglt1", repeat=size))
-
-
-def test_random_words() -> None:
-    generator = random.Random(7)
-    for letters in ("abdegilnstyz1y", "aeiouysdlié東\x00"):
-        hold_equal("".join(generator.choices(letters, k=generator.randint(1, 14))) for _ in range(1_500))
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz0123456789", max_size=30) | st.text(max_size=12))

@@ -118,18 +118,6 @@ def test_lucene_breaks_words_as_uax_29(text: str, tokens: list[str]) -> None:
     assert get_analyzer("lucene").tokenize(text) == tokens
 
 
-@pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=8)
-@given(TEXTS)
-def test_a_call_is_tokenize_then_normalize(name: str, text: str) -> None:
-    analyzer = get_analyzer(name)
-    terms = [analyzer.normalize(token) for token in analyzer.tokenize(text)]
-    assert analyzer(text) == analyzer(text) == [term for term in terms if term is not None]
-    for term in analyzer(text):
-        assert 1 <= len(term) <= MAX_LENGTH
-        term.encode()  # a surrogate could not be stored
-
-
 @pytest.mark.parametrize("name", ["minimal", "stopword", "full", "nltk", "lucene", "opsem", "nltk-numbers"])
 @settings(max_examples=10)
 @given(TEXTS, TEXTS)

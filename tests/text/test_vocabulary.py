@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import borders
 
 from fanrank import native
@@ -30,28 +28,6 @@ def encoder(analyzer: str = "minimal", strings: tuple[str, ...] = ()) -> TermInd
     return TermIndexer(get_analyzer(analyzer), Vocabulary(strings))
 
 
-def test_truncate_forgets_and_gives_the_numbers_again() -> None:
-    vocabulary = Vocabulary(["a", "b", "c"])
-    vocabulary.truncate(1)
-    assert vocabulary.strings == ["a"]
-    assert vocabulary.ids == {"a": 0}
-    assert vocabulary.add("c") == 1
-    vocabulary.truncate(2)
-    assert vocabulary.strings == ["a", "c"]
-
-
-@settings(max_examples=40)
-@given(st.lists(st.text(max_size=3), unique=True), st.integers(0, 5))
-def test_sort_from(strings: list[str], start: int) -> None:
-    vocabulary = Vocabulary(strings)
-    old = list(strings)
-    start = min(start, len(old))
-    renumbered = vocabulary.sort_from(start)
-    assert vocabulary.strings == old[:start] + sorted(old[start:])
-    assert vocabulary.ids == {string: number for number, string in enumerate(vocabulary.strings)}
-    assert [vocabulary.strings[number] for number in renumbered.tolist()] == old[start:]
-
-
 def test_new_terms_are_numbered_alphabetically_within_a_call() -> None:
     one = encoder()
     terms, documents = one.encode_documents(["dog cat dog", "", "ant cat"])
@@ -63,23 +39,6 @@ def test_new_terms_are_numbered_alphabetically_within_a_call() -> None:
     terms, _ = one.encode_documents(["bee Dog aardvark"])
     assert one.vocabulary.strings == ["ant", "cat", "dog", "aardvark", "bee"]
     assert terms.tolist() == [4, 2, 3]
-
-
-words = st.sampled_from(["the", "Cats", "cat", "running", "runs", "4711", "über", "don't", "x" * 300, "dogs"])
-
-
-@settings(max_examples=40)
-@given(st.lists(st.lists(st.lists(words, max_size=6).map(" ".join), max_size=4), max_size=4), st.data())
-def test_encoding_is_the_analyzer_term_by_term(calls: list[list[str]], data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(["minimal", "nltk", "lucene"]))
-    one, analyzer = encoder(name), get_analyzer(name)
-    for texts in calls:
-        terms, documents = one.encode_documents(texts)
-        named = [one.vocabulary.strings[term] for term in terms.tolist()]
-        for number, text in enumerate(texts):
-            own = [term for term, owner in zip(named, documents.tolist(), strict=True) if owner == number]
-            assert own == analyzer(text)
-            assert [one.vocabulary.strings[term] for term in one.encode_query(text)] == own
 
 
 def test_queries_leave_the_vocabulary_alone() -> None:

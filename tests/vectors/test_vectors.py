@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support import borders
 
 from fanrank.engine.arrays import offsets_of
-from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, blocks_of, normalize, quantized, widen
+from fanrank.engine.vectors.vectors import MAX_DIMENSION, Vectors, normalize, quantized, widen
 
 DIMENSIONS = st.sampled_from([1, 2, 3, 7, 64, 384])
 
@@ -148,29 +148,3 @@ def test_centroids(seed: int, counts: list[int], dimension: int, block: int) -> 
 def test_a_mean_of_zero_keeps_the_first_row() -> None:
     rows = normalize([[1.0, 2.0], [-1.0, -2.0]])
     assert Vectors(rows, np.array([0, 2])).centroids.matrix.tolist() == rows[:1].tolist()
-
-
-def test_take_of_and_concatenate() -> None:
-    rows = normalize(np.random.default_rng(3).standard_normal((5, 4)))
-    vectors = Vectors.of([rows[:2], None, rows[2:5]], 4)
-    assert vectors.offsets.tolist() == [0, 2, 2, 5]
-    assert (len(vectors), vectors.dimension, vectors.bytes) == (3, 4, 5 * 4 * 2 + 4 * 8)
-    taken = vectors.take(np.array([2, 1, 0, 2]))
-    assert taken.offsets.tolist() == [0, 3, 3, 5, 8]
-    assert taken.matrix.tolist() == np.concatenate([rows[2:], rows[:2], rows[2:]]).tolist()
-    joined = Vectors.concatenate([vectors, Vectors.of([None], 4), taken])
-    assert joined.offsets.tolist() == [0, 2, 2, 5, 5, 8, 8, 10, 13]
-    empty = Vectors.of([None, None], 4)
-    assert (empty.matrix.shape, empty.offsets.tolist(), empty.single) == ((0, 4), [0, 0, 0], False)
-    assert empty.centroids.matrix.shape == (0, 4)
-
-
-@given(st.lists(st.integers(0, 9), max_size=20), st.integers(1, 12))
-def test_blocks_of(counts: list[int], rows: int) -> None:
-    blocks = list(blocks_of(offsets_of(counts), rows))
-    assert [number for block in blocks for number in range(block.start, block.stop)] == list(range(len(counts)))
-    for block in blocks:
-        own = counts[block]
-        assert sum(own) <= rows or len(own) == 1
-        # A block ends because the next group has no room in it.
-        assert block.stop == len(counts) or sum(own) + counts[block.stop] > rows

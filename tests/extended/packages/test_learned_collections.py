@@ -15,7 +15,6 @@ from support.learned_cases import CPU, DEVICES, Corpus, Weights, answer, chosen,
 import fanrank as fr
 from fanrank.engine.evaluate.beir import load_beir
 from fanrank.engine.index.bm25 import SCALE
-from fanrank.engine.index.learned import SCORE_UNIT
 from fanrank.engine.metrics.ranking import per_query
 from fanrank.engine.plan.plan import Plan, make_plan, plan_of
 
@@ -62,7 +61,7 @@ def as_weights(matrix: Any, name: Callable[[int], str] = "t{}".format) -> list[W
 
 @dataclass
 class Case:
-    """Documents and queries as float matrices over one vocabulary, indexed, and the product of their integers."""
+    """Documents and queries as float matrices over one vocabulary, indexed."""
 
     documents: Any
     queries: Any
@@ -73,14 +72,6 @@ class Case:
         self.requests = [
             self.corpus.request(own, 100, row) for row, own in enumerate(as_weights(self.queries, names.__getitem__))
         ]
-        self.sums = np.asarray((stepped(self.queries) @ stepped(self.documents).T).toarray())
-        assert self.sums.dtype == np.int64
-
-
-def stepped(matrix: Any) -> Any:
-    return sparse.csr_matrix(
-        (np.rint(matrix.data * 1024).astype(np.int64), matrix.indices, matrix.indptr), matrix.shape
-    )
 
 
 @dataclass
@@ -114,29 +105,6 @@ class Dataset:
 @pytest.fixture(scope="module")
 def scifact(data: Path) -> Dataset:
     return Dataset(data / "scifact")
-
-
-def error_bounds(documents: Any, queries: Any) -> Any:
-    """[queries, documents] by how much steps of 2**-10 can move a score."""
-
-    def pattern(matrix: Any) -> Any:
-        return sparse.csr_matrix((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
-
-    heavy, shared = (
-        queries @ pattern(documents).T + pattern(queries) @ documents.T,
-        pattern(queries) @ pattern(documents).T,
-    )
-    return ((heavy * 2.0**-10 + shared * 2.0**-21) / 2).toarray()
-
-
-def test_the_error_of_quantisation(scifact: Dataset) -> None:
-    case = scifact.case
-    exact = (case.queries @ case.documents.T).toarray()
-    errors = np.abs(case.sums * SCORE_UNIT - exact)
-    bounds = error_bounds(case.documents, case.queries)
-    # The float64 product itself rounds.
-    assert (errors <= bounds + 1e-12 * exact).all()
-    assert errors.max() > bounds.max() / 100  # or the bound says nothing
 
 
 def test_ndcg_does_not_change(scifact: Dataset) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 
 import numpy as np
@@ -73,52 +72,6 @@ def test_our_order_counts_whatever_the_ids() -> None:
     # It also holds scores as float32, where these two are equal.
     close = pytrec_eval.RelevanceEvaluator({"q": {"x": 1}}, {"recip_rank"})
     assert close.evaluate({"q": {"x": 1.0 + 2**-40, "y": 1.0}})["q"]["recip_rank"] == 0.5
-
-
-def naive(ids: list[str], grades: dict[str, int]) -> dict[str, float]:
-    relevant = {name for name, grade in grades.items() if grade > 0}
-    places = [rank for rank, name in enumerate(ids, 1) if name in relevant]
-
-    def discounted(gains: list[float], k: int) -> float:
-        return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains[:k], 1))
-
-    def ndcg(k: int, gain: list[float], ideal: list[float]) -> float:
-        best = discounted(sorted(ideal, reverse=True), k)
-        return discounted(gain, k) / best if best else 0.0
-
-    def power(grade: int) -> float:
-        return 2.0**grade - 1.0 if grade > 0 else 0.0
-
-    found = {"mrr": 1 / places[0] if places else 0.0}
-    found["map"] = sum(n / rank for n, rank in enumerate(places, 1)) / len(relevant) if relevant else 0.0
-    for k in (1, 3, 5, 10, 100):
-        top = relevant & set(ids[:k])
-        found[f"hit@{k}"] = float(bool(top))
-        found[f"recall@{k}"] = len(top) / len(relevant) if relevant else 0.0
-        found[f"recall_all@{k}"] = float(bool(relevant) and top == relevant)
-        found[f"mrr@{k}"] = 1 / places[0] if places and places[0] <= k else 0.0
-        linear = [float(max(grades.get(name, 0), 0)) for name in ids]
-        found[f"ndcg@{k}"] = ndcg(k, linear, [float(max(grade, 0)) for grade in grades.values()])
-        exponential = [power(grades.get(name, 0)) for name in ids]
-        found[f"ndcg_exp@{k}"] = ndcg(k, exponential, [power(grade) for grade in grades.values()])
-    return found
-
-
-def test_every_metric_is_the_plain_loop() -> None:
-    source = random.Random(11)
-    names = [f"d{number}" for number in range(30)]
-    ranked, relevant = {}, {}
-    for number in range(300):
-        ranked[f"q{number}"] = source.sample(names, source.randrange(0, 31))
-        judged = source.sample(names, source.randrange(1, 9))
-        relevant[f"q{number}"] = {name: source.choice([-1, 0, 1, 1, 2, 3]) for name in judged}
-    metrics = list(naive([], {}))
-    found = per_query(ranked, relevant, metrics)
-    for row, query in enumerate(relevant):
-        expected = naive(ranked[query], relevant[query])
-        got = {metric: float(found[metric][row]) for metric in metrics}
-        assert got == pytest.approx(expected, abs=1e-12), query
-    assert all(0.0 < mean < 1.0 for mean in means(found).values())
 
 
 def test_queries_without_a_list_score_zero_and_the_rest_is_left_out() -> None:

@@ -64,13 +64,6 @@ def test_tables_name_the_namespace_of_each_hit() -> None:
     assert list(zip(table["id"], table["namespace"], strict=True)) == expected
 
 
-def test_two_queries_with_one_id_make_no_table() -> None:
-    hits = fr.Engine.from_records([fr.Record("m1", "tea")]).search([fr.Query("tea", id="1"), "tea"])
-    for call in (hits.to_pandas, hits.to_arrow):
-        with pytest.raises(fr.errors.QueryError, match="two queries of the batch have the id '1'"):
-            call()
-
-
 @settings(max_examples=25, deadline=None)
 @given(batches())
 def test_every_field_comes_back_bit_by_bit(given_records: list[fr.Record]) -> None:
