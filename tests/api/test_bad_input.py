@@ -183,20 +183,6 @@ def test_a_document_of_a_megabyte() -> None:
     assert made.search([long], 5)[0][0][0] in {"0", "1", "4"}
 
 
-@pytest.mark.extended
-def test_many_identical_documents() -> None:
-    count = 70_000
-    made = fr.Engine.from_records((fr.Record(f"m{n}", "same words") for n in range(count)), analyzer="minimal")
-    assert len(made) == count
-    idf = math.log(1 + 0.5 / (count + 0.5))
-    each = max(1, round(idf * 2**18))  # tf 1 at the mean length saturates to 1
-    for execution in ("exhaustive", "pruned"):
-        hits = made.search(["same", fr.Query("same words same", k=1000), "other"], k=10, execution=execution)
-        assert hits.counts.tolist() == [10, 1000, 0]
-        assert hits[0] == [(f"m{n}", each / 2**18) for n in range(10)]
-        assert hits[1] == [(f"m{n}", 3 * each / 2**18) for n in range(1000)]
-
-
 def test_empty_documents_and_strange_texts() -> None:
     nothing = ["", " \t\n", "!!!", "\0", "\u200b", "—"]
     words = ["\x1b[31mred", "🙂", "naïve", "Ωmega", "4711", "日本"]

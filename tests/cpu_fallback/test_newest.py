@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support import borders, history
 from support.history import WORDS
 
@@ -19,23 +17,11 @@ import fanrank as fr
 from fanrank.cpu_fallback import newest, search
 from fanrank.cpu_fallback.segment_work import SegmentWork
 from fanrank.cpu_fallback.select import NO_KEY, pack, unpack
-from fanrank.engine.arrays import lower_bounds
 from fanrank.engine.plan.plan import Plan
 
 NOW = 1_700_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
 EXECUTIONS = ("exhaustive", "pruned", "auto")
-
-
-@pytest.mark.parametrize("few", [0, 1000])
-@given(st.lists(st.tuples(st.lists(st.integers(-3, 9), max_size=40).map(sorted), st.integers(-5, 11)), max_size=9))
-def test_lower_bounds_of_many_ranges(few: int, rows: list[tuple[list[int], int]]) -> None:
-    values = np.array([number for row, _ in rows for number in row], dtype=np.int32)
-    ends = np.cumsum([len(row) for row, _ in rows], dtype=np.int64)
-    starts = ends - np.array([len(row) for row, _ in rows], dtype=np.int64)
-    with borders.shrunken(FEW_RANGES=few):
-        found = lower_bounds(values, starts, ends, np.array([least for _, least in rows], dtype=np.int64))
-    assert (found - starts).tolist() == [int(np.searchsorted(row, least)) for row, least in rows]
 
 
 def memory(rng: random.Random, count: int, kind: str) -> list[fr.Record]:

@@ -14,7 +14,6 @@ from fanrank.cpu_fallback.select import (
     NO_KEY,
     best_narrow,
     best_wide,
-    pack,
     select_candidates,
     unpack,
 )
@@ -92,15 +91,3 @@ def test_few_scores_at_both_ends(width: int, k: int) -> None:
 def test_signed_scores_and_floors(rows: list[list[int]], k: int, threshold: int) -> None:
     scores = np.array(rows, dtype=np.int32)
     assert selected(scores, k, np.full(len(rows), threshold)) == [plain(row, k, threshold) for row in scores]
-
-
-@given(st.lists(st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 2**32 - 1)), unique=True))
-def test_keys_keep_the_order(pairs: list[tuple[int, int]]) -> None:
-    scores = np.array([score for score, _ in pairs], dtype=np.int64)
-    documents = np.array([document for _, document in pairs], dtype=np.int64)
-    keys = pack(scores, documents)
-    assert (keys > NO_KEY).all()
-    back_scores, back_documents = unpack(keys)
-    assert (back_scores == scores).all()
-    assert (back_documents == documents).all()
-    assert np.argsort(-keys).tolist() == np.lexsort((documents, -scores)).tolist()

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import borders
 
 import fanrank as fr
 from fanrank.engine.recall import conversation
@@ -136,18 +135,6 @@ def test_any_conversation(turns: list[Turn], how: PageRank, asked: list[set[int]
         assert ranks[row].tolist() == pytest.approx([plain[n] for n in graph.documents.tolist()], rel=1e-12)
 
 
-@pytest.mark.parametrize("compat", [False, True])
-@pytest.mark.parametrize("group", [1, 3, 64])
-def test_many_edges_into_one_turn(monkeypatch: pytest.MonkeyPatch, group: int, compat: bool) -> None:
-    """Sums of groups, and of rows of very different lengths."""
-    borders.shrink(monkeypatch, {"conversation.GROUP": group}, PAIRS=1000)  # some 8 turns at a time
-    turns, how = random_turns(130, 3), PageRank(window=120, iterations=4, compat=compat)
-    graph = built(turns, how)
-    assert np.bincount(graph.targets).max() > 64
-    plain = plain_ranks(turns, how, {1, 7})
-    assert ranked(graph, {1, 7}) == pytest.approx(plain, rel=1e-12)
-
-
 def test_three_turns_by_hand() -> None:
     """SPEC C030, C031, X21, both forms.
 
@@ -170,13 +157,6 @@ def test_no_turn_hands_on_more_than_it_has() -> None:
         whole = np.isclose(handed, 1.0, rtol=1e-12) | (handed == 0.0)
         assert whole.all() != compat
         assert (handed <= 1.0 + 1e-12).all()
-
-
-def test_turns_between_belong_to_another_session() -> None:
-    """A session goes on after another's turn; for the literal form, which looks at neighbours alone, it does not."""
-    turns: list[Turn] = [(set(), 0, 0.0), (set(), 1, 1.0), (set(), 0, 2.0), (set(), -1, 3.0), (set(), -1, 4.0)]
-    assert edges_of(built(turns, PageRank())) == [(0, 2, 1.0)]
-    assert edges_of(built(turns, PageRank(compat=True))) == []
 
 
 def test_order_is_time_then_arrival() -> None:

@@ -52,12 +52,6 @@ def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypat
         check(engine, [Record("held", "a", entities=["ana"]), new[0]])
 
 
-# Files.
-
-
-# The records' store.
-
-
 def user_version(path: Path) -> int:
     raw = sqlite3.connect(path / RECORDS)
     (found,) = raw.execute("PRAGMA user_version").fetchone()

@@ -69,9 +69,6 @@ class Case:
     def __post_init__(self) -> None:
         names = [f"t{number:06d}" for number in range(self.documents.shape[1])]
         self.corpus = Corpus([as_weights(self.documents, names.__getitem__)])
-        self.requests = [
-            self.corpus.request(own, 100, row) for row, own in enumerate(as_weights(self.queries, names.__getitem__))
-        ]
 
 
 @dataclass
