@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from support import borders
 from support.hashing import Hashing
-from support.sharding import FOLDER, assert_same_answers, outcome, sharded, split_over_all
+from support.sharding import FOLDER, assert_same_answers, assert_same_records, outcome, sharded, split_over_all
 
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
@@ -402,6 +402,14 @@ def test_what_is_learned_stays_with_a_namespace(tmp_path: Path) -> None:
         assert again.recency("big").to_dict() == one.recency("big").to_dict()
         assert_same_answers(one, again, queries, k=20, strategy="recall")
     one.close()
+
+
+def test_a_change_by_a_filter_is_written_in_the_order_of_its_records() -> None:
+    one, several = fr.Engine(), sharded(3, split=["big"])
+    for engine in (one, several):
+        engine.add([fr.Record(f"r{number}", "ant", namespace="big", type="Word") for number in range(12)])
+        engine.update_where({"type": "Word"}, namespace="big", type="Fact")
+    assert_same_records(one, several, ["big"])
 
 
 def test_drift_and_sizes_are_of_all_parts(own_memories: Any) -> None:
