@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.responses import Response
 from support.serving import running, served
@@ -156,7 +156,8 @@ def outcome(search: Callable[[], fr.Hits]) -> Any:
         return type(error), str(error)
 
 
-@given(batches, st.integers(0, 7), options)
+@given(batch=batches, k=st.integers(0, 7), options=options)
+@example(batch=["tea"], k=3, options={"min_score": 0})
 @settings(max_examples=40, deadline=None)
 def test_an_answer_is_the_engines_own_bit_by_bit(
     engine: fr.Engine, client: fr.Client, batch: Any, k: int, options: Any
@@ -206,6 +207,8 @@ def test_what_the_histories_of_a_client_leave_out() -> None:
         assert ana.get("nobody") is None
         assert ana.stats()["documents"] == ana.count() == engine.count(namespace="users/ana") == 21
         assert list(client.records(limit=0)) == []
+        # A server refuses to give so many at once.
+        assert len(client.page(limit=1_001).records) == engine.count()
         # An engine reads all namespaces here. A client must not give another number without a word.
         for read in (client.count, client.records):
             with pytest.raises(fr.errors.QueryError, match="one namespace at a time"):
