@@ -9,15 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import fails, run
+from support.commands import ENVIRONMENT, START, fails, run
 
-import fanrank
-
-# A process that was started in a shell's background ignores interrupts, and so do its children.
-START = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from fanrank.engine.cli.start import main; main()"
-)
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and pipes of POSIX")
@@ -29,10 +22,6 @@ def memory(tmp_path: Path) -> Path:
     records.write_text("".join(json.dumps({"id": f"m{n}", "text": f"tea number {n}"}) + "\n" for n in range(300)))
     run("add", tmp_path / "memory", records)
     return tmp_path / "memory"
-
-
-# The package that this test imports, wherever it is installed from.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
 
 
 def command(*arguments: object, code: str = START) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -73,17 +72,6 @@ def test_a_line_is_cut_to_the_terminal(memory: Path, monkeypatch: pytest.MonkeyP
 )
 def test_wide_characters_take_two_columns(line: str, width: int | None, shown: str) -> None:
     assert output.cut_to(line, width) == shown
-
-
-def test_the_width_is_asked_of_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        def isatty(self) -> bool:
-            return True
-
-    assert output.terminal_width() is None
-    monkeypatch.setattr(output.sys, "stdout", Terminal())
-    monkeypatch.setattr(output.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((77, 9)))
-    assert output.terminal_width() == 77
 
 
 @pytest.mark.parametrize(

@@ -17,19 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import fails, run
+from support.commands import ENVIRONMENT, START, fails, run
 
-import fanrank
 import fanrank as fr
 from fanrank.server.keys import add_key
 
-# A process that was started in a shell's background ignores interrupts, and so do its children.
-START = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from fanrank.engine.cli.start import main; main()"
-)
-# The package that this test imports, wherever it is installed from.
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and rights of POSIX")
 
 

@@ -53,15 +53,6 @@ def test_each_namespace_counts_its_own_queries(batches: list[list[tuple[str, int
         assert report.fallback_count == ({fallback: queries} if queries and fallback else {})
 
 
-@pytest.mark.parametrize("queries", [1, 2, 20])
-def test_the_time_of_a_query_is_its_share_of_the_batch(queries: int) -> None:
-    monitor = Monitor()
-    monitor.count(answered([""] * queries, [1] * queries), 0.008)
-    report = monitor.health("")
-    assert report.batch.p50 == pytest.approx(0.008, rel=0.05)
-    assert report.query.p50 == pytest.approx(0.008 / queries, rel=0.05)
-
-
 def test_dropping_a_namespace_forgets_its_counts() -> None:
     monitor = Monitor()
     monitor.count(answered(["a", "a"], [1, 1]), 0.008)

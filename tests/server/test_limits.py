@@ -188,6 +188,12 @@ def test_a_search_beyond_a_limit_is_refused_by_name(
     assert client.post("/v1/search", json=at).status_code == 200
 
 
+def test_the_hits_of_a_vector_store_have_the_same_limits(client: TestClient) -> None:
+    for query, count, status in (("tea", 20, 200), ("tea", 21, 422), (["tea"] * 2, 20, 200), (["tea"] * 3, 20, 422)):
+        asked = {"query": query, "max_num_results": count}
+        assert client.post("/v1/vector_stores/x/search", json=asked).status_code == status
+
+
 LARGE = {"a": "é" * 196}
 """A payload beyond the limit. One letter less fits."""
 WRITES: list[tuple[str, str, dict[str, Any], dict[str, Any], str, str]] = [

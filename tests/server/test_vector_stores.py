@@ -11,7 +11,6 @@ from support.memories import KINDS, make_memory
 
 import fanrank as fr
 from fanrank.server.app import make_app
-from fanrank.server.limits import Limits
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea in the morning", "year": 2020, "project": "x", "time": 5.0},
@@ -106,18 +105,3 @@ def test_a_threshold_leaves_out_lower_scores(client: TestClient) -> None:
 def test_a_mistake_names_its_place(client: TestClient, body: dict[str, Any], field: str) -> None:
     answer = client.post("/v1/vector_stores/users%2Fana/search", json=body)
     assert (answer.status_code, answer.json()["field"]) == (422, field)
-
-
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        ({"query": "tea"}, 200),
-        ({"query": "tea", "max_num_results": 5}, 200),
-        ({"query": "tea", "max_num_results": 6}, 422),
-        ({"query": ["tea", "plant"], "max_num_results": 4}, 200),
-        ({"query": ["tea", "plant"], "max_num_results": 5}, 422),
-    ],
-)
-def test_the_limits_of_the_server_hold_here_too(engine: fr.Engine, body: dict[str, Any], status: int) -> None:
-    with TestClient(make_app(engine, limits=Limits(k=5, hits=8))) as client:
-        assert client.post(ADDRESS, json=body).status_code == status

@@ -148,6 +148,8 @@ def test_bad_openings_say_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "full" / "letter.txt").write_text("dear")
     with pytest.raises(fr.errors.ForeignIndexError, match=r"letter\.txt"):
         ShardedEngine.open(tmp_path / "full", shards=2, transport="local")
+    with pytest.raises(fr.errors.ForeignIndexError, match="is the directory of one engine"):
+        ShardedEngine.open(tmp_path / "memory" / "shard-0000", shards=2, transport="local")
 
     folder = tmp_path / "memory"
     (folder / "shard-0001").rename(tmp_path / "away")

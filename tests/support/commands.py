@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import click.testing
 
+import fanrank
 from fanrank.engine.cli import main as cli
 
+START = (
+    # A process that was started in a shell's background ignores interrupts, and so do its children.
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from fanrank.engine.cli.start import main; main()"
+)
+"""A program that runs the command line, and can be interrupted."""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
+"""In it, a process finds the package that this one imports, wherever that is installed from."""
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
 
 

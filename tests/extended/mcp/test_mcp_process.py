@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
-from support.commands import fails
+from support.commands import START, fails
 from support.commands import run as run_command
 from support.mcp_client import ask, connected, refused
 
@@ -24,11 +24,6 @@ import fanrank as fr
 from fanrank.engine.cli.mcp import mcp_command
 from fanrank.server.keys import add_key
 
-# A process that was started in a shell's background ignores interrupts, and so do its children.
-START = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    "from fanrank.engine.cli.start import main; main()"
-)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 ABOUT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": ABOUT}

@@ -1,12 +1,12 @@
-"""Shards as actors of Ray that are killed, stopped or cannot be started."""
+"""Shards as actors of Ray that are killed or stopped, and moves between them while others search and write."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,9 @@ ray = pytest.importorskip("ray")
 from support.shard_kills import (  # noqa: E402
     DEADLINE,
     QUERIES,
+    SPLIT,
+    TEAMS,
+    Life,
     Oracle,
     Told,
     answers_of,
@@ -30,6 +33,7 @@ from support.shard_kills import (  # noqa: E402
 from fanrank.shards.processes.cluster import ActorLink, Cluster  # noqa: E402
 
 SEED = "cluster"
+WRITES = 12
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,12 @@ def cluster() -> Iterator[str]:
     started = Cluster.connect(None)
     yield ray.get_runtime_context().gcs_address
     started.close()
+
+
+def fill(memory: fr.ShardedEngine, oracle: Oracle, writes: int) -> None:
+    for number in range(writes):
+        write, _ = next_write(SEED, number, oracle.model)
+        assert write(memory) == oracle.write(number)
 
 
 def process_of(memory: fr.ShardedEngine, shard: int) -> int:
@@ -64,9 +74,7 @@ def test_an_owner_that_is_killed_loses_nothing(cluster: str) -> None:
 def test_a_stopped_shard_is_an_error_or_missing_until_it_goes_on(tmp_path: Path, cluster: str) -> None:
     oracle = Oracle(SEED)
     with open_memory(tmp_path / "memory", None) as memory:
-        for number in range(3):
-            write, _ = next_write(SEED, number, oracle.model)
-            assert write(memory) == oracle.write(number)
+        fill(memory, oracle, 3)
         process = process_of(memory, 1)
         os.kill(process, signal.SIGSTOP)
         try:
@@ -81,28 +89,27 @@ def test_a_stopped_shard_is_an_error_or_missing_until_it_goes_on(tmp_path: Path,
         assert answers_of(memory) == answers_of(oracle.engine)
 
 
-def test_more_gpus_than_there_are_are_refused(tmp_path: Path, cluster: str) -> None:
-    with pytest.raises(fr.errors.ShardError, match="the shards ask for 99 GPUs, and Ray sees"):
-        fr.ShardedEngine.open(tmp_path / "memory", shards=1, num_gpus=99)
-
-
-def test_directories_of_others_and_lost_ones_are_named(tmp_path: Path, cluster: str) -> None:
-    for name in ("one", "two"):
-        with fr.ShardedEngine.open(tmp_path / name, shards=2) as memory:
-            memory.add([fr.Record(name, "ant")])
-    home, strange = tmp_path / "one" / "shard-0001", tmp_path / "two" / "shard-0001"
-    shutil.move(home, tmp_path / "kept")
-    with pytest.raises(fr.errors.StorageError, match="the directory of shard 1 is lost; bring it back from a copy"):
-        fr.ShardedEngine.open(tmp_path / "one")
-    shutil.copytree(strange, home)
-    with pytest.raises(fr.errors.ForeignIndexError, match="shard 1 holds the records of another engine"):
-        fr.ShardedEngine.open(tmp_path / "one")
-    shutil.rmtree(home)
-    shutil.move(tmp_path / "kept", home)
-    with fr.ShardedEngine.open(tmp_path / "one") as memory:
-        assert memory.count() == 1
-        with pytest.raises(fr.errors.StoreLockedError, match="a sharded memory has one owner"):
-            fr.ShardedEngine.open(tmp_path / "one")
-        assert memory.search(["ant"]).ids[0, 0] == "one"
-    with pytest.raises(fr.errors.ForeignIndexError, match="is the directory of one engine"):
-        fr.ShardedEngine.open(home, shards=2)
+def test_shards_are_added_and_evened_out_while_others_write_and_search(tmp_path: Path, cluster: str) -> None:
+    oracle = Oracle(SEED)
+    with open_memory(tmp_path / "memory", None) as memory:
+        fill(memory, oracle, WRITES)
+        model = {name: set(ids) for name, ids in oracle.model.items()}
+        life = Life(memory, SEED, [*range(WRITES)], model, movable=False)
+        life.start()
+        try:
+            assert memory.add_shards(1) == 4
+            memory.coordinator.page = 3
+            memory.rebalance()
+            # A write makes the namespace larger than a shard is to hold of it.
+            with memory.coordinator.paused():
+                memory.coordinator.owner.placement = replace(memory.coordinator.placement, split_at=8)
+            end = time.monotonic() + DEADLINE
+            while not any(name in memory.coordinator.placement.split for name in TEAMS):
+                assert time.monotonic() < end
+                assert not life.failures, life.failures
+                time.sleep(0.01)
+        finally:
+            life.stop()
+        memory.finish_splits()
+        assert len(memory.coordinator.placement.homes(SPLIT)) > 1
+        life.check(WRITES, oracle)
