@@ -227,6 +227,20 @@ def test_relevance_is_the_cosine(store: FanrankVectorStore) -> None:
         )
 
 
+class Opposite(Letters):
+    """Queries point away from documents of the same text."""
+
+    def embed_query(self, text: str) -> list[float]:
+        return [-value for value in super().embed_query(text)]
+
+
+def test_a_negative_cosine_is_no_relevance() -> None:
+    store = FanrankVectorStore.from_texts(["tea"], Opposite())
+    ((document, score),) = store.similarity_search_with_score("tea")
+    assert score < 0.0
+    assert store.similarity_search_with_relevance_scores("tea") == [(document, 0.0)]
+
+
 def test_vectors_need_no_embeddings() -> None:
     store = FanrankVectorStore(None, engine=fr.Engine(encoder=fr.OwnVectors(2)))
     store.engine.add([fr.Record("1", "tea", embedding=[1, 0]), fr.Record("2", "job", embedding=[-1, 0])])
