@@ -87,21 +87,3 @@ def test_a_repeated_term_bounds_its_tile_as_often() -> None:
     plain = Oracle([[terms] for terms in held])
     assert plain.search(["needle"], 1)[0][1] < plain.search(["c3", "d4"], 1)[0][1]
     assert pruned(build(held), tuple(query), 1) == plain.search(query, 1) != plain.search(["c3", "d4"], 1)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_every_query_of_a_batch_is_pruned(scored: Scored, threads: int) -> None:
-    engine = build(needle_in_haystack(5000, [7, 4000]))
-    batch = ["hay needle", "needle x3", "hay x7", "nothing"]
-    expected = list(engine.search(batch, 5, execution="exhaustive"))
-    assert not scored.calls
-    assert list(engine.search(batch, 5, execution="pruned", threads=threads)) == expected
-    assert len(scored.calls) == 2 * 3
-
-
-@pytest.mark.parametrize("method", ["robertson", "okapi"])
-def test_signed_methods_are_not_pruned(method: str, scored: Scored) -> None:
-    held = [["a1", "b2"], ["a1"], ["a1"], ["b2", "c3"]] * 30
-    plain = Oracle([[terms] for terms in held], method=method)
-    assert pruned(build(held, method=method), ("a1", "b2"), 7) == plain.search(["a1", "b2"], 7)
-    assert not scored.calls

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from support.entity_cases import edges, ids, record_parts
+from support.entity_cases import edges, record_parts
 
 import fanrank as fr
 from fanrank.engine.records.entities import Relation
@@ -29,16 +28,6 @@ def test_a_record_comes_back_from_its_row(parts: dict[str, Any]) -> None:
     assert back == record
     assert Record.from_dict(dataclasses.asdict(record)) == record
     assert encode(back) == encoded
-
-
-@settings(max_examples=30, deadline=None)
-@given(ids, ids, st.text(max_size=8), edges)
-def test_what_is_given_in_other_forms(one: str, other: str, kind: str, edge: Relation) -> None:
-    listed = Record.from_dict({"id": "r", "text": "", "entities": [one, other], "relations": [edge.to_dict()]})
-    assert listed.entities == {one: one, other: other}
-    assert listed.relations == (edge,)
-    assert Record("r", "", entities={one: other}, relations=[edge]).relations == (edge,)
-    assert dataclasses.replace(listed, text="b").entities == listed.entities
 
 
 def test_what_stands_in_extra_stays_there() -> None:

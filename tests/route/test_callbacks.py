@@ -138,22 +138,6 @@ def test_what_is_declined() -> None:
         CascadeRouter("margin")  # type: ignore[arg-type]
 
 
-def test_only_what_is_fused_is_looked_up() -> None:
-    asked: list[str] = []
-
-    class Elsewhere(dict[str, Any]):
-        def get(self, key: str, default: Any = None) -> Any:
-            asked.append(key)
-            return default
-
-    skip = [("a", 9.0), ("b", 1.0)]
-    router = CascadeRouter()
-    router.retrieve("q", 2, lambda *_: skip, lambda *_: [("c", 0.5)], records=Elsewhere(), now=0.0)
-    assert asked == []
-    router.retrieve("q", 2, lambda *_: [("a", 9.0)], lambda *_: [("c", 0.5), ("a", 0.4)], records=Elsewhere(), now=0.0)
-    assert sorted(set(asked)) == ["a", "c"]
-
-
 def test_records_and_times_that_do_not_fit() -> None:
     skip = [("a", 9.0), ("b", 1.0)]
 
