@@ -192,7 +192,9 @@ def test_a_replay_is_of_one_moment(opened: RecordStore, monkeypatch: pytest.Monk
     replay = opened.changes_after(8)
     assert next(replay).removed == list("abc")
     opened.write([[Change("", removed=["h"], added=added(fr.Record("x", "newest")))]])
-    assert [record.id for run in replay for record in run.added] == ["h", "g", "f"]
+    later = list(replay)
+    assert [name for run in later for name in run.removed] == list("defgh")
+    assert [record.id for run in later for record in run.added] == ["h", "g", "f"]
 
 
 def altered(folder: Path, *statements: str) -> None:
