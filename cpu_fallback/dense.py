@@ -32,9 +32,9 @@ from ..engine.locks import once
 from ..engine.vectors.approximate import best as approximate_best
 from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
+from ..engine.vectors.segment_reduce import segment_reduce
 from ..engine.vectors.vectors import BLOCK_VALUES, Halves, Vectors, blocks_of, quantized, widen
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
-from .segment_reduce import segment_reduce
 
 Singles = npt.NDArray[np.float32]
 

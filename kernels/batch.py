@@ -17,7 +17,7 @@ from ..engine.arrays import Integers, offsets_of, ranges
 from ..engine.index.snapshot import Snapshot
 from ..engine.plan.plan import Plan, SegmentPlan
 from .device import Residency, SegmentTable, bitmap
-from .frame import ALIGNMENT, FIELDS, Frame, Shape, Window, answer_in, answer_size, block_bytes, carve
+from .frame import ALIGNMENT, FIELDS, Frame, Shape, Window, answer_in, answer_size, block_bytes, buffer_windows, carve
 from .sort import sorted_bytes
 from .work import SEGMENT_FIELDS, Buffers, Extent, KernelAnswer, TermBatch, Verbs, Work, tiles_of
 
@@ -59,6 +59,61 @@ class Chunk:
             first += [Share(share.plan, taken)] if len(taken) else []
             second += [Share(share.plan, rest)] if len(rest) else []
         return [Chunk(shares, self.wide) for shares in (first, second) if shares]
+
+    def launch(self, residency: Residency, verbs: Verbs) -> Launch:
+        """The launch, where the segments are ready; its arrays go up in one copy on the current stream.
+
+        Raises `DeviceMemoryError` if it cannot fit.
+        """
+        shares, plan = self.shares, self.shares[0].plan
+        tile_bits, posting_bytes = verbs.tile_bits(self.wide), residency.bytes_for(plan.snapshot)
+        runtime = residency.runtime
+        rates = _of_queries(shares, lambda plan: plan.rates)
+        decays = bool((rates > 0).any()) and not plan.signed
+        k = _of_queries(shares, lambda plan: plan.k)
+        columns = Columns()
+        for share in shares:
+            columns.add_share(share, residency.table(share.plan.snapshot, tile_bits, verbs, decays=decays))
+        arrays, described = columns.arrays(k, tile_bits)
+        queries = len(k)
+        arrays["query_wide"] = np.full(queries, self.wide, dtype=np.uint8)
+        arrays["query_now"] = _of_queries(shares, lambda plan: plan.now) if decays else np.zeros(0)
+        arrays["query_rate"] = rates if decays else np.zeros(0)
+        tiles, room = np.diff(arrays["entry_offset"]), np.diff(arrays["candidate_offset"])
+        slots, candidates = len(arrays["slot_unit"]), int(room.sum())
+        up = [Window(name, _TYPES[array.dtype.str], array.shape) for name, array in arrays.items()]
+        width, entries, most = int(k.max(initial=0)), int(tiles.sum()), int(tiles.max(initial=0))
+        extent = Extent(queries, entries, candidates, most, width, tile_bits, self.wide, plan.signed, decays)
+        scratch = [
+            Window("found", torch.int64, (answer_size(queries, width),)),
+            *buffer_windows(extent, described, slots if posting_bytes < 8 else 0, verbs.scratch_bytes(extent)),
+        ]
+        head = block_bytes(up)
+        residency.reserve(head + block_bytes(scratch) + sorted_bytes(queries, int(room.max(initial=0)), width))
+        decay_table = residency.decay_table() if decays else torch.empty(0, dtype=torch.int32, device=runtime.device)
+        block = runtime.empty(head + block_bytes(scratch), torch.uint8)
+        # The masks are the first array of the block.
+        filters = arrays["unit_filter"]
+        arrays["unit_filter"] = np.where(filters < 0, 0, block.data_ptr() + 4 * filters)
+        _send(residency, block[:head], list(arrays.values()))
+        moved, made = carve(block, up), carve(block[head:], scratch)
+        del moved["masks"]
+        work = Work(
+            tile_bits=tile_bits,
+            most_tiles=most,
+            most_candidates=int(room.max(initial=0)),
+            width=width,
+            signed=plan.signed,
+            long_quanta=plan.snapshot.long,
+            wide=self.wide,
+            decays=decays,
+            decay_table=decay_table,
+            posting_bytes=posting_bytes,
+            **moved,
+        )
+        found = made.pop("found")
+        rows = _of_queries(shares, lambda plan: plan.rows)
+        return Launch(work, Buffers(**made), answer_in(found, queries, width), found, rows)
 
 
 def chunks(
@@ -188,8 +243,8 @@ class Columns:
         # A filter of -1 reads the last entry, which stays -1.
         return first_word[filters]
 
-    def arrays(self, k: Integers, tile_bits: int) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of segments, units and slots by their names in `Work`, and the masks.
+    def arrays(self, k: Integers, tile_bits: int) -> tuple[dict[str, npt.NDArray[Any]], int]:
+        """The arrays of segments, units and slots by their names in `Work`, and the masks; how many descriptors.
 
         `unit_filter` holds the first word of each unit's mask, or -1. A query's units come side by side.
         """
@@ -202,7 +257,8 @@ class Columns:
         segment, counts = _join(self.unit_segment)[order], counts[order]
         tiles = table[:, _TILES][segment]
         query_tiles = np.bincount(units[order], weights=tiles, minlength=len(k)).astype(np.int64)
-        return {
+        descriptors = offsets_of(counts * tiles)
+        arrays = {
             "masks": np.concatenate(self.masks) if self.masks else np.zeros(0, dtype=np.uint32),
             "segments": table,
             "query_units": offsets_of(np.bincount(units, minlength=len(k))).astype(np.int32),
@@ -214,79 +270,12 @@ class Columns:
             "unit_low": _join(self.unit_low)[order].astype(np.int32),
             "unit_high": _join(self.unit_high)[order].astype(np.int32),
             "unit_slots": offsets_of(counts),
-            "unit_descriptors": offsets_of(counts * tiles)[:-1],
+            "unit_descriptors": descriptors[:-1],
             "slot_unit": np.repeat(np.arange(len(counts)), counts).astype(np.int32),
             "slot_position": _join(self.slot_position)[slots].astype(np.int32),
             "slot_weight": _join(self.slot_weight)[slots].astype(np.int32),
         }
-
-
-def make_launch(chunk: Chunk, residency: Residency, verbs: Verbs) -> Launch:
-    """The launch for a chunk whose segments are ready; its arrays go up in one copy on the current stream.
-
-    Raises `DeviceMemoryError` if it cannot fit.
-    """
-    shares, plan, runtime = chunk.shares, chunk.shares[0].plan, residency.runtime
-    long, tile_bits, posting_bytes = plan.snapshot.long, verbs.tile_bits(chunk.wide), residency.bytes_for(plan.snapshot)
-    rates = _of_queries(shares, lambda plan: plan.rates)
-    decays = bool((rates > 0).any()) and not plan.signed
-    k = _of_queries(shares, lambda plan: plan.k)
-    columns = Columns()
-    for share in shares:
-        columns.add_share(share, residency.table(share.plan.snapshot, tile_bits, verbs, decays=decays))
-    arrays = columns.arrays(k, tile_bits)
-    queries = len(k)
-    arrays["query_wide"] = np.full(queries, chunk.wide, dtype=np.uint8)
-    arrays["query_now"] = _of_queries(shares, lambda plan: plan.now) if decays else np.zeros(0)
-    arrays["query_rate"] = rates if decays else np.zeros(0)
-    tiles, room = np.diff(arrays["entry_offset"]), np.diff(arrays["candidate_offset"])
-    slots, candidates = len(arrays["slot_unit"]), int(room.sum())
-    last = len(arrays["unit_slots"]) - 1
-    counts = np.diff(arrays["unit_slots"])
-    described = int((counts * arrays["segments"][:, _TILES][arrays["unit_segment"]]).sum()) if last else 0
-
-    up = [Window(name, _TYPES[array.dtype.str], array.shape) for name, array in arrays.items()]
-    width, entries, most = int(k.max(initial=0)), int(tiles.sum()), int(tiles.max(initial=0))
-    extent = Extent(queries, entries, candidates, most, width, tile_bits, chunk.wide, plan.signed, decays)
-    scratch = [
-        Window("found", torch.int64, (answer_size(queries, width),)),
-        Window("descriptors", torch.int64, (described, 3)),
-        Window("entries", torch.int64, (entries, 2)),
-        Window("entry_counts", torch.int32, (queries,)),
-        Window("progress", torch.int64, (2,)),
-        Window("idf", torch.float64, (slots if posting_bytes < 8 else 0,)),
-        Window("thresholds", torch.int64, (queries,)),
-        Window("counts", torch.int32, (queries,)),
-        Window("keys", torch.int64, (candidates,)),
-        Window("documents", torch.int32, (candidates if chunk.wide or decays else 0,)),
-        Window("scratch", torch.uint8, (verbs.scratch_bytes(extent),)),
-    ]
-    head = block_bytes(up)
-    residency.reserve(head + block_bytes(scratch) + sorted_bytes(queries, int(room.max(initial=0)), width))
-    decay_table = residency.decay_table() if decays else torch.empty(0, dtype=torch.int32, device=runtime.device)
-    block = runtime.empty(head + block_bytes(scratch), torch.uint8)
-    # The masks are the first array of the block.
-    filters = arrays["unit_filter"]
-    arrays["unit_filter"] = np.where(filters < 0, 0, block.data_ptr() + 4 * filters)
-    _send(residency, block[:head], list(arrays.values()))
-    moved, made = carve(block, up), carve(block[head:], scratch)
-    del moved["masks"]
-    work = Work(
-        tile_bits=tile_bits,
-        most_tiles=most,
-        most_candidates=int(room.max(initial=0)),
-        width=width,
-        signed=plan.signed,
-        long_quanta=long,
-        wide=chunk.wide,
-        decays=decays,
-        decay_table=decay_table,
-        posting_bytes=posting_bytes,
-        **moved,
-    )
-    found = made.pop("found")
-    rows = _of_queries(shares, lambda plan: plan.rows)
-    return Launch(work, Buffers(**made), answer_in(found, queries, width), found, rows)
+        return arrays, int(descriptors[-1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,52 +284,64 @@ class Texts:
 
     snapshot: Snapshot
     terms: Integers  # [T], of any vocabulary
-    offsets: Integers  # [B + 1]
+    offsets: Integers  # [B + 1], from 0
     k: int
+    first: int = 0  # row of the first in the batch's answer
 
-    def chunks(self, tiles: int, tile_bits: int, candidates: int, descriptors: int) -> Iterator[tuple[int, int]]:
-        """Ranges of queries that need at most this many candidates and descriptors, or are a single query."""
+    def part(self, start: int, stop: int) -> Texts:
+        """The queries [start, stop)."""
+        offsets = self.offsets[start : stop + 1]
+        terms = self.terms[offsets[0] : offsets[-1]]
+        return Texts(self.snapshot, terms, offsets - offsets[0], self.k, self.first + start)
+
+    @property
+    def halves(self) -> list[Texts]:
+        """As two, or as one if it is a single query."""
+        count = len(self.offsets) - 1
+        return [self.part(0, count // 2), self.part(count // 2, count)] if count > 1 else [self]
+
+    def chunks(self, tiles: int, tile_bits: int, candidates: int, descriptors: int) -> Iterator[Texts]:
+        """Parts that need at most this many candidates and descriptors, or are a single query."""
         fits = max(1, candidates // max(1, tiles * (min(self.k, 1 << tile_bits) + ENTRY_CANDIDATES)))
         count, start = len(self.offsets) - 1, 0
         while start < count:
             most = int(self.offsets[start]) + descriptors // max(1, tiles)
             stop = int(np.searchsorted(self.offsets, most, side="right")) - 1
             stop = max(start + 1, min(stop, start + fits, count))
-            yield start, stop
+            yield self.part(start, stop)
             start = stop
 
-    def launch(self, start: int, stop: int, residency: Residency, verbs: Verbs) -> Launch:
-        """The launch for the queries [start, stop): their terms go up in one copy, and are planned on the device.
+    def launch(self, residency: Residency, verbs: Verbs) -> Launch:
+        """The launch: its terms go up in one copy, and are planned on the device.
 
         Raises `DeviceMemoryError` if it cannot fit.
         """
         runtime, tile_bits = residency.runtime, verbs.tile_bits(False)
         table = residency.table(self.snapshot, tile_bits, verbs, on_device=True)
         assert table.on_device is not None
-        offsets = self.offsets[start : stop + 1]
-        terms, offsets = self.terms[offsets[0] : offsets[-1]], offsets - offsets[0]
+        queries = len(self.offsets) - 1
         shape = Shape.of(
             verbs,
             self.snapshot,
             residency.bytes_for(self.snapshot),
-            queries=stop - start,
-            terms=len(terms),
+            queries=queries,
+            terms=len(self.terms),
             k=self.k,
             segments=len(table.rows),
             tiles=table.tiles,
         )
-        up = [Window("terms", torch.int64, terms.shape), Window("offsets", torch.int64, offsets.shape)]
-        scratch = [Window("found", torch.int64, (answer_size(shape.queries, self.k),))]
+        up = [Window(name, torch.int64, getattr(self, name).shape) for name in ("terms", "offsets")]
+        scratch = [Window("found", torch.int64, (answer_size(queries, self.k),))]
         head = block_bytes(up)
         first = head + block_bytes(scratch)
-        residency.reserve(first + shape.bytes + sorted_bytes(shape.queries, shape.candidates, self.k))
+        residency.reserve(first + shape.bytes + sorted_bytes(queries, shape.candidates, self.k))
         block = runtime.empty(first + shape.bytes, torch.uint8)
-        _send(residency, block[:head], [terms, offsets])
+        _send(residency, block[:head], [self.terms, self.offsets])
         moved, found = carve(block, up), carve(block[head:], scratch)["found"]
         frame = Frame.over(block[first:], shape, table.on_device)
         batch = TermBatch(moved["terms"], moved["offsets"], None, self.k, shape.tiles, shape.candidates, None)
-        answer = answer_in(found, shape.queries, self.k)
-        return Launch(frame.work, frame.buffers, answer, found, np.arange(start, stop), batch)
+        answer = answer_in(found, queries, self.k)
+        return Launch(frame.work, frame.buffers, answer, found, self.first + np.arange(queries), batch)
 
 
 def _send(residency: Residency, block: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> None:

@@ -25,11 +25,11 @@ from ..engine.errors import DeviceMemoryError
 from ..engine.vectors.approximate import best as approximate_best
 from ..engine.vectors.index_options import Approximate
 from ..engine.vectors.interaction import Interaction
+from ..engine.vectors.segment_reduce import segment_reduce
 from ..engine.vectors.vectors import Halves, Vectors, blocks_of, quantized
 from ..engine.vectors.verbs import DenseVerbs, Mode, Output, Stretch, check_mode, places_in, rows_to_compare
 from .lifetime import Account
 from .runtime import is_out_of_memory, runtime_of, with_kernels
-from .segment_reduce import segment_reduce
 
 # Queries answered together, scores of a block, and numbers of a block in float64: 128 and 256 MiB on a GPU.
 QUERIES = 512
@@ -64,7 +64,13 @@ def _reduction(name: str, device: torch.device) -> Reduce:
             from .triton import segment_reduce as kernel
 
             return kernel.segment_reduce
-    return segment_reduce
+    return reduce_on_host
+
+
+def reduce_on_host(cosines: torch.Tensor, offsets: torch.Tensor, interaction: Interaction) -> torch.Tensor:
+    """As the CPU's, where Triton is not."""
+    found = segment_reduce(cosines.cpu().numpy(), offsets.cpu().numpy(), interaction)
+    return torch.from_numpy(found).to(cosines.device)
 
 
 class _Resident:
@@ -87,7 +93,7 @@ class TorchDense:
         self,
         device: torch.device,
         max_device_bytes: int | None = None,
-        reduce: Reduce = segment_reduce,
+        reduce: Reduce = reduce_on_host,
         account: Account | None = None,
     ) -> None:
         """`account` counts what else the engine takes on the device; without one, `max_device_bytes` is for vectors."""
@@ -108,11 +114,6 @@ class TorchDense:
     @cached_property
     def _stream(self) -> Any:
         return self._runtime.new_stream()
-
-    @property
-    def limit(self) -> int | None:
-        """Of bytes, by the account."""
-        return self.account.limit
 
     @property
     def bytes(self) -> int:

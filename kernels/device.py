@@ -93,7 +93,7 @@ class SegmentTable:
 
 
 class Residency:
-    """The memory of one engine on one device. `limit`, if any, bounds all bytes that are counted in `account`.
+    """The memory of one engine on one device. `limit`, if any, bounds all bytes that `account` counts.
 
     `posting_bytes` are those of a posting whose contribution is at least one quantum and fits int32; others take 8
     always. Raises `ParameterError`, as does an upload of a segment with more postings than `MAX_POSTINGS`, or more
@@ -141,14 +141,6 @@ class Residency:
         return self.runtime.new_stream()
 
     @property
-    def limit(self) -> int | None:
-        return self.account.limit
-
-    @limit.setter
-    def limit(self, limit: int | None) -> None:
-        self.account.limit = limit
-
-    @property
     def bytes(self) -> int:
         """Bytes of the segments."""
         return sum(resident.bytes for widths in self._held.values() for resident in list(widths.values()))
@@ -160,10 +152,6 @@ class Residency:
         tables = [table.on_device for known in self._tables.values() for table in list(known.values())]
         tensors = [*self._alive.values(), *tables, self._decay_table]
         return lists + sum(tensor.nbytes for tensor in tensors if tensor is not None)
-
-    def free(self, *, now: bool = False) -> int | None:
-        """As `Account.free`."""
-        return self.account.free(self.runtime, now=now)
 
     def make_ready(self, snapshots: Sequence[Snapshot], verbs: Verbs, clock: DevicePhases) -> None:
         """Upload the missing segments, and derive the contributions of the snapshots' epochs.
@@ -267,9 +255,9 @@ class Residency:
 
     def room_for(self, candidates: int, descriptors: int) -> tuple[int, int]:
         """How many of each a launch may have: these many, or what three quarters of the free bytes hold."""
-        free = self.free()
+        free = self.account.free(self.runtime)
         if free is not None and free < max(2 * CANDIDATE_BYTES * candidates, 4 * DESCRIPTOR_BYTES * descriptors):
-            free = self.free(now=True)
+            free = self.account.free(self.runtime, now=True)
         if free is None:
             return candidates, descriptors
         return min(candidates, free // 2 // CANDIDATE_BYTES), min(descriptors, free // 4 // DESCRIPTOR_BYTES)

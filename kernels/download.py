@@ -11,16 +11,11 @@ import numpy.typing as npt
 import torch
 
 from ..engine.arrays import Integers
+from .frame import answer_in
 from .runtime import Event, Runtime
 
 Rows = tuple[Integers, Integers, npt.NDArray[np.int32]]
 """(scores [Q, width], documents [Q, width], counts [Q])."""
-
-
-def from_block(block: Integers, queries: int, width: int) -> Rows:
-    """The rows of an answer's block (`frame.answer_in`) on the host."""
-    scores, documents, counts = np.split(block, [queries * width, 2 * queries * width])
-    return scores.reshape(queries, width), documents.reshape(queries, width), counts.view(np.int32)[:queries]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +39,11 @@ class Download:
     def wait(self) -> Rows:
         """The first `queries` rows, `width` columns of them."""
         self.event.wait()
-        scores, documents, counts = from_block(self.block.numpy(), *self.padded)
+        padded = answer_in(self.block, *self.padded)
         hits = slice(self.queries), slice(self.width)
-        counts = np.minimum(counts[: self.queries], self.width).astype(np.int32)
+        counts = np.minimum(padded.counts.numpy()[: self.queries], self.width).astype(np.int32)
         # The pinned memory is written again by the next fan-out.
-        answer = scores[hits].copy(), documents[hits].copy(), counts
+        answer = padded.scores.numpy()[hits].copy(), padded.documents.numpy()[hits].copy(), counts
         if self.release is not None:
             self.release()
         return answer

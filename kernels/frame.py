@@ -67,9 +67,14 @@ class Shape:
     ) -> Shape:
         """The shape of a launch over the snapshot, by the family's sizes."""
         bits, signed = verbs.tile_bits(wide), snapshot.bm25.signed
-        candidates = queries * tiles * min(k, 1 << bits)
-        scratch = verbs.scratch_bytes(Extent(queries, queries * tiles, candidates, tiles, k, bits, wide, signed, False))
-        return cls(queries, terms, k, segments, tiles, bits, wide, snapshot.long, signed, posting_bytes, scratch)
+        shape = cls(queries, terms, k, segments, tiles, bits, wide, snapshot.long, signed, posting_bytes, 0)
+        return replace(shape, scratch=verbs.scratch_bytes(shape.extent))
+
+    @property
+    def extent(self) -> Extent:
+        q, tiles = self.queries, self.tiles
+        sizes = tiles, self.k, self.tile_bits
+        return Extent(q, q * tiles, q * self.candidates, *sizes, self.wide, self.signed, decays=False)
 
     @property
     def candidates(self) -> int:
@@ -80,29 +85,23 @@ class Shape:
     def windows(self) -> list[Window]:
         """The arrays of `Work` and `Buffers` by their names there."""
         q, s, i64, i32 = self.queries, self.segments, torch.int64, torch.int32
-        places = q * self.candidates
+        slots = self.terms * s if self.posting_bytes < 8 else 0
         return [
-            Window("keys", i64, (places,)),
-            Window("descriptors", i64, (self.terms * self.tiles, 3)),
-            Window("entries", i64, (q * self.tiles, 2)),
-            Window("thresholds", i64, (q,)),
-            Window("progress", i64, (2,)),
-            Window("idf", torch.float64, (self.terms * s if self.posting_bytes < 8 else 0,)),
+            *buffer_windows(self.extent, self.terms * self.tiles, slots, self.scratch),
             Window("candidate_offset", i64, (q + 1,)),
             Window("entry_offset", i64, (q + 1,)),
             Window("unit_filter", i64, (q * s,)),
             Window("unit_slots", i64, (q * s + 1,)),
             Window("unit_descriptors", i64, (q * s,)),
-            Window("documents", i32, (places if self.wide else 0,)),
-            Window("entry_counts", i32, (q,)),
-            Window("counts", i32, (q,)),
             Window("query_units", i32, (q + 1,)),
             Window("query_k", i32, (q,)),
             Window("unit_segment", i32, (q * s,)),
             Window("unit_low", i32, (q * s,)),
             Window("unit_high", i32, (q * s,)),
             Window("query_wide", torch.uint8, (q,)),
-            Window("scratch", torch.uint8, (self.scratch,)),
+            # No query decays, and no slots are planned on the host.
+            *(Window(name, torch.float64, (0,)) for name in ("query_now", "query_rate")),
+            *(Window(name, i32, (0,)) for name in ("slot_unit", "slot_position", "slot_weight", "decay_table")),
         ]
 
     @property
@@ -128,17 +127,6 @@ class Frame:
         """The frame in a block of at least ``shape.bytes``, over this table of segments."""
         arrays = carve(block, shape.windows)
         buffers = Buffers(**{name: arrays.pop(name) for name in _BUFFERS})
-        none = {
-            name: torch.empty(0, dtype=dtype, device=block.device)
-            for name, dtype in (
-                ("query_now", torch.float64),
-                ("query_rate", torch.float64),
-                ("slot_unit", torch.int32),
-                ("slot_position", torch.int32),
-                ("slot_weight", torch.int32),
-                ("decay_table", torch.int32),
-            )
-        }
         work = Work(
             tile_bits=shape.tile_bits,
             most_tiles=shape.tiles,
@@ -151,13 +139,25 @@ class Frame:
             segments=segments,
             posting_bytes=shape.posting_bytes,
             **arrays,
-            **none,
         )
         return cls(shape, block, work, buffers)
 
-    def work_over(self, segments: torch.Tensor) -> Work:
-        """`work` over another table of as many segments."""
-        return self.work if segments is self.work.segments else replace(self.work, segments=segments)
+
+def buffer_windows(extent: Extent, descriptors: int, slots: int, scratch: int) -> list[Window]:
+    """The arrays of `Buffers` of a launch, for so many descriptors, slots whose idf is kept, and bytes of scratch."""
+    queries, places, i64, i32 = extent.queries, extent.candidates, torch.int64, torch.int32
+    return [
+        Window("keys", i64, (places,)),
+        Window("descriptors", i64, (descriptors, 3)),
+        Window("entries", i64, (extent.entries, 2)),
+        Window("thresholds", i64, (queries,)),
+        Window("progress", i64, (2,)),
+        Window("idf", torch.float64, (slots,)),
+        Window("documents", i32, (places if extent.wide or extent.decays else 0,)),
+        Window("entry_counts", i32, (queries,)),
+        Window("counts", i32, (queries,)),
+        Window("scratch", torch.uint8, (scratch,)),
+    ]
 
 
 def block_bytes(windows: Sequence[Window]) -> int:

@@ -124,7 +124,7 @@ class DeviceNeighbours:
     def _answer(self, plan: Plan, out: Output) -> None:
         queries, width = plan.answerable, plan.snapshot.numbers + 1
         parts, links, downloads = lending_parts(plan), self._links_of(plan.snapshot), Downloads(out)
-        free = self._residency.free(now=True)
+        free = self._residency.account.free(self._runtime, now=True)
         sums = SUMS if free is None else min(SUMS, free // SUM_BYTES)
         rows = max(1, sums // width)
         for start in range(0, len(queries), rows):

@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.requests import QuerySettings
 from ..engine.plan.verbs import Output, TextHits, empty_output
 from ..engine.timing import Phases
-from .batch import Chunk, Launch, Texts, chunks, make_launch
+from .batch import Chunk, Texts, chunks
 from .device import Residency
 from .download import Download, Downloads
 from .fanout import Fanouts
@@ -166,7 +166,7 @@ class DeviceSearch:
 
     def _one_at_a_time(self) -> contextlib.AbstractContextManager[object]:
         """Where bytes are bounded, what a call takes must be let go before the next takes its own."""
-        return self.lock if self.residency.limit is not None else contextlib.nullcontext()
+        return self.lock if self.residency.account.limit is not None else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _serving(self) -> Iterator[None]:
@@ -230,31 +230,19 @@ class DeviceSearch:
                         downloads.add(np.arange(count), small)
                     else:
                         try:
-                            launched = self._launch_texts(texts, clock, downloads)
-                        except DeviceMemoryError:  # the table of the snapshot has no room
-                            launched = False
-                        if not launched:
+                            self._launch_texts(texts, clock, downloads)
+                        except DeviceMemoryError:
                             return None
             downloads.write_answers()
         return out
 
-    def _launch_texts(self, texts: Texts, clock: DevicePhases, downloads: Downloads) -> bool:
-        """Launch all in chunks. False where a single text has no room."""
+    def _launch_texts(self, texts: Texts, clock: DevicePhases, downloads: Downloads) -> None:
+        """Launch all in chunks. Raises `DeviceMemoryError` where the table, or a single text, has no room."""
         tile_bits = self.verbs.tile_bits(False)
         tiles = self.residency.table(texts.snapshot, tile_bits, self.verbs, on_device=True).tiles
         room = self.residency.room_for(MAX_CANDIDATES, MAX_DESCRIPTORS)
-        waiting = list(texts.chunks(tiles, tile_bits, *room))[::-1]
-        while waiting:
-            start, stop = waiting.pop()
-            make = partial(texts.launch, start, stop, self.residency, self.verbs)
-            if self._launch(make, clock, downloads) is None:
-                continue
-            if stop - start == 1:
-                return False
-            self.residency.account.release()
-            middle = (start + stop) // 2
-            waiting += [(middle, stop), (start, middle)]
-        return True
+        for part in texts.chunks(tiles, tile_bits, *room):
+            self._answer(part, clock, downloads)
 
     def _make_ready(self, snapshots: Sequence[Snapshot], clock: DevicePhases) -> None:
         with self._naming_shortage("the index"):
@@ -286,8 +274,8 @@ class DeviceSearch:
                 raise
             return None
 
-    def _answer(self, chunk: Chunk, clock: DevicePhases, downloads: Downloads) -> None:
-        failure = self._launch(partial(make_launch, chunk, self.residency, self.verbs), clock, downloads)
+    def _answer(self, chunk: Chunk | Texts, clock: DevicePhases, downloads: Downloads) -> None:
+        failure = self._launch(chunk, clock, downloads)
         if failure is None:
             return
         parts = chunk.halves
@@ -297,14 +285,14 @@ class DeviceSearch:
         for part in parts:
             self._answer(part, clock, downloads)
 
-    def _launch(self, make: Callable[[], Launch], clock: DevicePhases, downloads: Downloads) -> str | None:
+    def _launch(self, chunk: Chunk | Texts, clock: DevicePhases, downloads: Downloads) -> str | None:
         """Launch, or say how memory ran out; then nothing of the launch is held any more.
 
         Its buffers are let go before it is done: their memory goes to what the same stream does next, and no other.
         """
         try:
             with clock("plan"):
-                launch = make()
+                launch = chunk.launch(self.residency, self.verbs)
             run(self.verbs, self._runtime, launch.work, launch.buffers, launch.answer, clock, launch.batch)
             with clock("download"):
                 download = Download.of(self._runtime, launch.found, *launch.answer.scores.shape)

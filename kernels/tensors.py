@@ -7,7 +7,7 @@ captured in a CUDA graph. What a batch needs must therefore be known from shapes
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -107,7 +107,7 @@ class TensorSearch:
             assert table.on_device is not None
             frame = self._frame(shape, table.on_device)
             batch = TermBatch(given, starts, counted, k, shape.tiles, shape.candidates, widest)
-            work = frame.work_over(table.on_device)
+            work = replace(frame.work, segments=table.on_device)
             run(self.verbs, runtime, work, frame.buffers, answer, DevicePhases(None, residency.device), batch)
 
     def _as_int64(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -117,9 +117,7 @@ class DevicePostings:
     """One segment's arrays on the device, as `Verbs.derive` reads them."""
 
     words: torch.Tensor  # int32 [postings] (bits of uint32): document | frequency << DOCUMENT_BITS
-    frequencies: (
-        torch.Tensor | None
-    )  # int32 [fields, postings] where the words cannot hold them (then their bits are 0)
+    frequencies: torch.Tensor | None  # int32 [fields, postings] where the words cannot hold them (their bits are 0)
     offsets: torch.Tensor  # int64 [terms + 1]
     lengths: torch.Tensor  # int32 [fields, documents]
 
@@ -161,9 +159,7 @@ class Work:
     entry_offset: torch.Tensor  # int64 [Q + 1] room for an entry for each tile of the query's units
 
     unit_segment: torch.Tensor  # int32 [U]
-    unit_filter: (
-        torch.Tensor
-    )  # int64 [U] address of a bitmap, uint32 [ceil(documents / 32)], bit d & 31 of word d >> 5; or 0
+    unit_filter: torch.Tensor  # int64 [U] address of a bitmap: uint32 words, bit d & 31 of word d >> 5; or 0
     unit_low: torch.Tensor  # int32 [U] only documents in [low, high) of the segment count (a time range)
     unit_high: torch.Tensor  # int32 [U]
     unit_slots: torch.Tensor  # int64 [U + 1] the slots of unit u are [unit_slots[u], unit_slots[u + 1])

@@ -25,9 +25,9 @@ import torch
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.index.bm25 import INT32_MAX, SCALE
 from fanrank.engine.plan.plan import Plan
-from fanrank.kernels.batch import Chunk, Launch, Texts, chunks, make_launch
-from fanrank.kernels.download import from_block
+from fanrank.kernels.batch import Chunk, Launch, Texts, chunks
 from fanrank.kernels.families import device_search
+from fanrank.kernels.frame import answer_in
 from fanrank.kernels.launch import run
 from fanrank.kernels.search import MAX_CANDIDATES, MAX_DESCRIPTORS, DeviceSearch
 from fanrank.kernels.timing import DevicePhases
@@ -126,10 +126,10 @@ class DeviceSystem:
             works[number]()
             out = _empty(variants[number])
             for launch in launches[number]:
-                found = from_block(launch.found.cpu().numpy(), *launch.answer.scores.shape)
-                for target, own in zip(out[:2], found[:2], strict=True):
-                    target[launch.rows, : own.shape[1]] = own
-                out[2][launch.rows] = found[2]
+                found = answer_in(launch.found.cpu(), *launch.answer.scores.shape)
+                for target, own in zip(out[:2], (found.scores, found.documents), strict=True):
+                    target[launch.rows, : own.shape[1]] = own.numpy()
+                out[2][launch.rows] = found.counts.numpy()
             return out
 
         counted = mean_of([self._counted(variant, own) for variant, own in zip(variants, launches, strict=True)])
@@ -146,7 +146,7 @@ class DeviceSystem:
         room = self.residency.room_for(MAX_CANDIDATES, MAX_DESCRIPTORS)
         return [
             [
-                make_launch(self.chunk(part), self.residency, self.verbs)
+                self.chunk(part).launch(self.residency, self.verbs)
                 for part in chunks([plan], self.verbs.tile_bits, *room)
             ]
             for plan in (variant.plan() for variant in variants)
@@ -165,7 +165,7 @@ class DeviceSystem:
         for variant in variants:
             texts = Texts(snapshot, variant.terms, variant.offsets, min(variant.k, snapshot.size))
             parts = texts.chunks(tiles, tile_bits, *room)
-            made.append([texts.launch(start, stop, self.residency, self.verbs) for start, stop in parts])
+            made.append([part.launch(self.residency, self.verbs) for part in parts])
         return made
 
     def once(self, launch: Launch, phase: str = "kernel") -> None:

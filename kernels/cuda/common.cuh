@@ -88,6 +88,16 @@ __device__ __forceinline__ i64 warp_sum(i64 value) {
     return value;
 }
 
+// The values of this lane and those before it, added up. A loop: the kernels of decayed scores would spill registers.
+__device__ __forceinline__ i32 warp_prefix_sum(i32 value) {
+#pragma unroll 1
+    for (i32 distance = 1; distance < WARP; distance *= 2) {
+        const i32 other = __shfl_up_sync(ALL_LANES, value, distance);
+        value += static_cast<i32>(threadIdx.x % WARP) >= distance ? other : 0;
+    }
+    return value;
+}
+
 __device__ __forceinline__ i64 warp_largest(i64 value) {
     for (i32 distance = WARP / 2; distance > 0; distance /= 2) {
         value = larger(value, __shfl_xor_sync(ALL_LANES, value, distance));

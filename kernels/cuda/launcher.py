@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ...engine.errors import BackendUnavailableError, ParameterError
@@ -39,13 +38,6 @@ MOST_SHARED = 100  # percent of what may be shared memory or first-level cache
 OUT_OF_MEMORY = 2
 INVALID_VALUE, OUT_OF_RESOURCES = 1, 701
 DECLINED = (INVALID_VALUE, OUT_OF_RESOURCES)
-
-SCALARS: dict[type, type[np.generic]] = {
-    ctypes.c_int32: np.int32,
-    ctypes.c_int64: np.int64,
-    ctypes.c_uint32: np.uint32,
-    ctypes.c_double: np.float64,
-}
 
 
 @dataclass(frozen=True)
@@ -74,8 +66,8 @@ class Launcher(Protocol):
     ) -> None:
         """Launch a kernel by its ``extern "C"`` name.
 
-        `args`: contiguous tensors (passed as data pointers), None (a null pointer), ctypes scalars, and ctypes
-        structures (passed by value).
+        `args`: contiguous tensors (passed as data pointers), None (a null pointer), and ctypes scalars and structures
+        (passed by value).
         """
 
 
@@ -127,7 +119,9 @@ class CupyLauncher:
         shared_bytes: int,
         args: Sequence[Any],
     ) -> None:
-        values = tuple(_value(argument, name) for argument in args)
+        # CuPy passes a numpy array of size one by value, whatever its type.
+        slots = [slot_of(argument, f"kernel {name}") for argument in args]
+        values = tuple(np.frombuffer(bytes(slot), np.dtype((np.void, ctypes.sizeof(slot)))) for slot in slots)
         with self._current():
             kernel = self._kernels.get(name)
             if kernel is None:
@@ -229,19 +223,16 @@ def with_headers(path: Path) -> str:
     return expanded(path.read_text())
 
 
-def _value(argument: Any, name: str) -> np.generic | npt.NDArray[np.void]:
+def slot_of(argument: Any, where: str) -> Any:
+    """A ctypes object that holds an argument of a launch."""
     if argument is None:
-        return np.uint64(0)
+        return ctypes.c_void_p()
     if isinstance(argument, torch.Tensor):
         if not argument.is_contiguous():
-            raise ParameterError(f"kernel {name}: a tensor is not contiguous")
-        return np.uint64(argument.data_ptr())
-    if isinstance(argument, ctypes.Structure):
-        # CuPy passes a numpy array of size one by value.
-        return np.frombuffer(bytes(argument), dtype=np.dtype((np.void, ctypes.sizeof(argument))))
-    scalar = SCALARS.get(type(argument))
-    if scalar is None:
-        raise ParameterError(
-            f"kernel {name}: an argument must be a tensor, None, a ctypes scalar or structure, not {argument!r}"
-        )
-    return scalar(argument.value)
+            raise ParameterError(f"{where}: the tensor is not contiguous")
+        return ctypes.c_void_p(argument.data_ptr())
+    try:
+        ctypes.sizeof(argument)
+    except TypeError:
+        raise ParameterError(f"{where}: must be a tensor, None or of ctypes, got {argument!r}") from None
+    return argument

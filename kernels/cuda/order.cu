@@ -154,11 +154,7 @@ __device__ __forceinline__ void sort_entries(Shared& shared, i32 count, Entry* e
     __syncthreads();
     // Where each class begins.
     const i32 own = shared.classes[thread];
-    i32 until = own;
-    for (i32 distance = 1; distance < WARP; distance *= 2) {
-        const i32 other = __shfl_up_sync(ALL_LANES, until, distance);
-        until += lane >= distance ? other : 0;
-    }
+    i32 until = warp_prefix_sum(own);
     if (lane == WARP - 1) {
         shared.sums[warp] = until;
     }

@@ -134,11 +134,7 @@ __device__ __forceinline__ void describe_stream(
         }
         __syncwarp();
         const i32 count = tally.counts[lane];
-        i32 until = count;
-        for (i32 distance = 1; distance < WARP; distance *= 2) {
-            const i32 other = __shfl_up_sync(ALL_LANES, until, distance);
-            until += lane >= distance ? other : 0;
-        }
+        const i32 until = warp_prefix_sum(count);
         if (group + lane < tiles) {
             descriptors[group + lane] = {list.first + before + until - count, maxima[lane], count, weight};
         }

@@ -189,12 +189,7 @@ __device__ __forceinline__ Largest<Key> radix_largest(
             for (i32 i = 0; i < BINS_PER_LANE; ++i) {
                 sum += shared.histogram[top - i];
             }
-            i32 above = sum;
-#pragma unroll 1
-            for (i32 distance = 1; distance < WARP; distance *= 2) {
-                const i32 other = __shfl_up_sync(ALL_LANES, above, distance);
-                above += thread >= distance ? other : 0;
-            }
+            i32 above = warp_prefix_sum(sum);
             if (thread == WARP - 1) {
                 shared.total = above;
                 if (above < found.rank) {

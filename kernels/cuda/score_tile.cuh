@@ -155,12 +155,7 @@ __device__ __forceinline__ void describe_slots(
                 factors->idf[index] = a.idf[a.unit_slots[unit] + chunk + index];
             }
         }
-        i32 inclusive = (count + RUN - 1) / RUN;
-#pragma unroll 1
-        for (i32 distance = 1; distance < WARP; distance *= 2) {
-            const i32 other = __shfl_up_sync(ALL_LANES, inclusive, distance);
-            inclusive += lane >= distance ? other : 0;
-        }
+        const i32 inclusive = warp_prefix_sum((count + RUN - 1) / RUN);
         shared.slot_runs[index] = runs + inclusive;
         runs += __shfl_sync(ALL_LANES, inclusive, WARP - 1);
     }

@@ -76,10 +76,12 @@ __device__ __forceinline__ void sort_shared(Key* slots, i32 size) {
     }
 }
 
-// `slots` holds the best keys so far, sorted, in as many slots as the power of two at or above k. Behind them lie the
+// `slots`, the dynamic shared memory, holds the best keys so far, sorted, in as many slots as the power of two at or above k. Behind them lie the
 // survivors: `waiting` keys above the threshold that are not sorted yet.
 template <typename Key>
-__device__ __forceinline__ void select_bitonic(const SelectArguments& a, Key* slots, i32& waiting) {
+__device__ __forceinline__ void select_bitonic(const SelectArguments& a, i32& waiting) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    Key* const slots = reinterpret_cast<Key*>(dynamic);
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i64 query = blockIdx.x;
     if (a.query_wide[query] != a.wide) {
@@ -197,9 +199,11 @@ struct WarpList {
     }
 };
 
-// `queue` is [WARPS][QUEUE]; `lists` is [WARPS / 2][ITEMS * 32].
+// `queue` is [WARPS][QUEUE]; `lists`, the dynamic shared memory, is [WARPS / 2][ITEMS * 32].
 template <typename Key, i32 ITEMS>
-__device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue, Key* lists) {
+__device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue) {
+    FANRANK_DYNAMIC_SHARED(dynamic);
+    Key* const lists = reinterpret_cast<Key*>(dynamic);
     const i32 thread = static_cast<i32>(threadIdx.x);
     const i32 lane = thread % WARP;
     const i32 warp = thread / WARP;
@@ -288,44 +292,32 @@ __device__ __forceinline__ void select_warp(const SelectArguments& a, Key* queue
     }
 }
 
-template <typename Key>
-__device__ __forceinline__ void select_bitonic_in_shared(const SelectArguments& a, i32& waiting) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    select_bitonic(a, reinterpret_cast<Key*>(dynamic), waiting);
-}
-
-template <typename Key, i32 ITEMS>
-__device__ __forceinline__ void select_warp_in_shared(const SelectArguments& a, Key* queue) {
-    FANRANK_DYNAMIC_SHARED(dynamic);
-    select_warp<Key, ITEMS>(a, queue, reinterpret_cast<Key*>(dynamic));
-}
-
 extern "C" __global__ void __launch_bounds__(256) select_bitonic_narrow(const __grid_constant__ SelectArguments a) {
     __shared__ i32 waiting;
-    select_bitonic_in_shared<NarrowKey>(a, waiting);
+    select_bitonic<NarrowKey>(a, waiting);
 }
 
 extern "C" __global__ void __launch_bounds__(256) select_bitonic_wide(const __grid_constant__ SelectArguments a) {
     __shared__ i32 waiting;
-    select_bitonic_in_shared<WideKey>(a, waiting);
+    select_bitonic<WideKey>(a, waiting);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_32(const __grid_constant__ SelectArguments a) {
     __shared__ NarrowKey queue[WARPS * QUEUE];
-    select_warp_in_shared<NarrowKey, 1>(a, queue);
+    select_warp<NarrowKey, 1>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_narrow_128(const __grid_constant__ SelectArguments a) {
     __shared__ NarrowKey queue[WARPS * QUEUE];
-    select_warp_in_shared<NarrowKey, 4>(a, queue);
+    select_warp<NarrowKey, 4>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_32(const __grid_constant__ SelectArguments a) {
     __shared__ WideKey queue[WARPS * QUEUE];
-    select_warp_in_shared<WideKey, 1>(a, queue);
+    select_warp<WideKey, 1>(a, queue);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1) select_warp_wide_128(const __grid_constant__ SelectArguments a) {
     __shared__ WideKey queue[WARPS * QUEUE];
-    select_warp_in_shared<WideKey, 4>(a, queue);
+    select_warp<WideKey, 4>(a, queue);
 }

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ...engine.errors import FanrankError, ParameterError
-from ..cuda.launcher import DeviceLimits
+from ..cuda.launcher import DeviceLimits, slot_of
 
 Order = Literal["ascending", "descending", "shuffle"]
 
@@ -64,24 +64,22 @@ class HostLauncher:
         shared_bytes: int,
         args: Sequence[Any],
     ) -> None:
-        """Run the kernel ``extern "C"`` `name` to its end, on `grid` blocks of `block` threads (x, y, z).
-
-        `shared_bytes` is the dynamic shared memory of a block. `args`: CPU tensors (contiguous; passed as data
-        pointers), None (a null pointer), ctypes scalars and ctypes structures (passed by value). Their number and sizes
-        must be those of the kernel's parameters.
-        """
+        """As `Launcher.launch`; runs to the end. `args` must have the number and sizes of the kernel's parameters."""
         if self.order not in ORDERS:
             raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
         if shared_bytes < 0:
             raise ParameterError(f"shared_bytes must not be negative, got {shared_bytes}")
-        slots = [_slot(argument, f"kernel {name}: argument {i}") for i, argument in enumerate(args)]
+        for i, argument in enumerate(args):
+            if isinstance(argument, torch.Tensor) and argument.device.type != "cpu":
+                raise ParameterError(f"kernel {name}: argument {i}: it is on {argument.device}, not on the CPU")
+        slots = [slot_of(argument, f"kernel {name}: argument {i}") for i, argument in enumerate(args)]
         sizes = (ctypes.c_uint16 * max(1, len(args)))(*map(ctypes.sizeof, slots))
         pointers = (ctypes.c_void_p * max(1, len(args)))(*map(ctypes.addressof, slots))
         message = ctypes.create_string_buffer(4096)
         status = self._launch(
             name.encode(),
-            _triple(grid, "grid"),
-            _triple(block, "block"),
+            (ctypes.c_uint32 * 3)(*grid),
+            (ctypes.c_uint32 * 3)(*block),
             ctypes.c_uint64(shared_bytes),
             ctypes.c_uint32(len(args)),
             pointers,
@@ -94,26 +92,3 @@ class HostLauncher:
         )
         if status:
             raise (KernelFault if status == FAULT else ParameterError)(message.value.decode(errors="replace"))
-
-
-def _triple(values: tuple[int, int, int], what: str) -> ctypes.Array[ctypes.c_uint32]:
-    if len(values) != 3 or any(not 0 <= value < 2**32 for value in values):
-        raise ParameterError(f"{what} must be three counts, got {values!r}")
-    return (ctypes.c_uint32 * 3)(*values)
-
-
-def _slot(argument: Any, where: str) -> Any:
-    """A ctypes object that holds the argument."""
-    if argument is None:
-        return ctypes.c_void_p()
-    if isinstance(argument, torch.Tensor):
-        if argument.device.type != "cpu":
-            raise ParameterError(f"{where}: the tensor is on {argument.device}, not on the CPU")
-        if not argument.is_contiguous():
-            raise ParameterError(f"{where}: the tensor is not contiguous")
-        return ctypes.c_void_p(argument.data_ptr())
-    try:
-        ctypes.sizeof(argument)
-    except TypeError:
-        raise ParameterError(f"{where}: must be a tensor, None or of ctypes, got {argument!r}") from None
-    return argument

@@ -4,7 +4,6 @@
 // FANRANK_CUDA_THREADS: a header that runs each as an OS thread. Blocks run one after another in both.
 #pragma once
 
-#define FANRANK_CUDA_RUNTIME
 #ifdef FANRANK_CUDA_THREADS
 #include FANRANK_CUDA_THREADS
 #else

@@ -20,15 +20,10 @@
 
 #define __global__
 #define __device__
-#define __host__
-#define __constant__
 #define __grid_constant__
 // In a template g++ ignores the section, and the array is neither poisoned nor watched: declare none there.
 #define __shared__ static __attribute__((section("fanrank_shared")))
 #define __forceinline__ inline __attribute__((always_inline))
-#ifndef FANRANK_CUDA_RUNTIME  // libstdc++ spells an attribute so
-#define __noinline__ __attribute__((noinline))
-#endif
 #define __launch_bounds__(...)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 

@@ -1,4 +1,4 @@
-"""The cosines of a document's rows as one number, for all documents of a batch: `cpu_fallback/segment_reduce.py`.
+"""The cosines of a document's rows as one number, for all documents of a batch: `engine/vectors/segment_reduce.py`.
 
 A program owns some segments of one query and reads their rows chunk by chunk: once for the maximum, once more for a sum
 of exponentials, and once for each of the largest that `top` adds. All readings but the first come from the cache. So

@@ -199,7 +199,7 @@ def test_vectors_are_served_from_the_device_of_the_searches(cards: Cards) -> Non
         assert dense.gpu == gpu
         assert dense.device == torch.device("cuda", gpu)  # type: ignore[attr-defined]
         assert engine.backend.dense() is dense
-    assert third.backend.dense().limit == 1 << 20  # type: ignore[attr-defined]
+    assert third.backend.dense().account.limit == 1 << 20  # type: ignore[attr-defined]
     assert first.to("cpu").backend.gpu is None
     assert first.backend.dense().gpu is None
 

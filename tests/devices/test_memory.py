@@ -142,7 +142,7 @@ def test_times_are_counted_against_the_devices_room(name: str) -> None:
     engine = serve(engine, name)
     engine.search(["a1"], execution="exhaustive")
     residency = engine.backend.device.residency  # type: ignore[union-attr]
-    residency.limit = residency.bytes + 8
+    residency.account.limit = residency.bytes + 8
     with pytest.raises(fr.errors.DeviceMemoryError):
         engine.search(query)
 

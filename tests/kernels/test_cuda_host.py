@@ -259,8 +259,8 @@ def test_arguments_are_checked(fibers: HostLauncher) -> None:
         ("1 to 1024 threads", ("deadlock", one, (1, 0, 1), 0, three)),
         ("a grid has", ("deadlock", (0, 1, 1), one, 0, three)),
         ("a grid has", ("deadlock", (1, 65536, 1), one, 0, three)),
-        ("grid must be three counts", ("deadlock", (1, 1), one, 0, three)),
-        ("block must be three counts", ("deadlock", one, (-1, 1, 1), 0, three)),
+        ("a grid has", ("deadlock", (1, 1), one, 0, three)),
+        ("1 to 1024 threads", ("deadlock", one, (-1, 1, 1), 0, three)),
         ("no device has more", ("deadlock", one, one, 228 * 1024, three)),
         ("not be negative", ("deadlock", one, one, -1, three)),
     ]

@@ -20,7 +20,7 @@ from fanrank.kernels.resident import Contributions
 
 FOLDER = Path(kernels.__file__).parent
 # The runtime is the door; dense search writes and reads on one stream of its own; the reduction is given to that.
-APART = {"runtime.py", "dense.py", "segment_reduce.py", "families.py", "timing.py"}
+APART = {"runtime.py", "dense.py", "families.py", "timing.py"}
 RESIDENT = {field.name for field in fields(Contributions)} | {"on_device"}
 # Types, and what makes a tensor or a view of one without a look at elements.
 PLAIN = {"device", "empty", "iinfo", "split"}

@@ -1,4 +1,4 @@
-"""Rows to documents in numpy, torch and Triton's interpreter, against plain loops (SPEC D001, D020, X26)."""
+"""Rows to documents in numpy and Triton's interpreter, against plain loops (SPEC D001, D020, X26)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanrank.cpu_fallback.segment_reduce import segment_reduce as numpy_reduce
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.backends import choose as backend
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.vectors.interaction import KINDS, Interaction
+from fanrank.engine.vectors.segment_reduce import segment_reduce as numpy_reduce
 
 Reduce = Callable[[np.ndarray, np.ndarray, Interaction], np.ndarray]
-
-
-def of_torch(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction) -> np.ndarray:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    from fanrank.kernels.segment_reduce import segment_reduce
-
-    found: np.ndarray = segment_reduce(torch.tensor(cosines), torch.tensor(offsets), interaction).numpy()
-    return found
 
 
 def of_triton(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction) -> np.ndarray:
@@ -45,8 +37,8 @@ def of_triton(cosines: np.ndarray, offsets: np.ndarray, interaction: Interaction
     return found
 
 
-PATHS: list[Reduce] = [numpy_reduce, of_torch, of_triton]
-paths = pytest.mark.parametrize("reduce", PATHS, ids=["numpy", "torch", "triton"])
+PATHS: list[Reduce] = [numpy_reduce, of_triton]
+paths = pytest.mark.parametrize("reduce", PATHS, ids=["numpy", "triton"])
 
 
 def plain(values: list[float], interaction: Interaction) -> float:
@@ -140,10 +132,7 @@ def test_a_number_depends_on_its_segment_alone(reduce: Reduce, kind: str) -> Non
         for segment, count in enumerate(counts):
             own = np.ascontiguousarray(cosines[query : query + 1, offsets[segment] : offsets[segment + 1]])
             alone = reduce(own, np.array([0, count]), interaction)
-            if interaction.exact or reduce is not of_torch:
-                assert alone[0, 0] == whole[query, segment]
-            else:
-                assert abs(alone[0, 0] - whole[query, segment]) <= 2 * interaction.rounding(count)
+            assert alone[0, 0] == whole[query, segment]
 
 
 def test_numpy_takes_float32_and_any_layout() -> None:

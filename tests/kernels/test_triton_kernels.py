@@ -247,7 +247,9 @@ def test_searches_compile_a_kernel_once_and_hold_no_lock_meanwhile(monkeypatch: 
 
     compiler = Compiler()
     monkeypatch.setattr(triton.compiler, "compile", compiler)
-    monkeypatch.setattr(triton.runtime.driver, "_active", compiler)
+    # Triton 3.4 has the attribute alone, newer ones a property over it.
+    active = "_active" if hasattr(triton.runtime.driver, "_active") else "active"
+    monkeypatch.setattr(triton.runtime.driver, active, compiler)
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
     kernel = launching.compiled_once(doubled)
     with ThreadPoolExecutor(2) as pool:

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.arrays import Integers
-from ..engine.vectors.interaction import Interaction
+from ..arrays import Integers
+from .interaction import Interaction
 
 Real = TypeVar("Real", bound=np.floating[Any])
 
