@@ -258,7 +258,7 @@ class Columns:
         tiles = table[:, _TILES][segment]
         query_tiles = np.bincount(units[order], weights=tiles, minlength=len(k)).astype(np.int64)
         descriptors = offsets_of(counts * tiles)
-        arrays = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             "masks": np.concatenate(self.masks) if self.masks else np.zeros(0, dtype=np.uint32),
             "segments": table,
             "query_units": offsets_of(np.bincount(units, minlength=len(k))).astype(np.int32),

@@ -72,13 +72,6 @@ class WhileAlive(Generic[K, V]):
     def values(self) -> list[V]:
         return [value for _, value in list(self._kept.values())]
 
-    def __iter__(self) -> Iterator[K]:
-        """The keys that live."""
-        for reference, _ in list(self._kept.values()):
-            key = reference()
-            if key is not None:
-                yield key
-
 
 @dataclass(eq=False)
 class SegmentTable:

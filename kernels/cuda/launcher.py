@@ -20,10 +20,13 @@ from ...engine.errors import BackendUnavailableError, ParameterError
 from ..runtime import KernelNotLoaded, compiles_later
 
 FOLDER = Path(__file__).parent
+Size = tuple[int, int, int]
+
 OPERATIONS = ("derive", "plan", "order", "score", "select")
 SOURCES = tuple(FOLDER / f"{operation}.cu" for operation in OPERATIONS)
 """The CUDA sources; a kernel's name begins with the name of its file."""
-OPTIONS = ("-std=c++17", f"-I{FOLDER}")
+# NVRTC 13.0, which torch 2.11 to 2.13 brings, takes a generic lambda of a kernel for a host function otherwise.
+OPTIONS = ("-std=c++17", "-default-device", f"-I{FOLDER}")
 
 _INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 _KERNEL = re.compile(
@@ -56,14 +59,7 @@ class Launcher(Protocol):
     def limits(self) -> DeviceLimits:
         """Of the device that it launches on."""
 
-    def launch(
-        self,
-        name: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
+    def launch(self, name: str, grid: Size, block: Size, shared_bytes: int, args: Sequence[Any]) -> None:
         """Launch a kernel by its ``extern "C"`` name.
 
         `args`: contiguous tensors (passed as data pointers), None (a null pointer), and ctypes scalars and structures
@@ -90,7 +86,7 @@ class CupyLauncher:
     # Of two engines that raise one kernel's limit, the one that asks for more must come last.
     _raising = threading.Lock()
 
-    def __init__(self, device: torch.device | str | int = "cuda") -> None:
+    def __init__(self, device: torch.device | None = None) -> None:
         try:
             import cupy
         except ImportError as error:
@@ -98,10 +94,8 @@ class CupyLauncher:
                 "the CUDA kernels need CuPy; install cupy-cuda12x or cupy-cuda13x, as your driver's CUDA version is"
             ) from error
         self._cupy: Any = cupy
-        wanted = torch.device(device) if not isinstance(device, int) else torch.device("cuda", device)
-        if wanted.type != "cuda":
-            raise ParameterError(f"the CUDA kernels run on a CUDA device, not on {wanted}")
-        self._device = torch.cuda.current_device() if wanted.index is None else wanted.index
+        index = None if device is None else device.index
+        self._device = torch.cuda.current_device() if index is None else index
         self._kernels: dict[str, Any] = {}
         self._streams: dict[int, Any] = {}
         attributes = cupy.cuda.Device(self._device).attributes
@@ -111,14 +105,7 @@ class CupyLauncher:
             attributes["MaxSharedMemoryPerBlockOptin"],
         )
 
-    def launch(
-        self,
-        name: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
+    def launch(self, name: str, grid: Size, block: Size, shared_bytes: int, args: Sequence[Any]) -> None:
         # CuPy passes a numpy array of size one by value, whatever its type.
         slots = [slot_of(argument, f"kernel {name}") for argument in args]
         values = tuple(np.frombuffer(bytes(slot), np.dtype((np.void, ctypes.sizeof(slot)))) for slot in slots)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 
 from ...engine.errors import FanrankError, ParameterError
-from ..cuda.launcher import DeviceLimits, slot_of
+from ..cuda.launcher import DeviceLimits, Size, slot_of
 
 Order = Literal["ascending", "descending", "shuffle"]
 
@@ -56,14 +56,7 @@ class HostLauncher:
         self.seed = seed
         self.residents = residents
 
-    def launch(
-        self,
-        name: str,
-        grid: tuple[int, int, int],
-        block: tuple[int, int, int],
-        shared_bytes: int,
-        args: Sequence[Any],
-    ) -> None:
+    def launch(self, name: str, grid: Size, block: Size, shared_bytes: int, args: Sequence[Any]) -> None:
         """As `Launcher.launch`; runs to the end. `args` must have the number and sizes of the kernel's parameters."""
         if self.order not in ORDERS:
             raise ParameterError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")

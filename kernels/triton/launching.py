@@ -15,6 +15,7 @@ from ..work import by_name
 
 # Searches that meet a new kernel together compile it once.
 _compiling = threading.Lock()
+Grid = tuple[int, ...]
 
 
 class CompiledApart(triton.JITFunction):  # type: ignore[misc]
@@ -66,6 +67,6 @@ def compiled_for(*any_value: str) -> Callable[[Callable[..., None]], Any]:
     return lambda function: jit(function, do_not_specialize=list(any_value))
 
 
-def arguments(kernel: Any, *sources: object, **own: Any) -> dict[str, Any]:
-    """What a kernel takes: `own`, and the attributes of the sources that have the names of its parameters."""
-    return by_name(kernel.__name__, tuple(kernel.arg_names), sources, own)
+def launch_by_name(kernel: Any, grid: Grid, options: Mapping[str, Any], *sources: object, **own: Any) -> None:
+    """Launch with `own`, and the attributes of the sources that have the names of the kernel's parameters."""
+    kernel[grid](**by_name(kernel.__name__, tuple(kernel.arg_names), sources, own), **options)

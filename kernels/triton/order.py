@@ -15,7 +15,7 @@ import triton.language as tl
 from ..frame import Window, carve
 from ..work import Buffers, Extent, Work
 from .decay import decayed
-from .launching import arguments, compiled_once
+from .launching import compiled_once, launch_by_name
 from .segments import FIELDS, LATEST, TILES, array_at
 
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -40,22 +40,13 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     queries = len(work.query_k)
     if not queries:
         return
-    _order[(queries,)](
-        **arguments(
-            _order,
-            work,
-            buffers,
-            settings,
-            **carve(buffers.scratch, scratch(work.extent(buffers))),
-            TILES_AT_ONCE=settings.tiles,
-            WORDS_AT_ONCE=min(settings.words, 1 << (work.tile_bits - 5)),
-        ),
-        num_warps=settings.warps,
-        # For sm_90 ptxas would aim at 96, and spill.
-        maxnreg=128,
-        # Decay subtracts and multiplies in float64: each operation rounds by itself.
-        enable_fp_fusion=False,
-    )
+    # For sm_90 ptxas would aim at 96 registers, and spill. Decay subtracts and multiplies in float64: each operation
+    # rounds by itself.
+    options = {"num_warps": settings.warps, "maxnreg": 128, "enable_fp_fusion": False}
+    own = carve(buffers.scratch, scratch(work.extent(buffers)))
+    words = min(settings.words, 1 << (work.tile_bits - 5))
+    sizes = {"TILES_AT_ONCE": settings.tiles, "WORDS_AT_ONCE": words}
+    launch_by_name(_order, (queries,), options, work, buffers, settings, **own, **sizes)
 
 
 @compiled_once

@@ -13,7 +13,7 @@ import triton.language as tl
 
 from ..work import UNBOUNDED, Buffers, TermBatch, Work
 from .derive import float64_of, halves
-from .launching import arguments, compiled_once
+from .launching import compiled_once, launch_by_name
 from .segments import (
     ALIVE,
     DOCUMENT,
@@ -49,44 +49,31 @@ class Settings:
 def launch_describe(work: Work, buffers: Buffers, settings: Settings) -> None:
     queries, slots = len(work.query_k), len(work.slot_unit)
     beginning = max(1, triton.cdiv(queries, settings.begun))
-    _describe[(beginning + slots,)](
-        **arguments(
-            _describe,
-            work,
-            buffers,
-            settings,
-            queries=queries,
-            beginning=beginning,
-            LONG=work.long_quanta,
-            TILES_AT_ONCE=settings.tiles,
-        ),
-        num_warps=1,
-    )
+    own = {"queries": queries, "beginning": beginning, "LONG": work.long_quanta, "TILES_AT_ONCE": settings.tiles}
+    launch_by_name(_describe, (beginning + slots,), {"num_warps": 1}, work, buffers, settings, **own)
 
 
 def launch_plan(batch: TermBatch, work: Work, buffers: Buffers, settings: Settings) -> None:
     queries, segments, terms = len(work.query_k), len(work.segments), len(batch.terms)
     beginning = triton.cdiv(max(queries, queries * segments) + 1, settings.begun)
-    _plan[(beginning + terms * segments,)](
-        **arguments(
-            _plan,
-            batch,
-            work,
-            buffers,
-            settings,
-            queries=queries,
-            beginning=beginning,
-            segment_count=segments,
-            numbers=halves(0.0 if batch.widest is None else batch.widest),
-            weights=batch.offsets if batch.weights is None else batch.weights,
-            LONG=work.long_quanta,
-            WEIGHTED=batch.weights is not None,
-            MEASURED=batch.widest is not None,
-            TILES_AT_ONCE=settings.tiles,
-            TERMS_AT_ONCE=settings.terms,
-        ),
-        num_warps=1,
-        enable_fp_fusion=False,
+    launch_by_name(
+        _plan,
+        (beginning + terms * segments,),
+        {"num_warps": 1, "enable_fp_fusion": False},
+        batch,
+        work,
+        buffers,
+        settings,
+        queries=queries,
+        beginning=beginning,
+        segment_count=segments,
+        numbers=halves(0.0 if batch.widest is None else batch.widest),
+        weights=batch.offsets if batch.weights is None else batch.weights,
+        LONG=work.long_quanta,
+        WEIGHTED=batch.weights is not None,
+        MEASURED=batch.widest is not None,
+        TILES_AT_ONCE=settings.tiles,
+        TERMS_AT_ONCE=settings.terms,
     )
 
 

@@ -22,7 +22,7 @@ import triton.language as tl
 from ..frame import Window, carve
 from ..work import Buffers, Extent, Work
 from .emit import emit
-from .launching import arguments, compiled_once
+from .launching import compiled_once, launch_by_name
 from .segments import DOCUMENT, FIELDS, FIRST, TILES, TIMES, WORDS, array_at, quanta_at
 
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -61,27 +61,14 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
     turns, programs = 32 * settings.warps, _programs(extent, settings, processors)
     if not programs:
         return
-    _score[(programs,)](
-        **arguments(
-            _score,
-            work,
-            buffers,
-            settings,
-            queries=queries,
-            **carve(buffers.scratch, scratch(extent, settings, processors)),
-            LONG=work.long_quanta,
-            # On 64 bits the divisions are calls, around which registers spill on sm_80.
-            LONG_TURNS=queries * work.most_tiles + 2 * programs * turns >= 1 << 31,
-            TURNS=turns,
-            CHUNK=min(settings.emitted, tile),
-        ),
-        num_warps=settings.warps,
-        # As two programs of 8 warps leave. Of itself ptxas aims at 64 on some targets, and spills; within 80 it spills
-        # on others.
-        maxnreg=128,
-        # Decay subtracts and multiplies in float64: each operation rounds by itself.
-        enable_fp_fusion=False,
-    )
+    # 128 registers, as two programs of 8 warps leave. Of itself ptxas aims at 64 on some targets, and spills; within 80
+    # it spills on others. Decay subtracts and multiplies in float64: each operation rounds by itself.
+    options = {"num_warps": settings.warps, "maxnreg": 128, "enable_fp_fusion": False}
+    # On 64 bits the divisions are calls, around which registers spill on sm_80.
+    long_turns = queries * work.most_tiles + 2 * programs * turns >= 1 << 31
+    own = carve(buffers.scratch, scratch(extent, settings, processors))
+    sizes = {"LONG": work.long_quanta, "LONG_TURNS": long_turns, "TURNS": turns, "CHUNK": min(settings.emitted, tile)}
+    launch_by_name(_score, (programs,), options, work, buffers, settings, queries=queries, **own, **sizes)
 
 
 @compiled_once

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from ..frame import Window, carve
 from ..work import MAX_SELECTED, Buffers, Extent, KernelAnswer, Work
-from .launching import arguments, compiled_once
+from .launching import compiled_once, launch_by_name
 
 _LOW = tl.constexpr((1 << 32) - 1)
 _INT64_MIN = tl.constexpr(-(1 << 63))
@@ -56,43 +56,31 @@ def launch(work: Work, buffers: Buffers, answer: KernelAnswer, settings: Setting
     if not queries:
         return
     width, stripes = _sizes(extent, settings, processors)
-    keys, documents = buffers.keys, buffers.documents
+    keys, documents, options = buffers.keys, buffers.documents, {"num_warps": settings.warps}
     own = carve(buffers.scratch, scratch(extent, settings, processors))
     if stripes > 1:
         keys, documents = own["thin_keys"], own["thin_documents"]
-        _reduce_stripe[(queries, stripes)](
-            **arguments(
-                _reduce_stripe,
-                work,
-                buffers,
-                settings,
-                offsets=work.candidate_offset,
-                to_keys=keys,
-                to_documents=documents,
-                WIDTH=width,
-            ),
-            num_warps=settings.warps,
-        )
-    _finish[(queries,)](
-        **arguments(
-            _finish,
-            work,
-            buffers,
-            settings,
-            keys=keys,
-            documents=documents,
-            offsets=work.candidate_offset,
-            best_keys=own["best_keys"],
-            best_documents=own["best_documents"],
-            scores_out=answer.scores,
-            documents_out=answer.documents,
-            counts_out=answer.counts,
-            stripes=stripes,
-            STRIPED=stripes > 1,
-            WIDTH=width,
-            RANKED=min(settings.ranked, width),
-        ),
-        num_warps=settings.warps,
+        thinned = {"offsets": work.candidate_offset, "to_keys": keys, "to_documents": documents, "WIDTH": width}
+        launch_by_name(_reduce_stripe, (queries, stripes), options, work, buffers, settings, **thinned)
+    launch_by_name(
+        _finish,
+        (queries,),
+        options,
+        work,
+        buffers,
+        settings,
+        keys=keys,
+        documents=documents,
+        offsets=work.candidate_offset,
+        best_keys=own["best_keys"],
+        best_documents=own["best_documents"],
+        scores_out=answer.scores,
+        documents_out=answer.documents,
+        counts_out=answer.counts,
+        stripes=stripes,
+        STRIPED=stripes > 1,
+        WIDTH=width,
+        RANKED=min(settings.ranked, width),
     )
 
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ..work import Tables
-from .launching import arguments, compiled_once
+from .launching import compiled_once, launch_by_name
 from .segments import DOCUMENT, OFFSETS, WORDS, array_at, quanta_at
 
 
@@ -25,14 +25,12 @@ def launch(tables: Tables, settings: Settings) -> None:
     lists = len(tables.terms)
     if not lists:
         return
-    _cuts[(lists, triton.cdiv(tables.tiles + 1, settings.borders))](
-        **arguments(_cuts, tables, settings, row=tables.segment), num_warps=settings.border_warps
-    )
+    row, options = tables.segment, {"num_warps": settings.border_warps}
+    launch_by_name(_cuts, (lists, triton.cdiv(tables.tiles + 1, settings.borders)), options, tables, settings, row=row)
     if tables.tiles:
-        _maxima[(lists, triton.cdiv(tables.tiles, settings.tiles))](
-            **arguments(_maxima, tables, settings, row=tables.segment, LONG=tables.long_quanta, TILES=settings.tiles),
-            num_warps=settings.maxima_warps,
-        )
+        own = {"row": row, "LONG": tables.long_quanta, "TILES": settings.tiles}
+        grid, options = (lists, triton.cdiv(tables.tiles, settings.tiles)), {"num_warps": settings.maxima_warps}
+        launch_by_name(_maxima, grid, options, tables, settings, **own)
 
 
 @compiled_once
