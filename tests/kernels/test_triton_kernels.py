@@ -247,7 +247,8 @@ def test_searches_compile_a_kernel_once_and_hold_no_lock_meanwhile(monkeypatch: 
 
     compiler = Compiler()
     monkeypatch.setattr(triton.compiler, "compile", compiler)
-    # Triton 3.4 has the attribute alone, newer ones a property over it.
+    # Triton 3.4 imports this at the first launch, and has `active` without `_active`.
+    importlib.import_module("triton.experimental.gluon")
     active = "_active" if hasattr(triton.runtime.driver, "_active") else "active"
     monkeypatch.setattr(triton.runtime.driver, active, compiler)
     monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
