@@ -88,12 +88,12 @@ __device__ __forceinline__ i64 warp_sum(i64 value) {
     return value;
 }
 
-// The values of this lane and those before it, added up. A loop: the kernels of decayed scores would spill registers.
-__device__ __forceinline__ i32 warp_prefix_sum(i32 value) {
+// The values of this lane and those before it, added up. A loop, as the registers of `score` do not hold it unrolled.
+__device__ __forceinline__ i32 warp_prefix_sum(i32 value, i32 lane) {
 #pragma unroll 1
     for (i32 distance = 1; distance < WARP; distance *= 2) {
         const i32 other = __shfl_up_sync(ALL_LANES, value, distance);
-        value += static_cast<i32>(threadIdx.x % WARP) >= distance ? other : 0;
+        value += lane >= distance ? other : 0;
     }
     return value;
 }

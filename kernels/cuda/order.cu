@@ -154,7 +154,7 @@ __device__ __forceinline__ void sort_entries(Shared& shared, i32 count, Entry* e
     __syncthreads();
     // Where each class begins.
     const i32 own = shared.classes[thread];
-    i32 until = warp_prefix_sum(own);
+    i32 until = warp_prefix_sum(own, lane);
     if (lane == WARP - 1) {
         shared.sums[warp] = until;
     }

@@ -134,7 +134,7 @@ __device__ __forceinline__ void describe_stream(
         }
         __syncwarp();
         const i32 count = tally.counts[lane];
-        const i32 until = warp_prefix_sum(count);
+        const i32 until = warp_prefix_sum(count, lane);
         if (group + lane < tiles) {
             descriptors[group + lane] = {list.first + before + until - count, maxima[lane], count, weight};
         }

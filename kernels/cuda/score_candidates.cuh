@@ -189,7 +189,7 @@ __device__ __forceinline__ Largest<Key> radix_largest(
             for (i32 i = 0; i < BINS_PER_LANE; ++i) {
                 sum += shared.histogram[top - i];
             }
-            i32 above = warp_prefix_sum(sum);
+            i32 above = warp_prefix_sum(sum, thread);
             if (thread == WARP - 1) {
                 shared.total = above;
                 if (above < found.rank) {

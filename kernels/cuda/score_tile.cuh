@@ -155,7 +155,7 @@ __device__ __forceinline__ void describe_slots(
                 factors->idf[index] = a.idf[a.unit_slots[unit] + chunk + index];
             }
         }
-        const i32 inclusive = warp_prefix_sum((count + RUN - 1) / RUN);
+        const i32 inclusive = warp_prefix_sum((count + RUN - 1) / RUN, lane);
         shared.slot_runs[index] = runs + inclusive;
         runs += __shfl_sync(ALL_LANES, inclusive, WARP - 1);
     }
