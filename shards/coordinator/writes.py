@@ -70,7 +70,8 @@ class Write:
         """Raise what an engine would refuse it by, where no shard does so before it is decided."""
         if not self.missing_ok and (several or not self.added):
             check_removed(self.removed, live)
-        if several:
+        # One shard would name the first record of `ordered`, where an engine names the first of the batch.
+        if several or (self.removed and len(self.names) > 1):
             check_added(self.added, self.removed, live, self.schema)
 
     def ordered(self, live: Mapping[str, Set[str]]) -> list[Record]:

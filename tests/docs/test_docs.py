@@ -170,9 +170,10 @@ def check_command(line: str) -> None:
 
 def check_mentions(page: str) -> None:
     """Raises `AssertionError` where inline code names a command, an option or a make target that is not there."""
-    targets = set(re.findall(r"^([a-z ]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z -]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     targets = {name for line in targets for name in line.split()}
-    for target in re.findall(r"`make ([a-z]+)", page):
+    targets |= {f"share-{folder.name}" for folder in (ROOT / "tests" / "extended").iterdir()}
+    for target in re.findall(r"`make ([a-z-]+)", page):
         assert target in targets, f"make has no target {target!r}"
     for name, rest in re.findall(r"`fanrank ([a-z]+)([^`]*)`", page):
         assert name in main.commands, f"fanrank has no command {name!r}"

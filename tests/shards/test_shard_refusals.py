@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.sharding import sharded
+from support.sharding import outcome, sharded, write
 
 import fanrank as fr
 from fanrank.engine.storage.index_files import OWNER
@@ -110,3 +110,13 @@ def test_records_that_an_engine_wrote_to_a_shard_are_named(tmp_path: Path) -> No
         alone.delete(["b"])
     with opened(tmp_path / "memory") as memory:
         assert [hit.id for hit in memory.search(["tea"])[0]] == ["a"]
+
+
+def test_a_batch_with_twins_in_two_namespaces_of_one_shard_names_the_first() -> None:
+    one, several = fr.Engine(), sharded(1)
+    for memory in (one, several):
+        memory.add([fr.Record("b", "tea", "second")])
+    # The shard gets the records of the second namespace first, as its batch removes a record there.
+    batch = [fr.Record("a", "tea", "first"), fr.Record("b", "tea", "second")] * 2
+    assert outcome(write, one, "upsert", batch) == outcome(write, several, "upsert", batch)
+    several.close()
