@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import re
@@ -27,6 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # Scores in tests are worked out by hand with the constants that most papers name. tests/index/test_profiles.py holds
 # what an engine has outside of tests, and tests/docs what the pages show.
 os.environ["FANRANK_PROFILE"] = "literature"
+
+# Each mapped array of a saved index is an open file until its engine is collected. Many systems let a user have 1,024.
+with contextlib.suppress(ImportError):  # Windows has no such limit
+    import resource
+
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    most = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 try:
     ctypes.CDLL("libcuda.so.1")
