@@ -52,6 +52,7 @@ def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch
     batch=st.lists(st.tuples(st.lists(st.sampled_from(TERMS), max_size=5), st.sampled_from("xyz")), max_size=8),
     k=st.integers(1, 40),
 )
+@example([(["a1", "b2"], "s", "x"), (["a1"], "t", "y"), ([], "s", "x")] * 57, [([], "z"), (["a1"], "x")], 40)
 def test_filters_and_namespaces_in_one_batch(
     name: str,
     documents: list[tuple[list[str], str, str]],
