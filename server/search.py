@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -88,14 +88,10 @@ async def search(request: Request) -> Response:
         hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
     else:
         hits = await _answer(request, wanted, wanted.queries)
-    if wanted.explain:
-        cancellation = Cancellation.of(request)
-        write = partial(_as_json, hits, wanted, sharded, Explaining(state.limits, cancellation))
-        answer = await run_cancellable(request, cancellation, write)
-    elif hits.documents.size > ON_LOOP:
-        answer = await run_in_threadpool(_as_json, hits, wanted, sharded)
-    else:
-        answer = _as_json(hits, wanted, sharded)
+    explaining = Explaining.of(request) if wanted.explain else None
+    write = partial(_as_json, hits, wanted, sharded, explaining)
+    large = wanted.explain or hits.documents.size > ON_LOOP
+    answer = await _write_in_thread(request, write, explaining) if large else write()
     return Response(answer, media_type="application/json")
 
 
@@ -155,11 +151,10 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
     """
     parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
     head = await _answer(request, wanted, parts[0] if parts else [])
-    cancellation = Cancellation.of(request)
-    explaining = Explaining(state_of(request).limits, cancellation) if wanted.explain else None
+    explaining = Explaining.of(request) if wanted.explain else None
 
     async def write(hits: Hits, first: int) -> bytes:
-        return await run_cancellable(request, cancellation, partial(_as_lines, hits, wanted, first, explaining))
+        return await _write_in_thread(request, partial(_as_lines, hits, wanted, first, explaining), explaining)
 
     async def lines() -> AsyncIterator[bytes]:
         yield await write(head, 0)
@@ -307,6 +302,10 @@ class Explaining:
     terms: int = 0
     """Those of all explanations so far."""
 
+    @classmethod
+    def of(cls, request: Request) -> Explaining:
+        return cls(state_of(request).limits, Cancellation.of(request))
+
     def explain(self, hits: Hits, place: int, document: str, query: int) -> dict[str, Any] | None:
         """The parts of a hit's score for this query of the batch; None where the state that it was scored in is gone.
 
@@ -327,6 +326,13 @@ class Explaining:
         return explanation.to_dict()
 
 
+async def _write_in_thread(request: Request, write: Callable[[], bytes], explaining: Explaining | None) -> bytes:
+    """What `write` returns, in a thread. Only explanations take so long that they look whether they are wanted."""
+    if explaining is None:
+        return await run_in_threadpool(write)
+    return await run_cancellable(request, explaining.cancellation, write)
+
+
 def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | None) -> Iterator[dict[str, Any]]:
     """One object a query: its hits, and a word where there are none. `first` is the place of the first in the batch."""
     notes = hits.notes
@@ -342,7 +348,7 @@ def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | No
         yield result
 
 
-def _as_json(hits: Hits, wanted: Wanted, sharded: bool, explaining: Explaining | None = None) -> bytes:
+def _as_json(hits: Hits, wanted: Wanted, sharded: bool, explaining: Explaining | None) -> bytes:
     missing = {"missing_shards": list(hits.missing_shards)} if wanted.partial else {}
     if wanted.form == "columns":
         return encode(to_columns(hits, sharded=sharded) | missing)
