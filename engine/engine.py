@@ -202,8 +202,9 @@ class Engine(Reading, Writing, Carrying):
         not differ. Of the encoder only its `pin` is kept. Without the encoder all works but what must be encoded. A
         directory that was made without an encoder and has records takes none later, as its records have no vectors.
 
-        With ``wait`` false the call returns at once. Until the index is there, a scan for keywords answers searches
-        (``hits.backend`` says ``keyword-scan``).
+        With ``wait`` false the call returns at once. Searches wait while index files are loaded. Where the index must
+        be built from the records, a scan for keywords answers them until it is there (``hits.backend`` says
+        ``keyword-scan``).
 
         Raises `StoreLockedError` while another writer has it open, `ParameterError` for options that differ,
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
@@ -332,7 +333,10 @@ class Engine(Reading, Writing, Carrying):
 
     @property
     def opening(self) -> bool:
-        """Whether the index is still being built after `open` with ``wait`` false; a scan for keywords answers then."""
+        """Whether the index is still loaded or built after `open` with ``wait`` false.
+
+        Searches wait while files are loaded. While the index is built from the records, a scan for keywords answers.
+        """
         return self.index.building
 
     @property
@@ -587,8 +591,8 @@ class Engine(Reading, Writing, Carrying):
         brings `Record.payload`. A hit's record is the one that was scored: where a write changes it before it is read,
         the batch is searched again. An engine that was opened with ``read_only`` is refreshed for that.
 
-        While the index is still being built after `open` with ``wait`` false, a scan for keywords answers, whatever the
-        strategy.
+        While the index is built from the records after `open` with ``wait`` false, a scan for keywords answers,
+        whatever the strategy.
 
         Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, `StorageError`
         for texts that the engine does not keep, and `MissingExtraError` where a strategy needs a package that is not

@@ -42,6 +42,8 @@ class OpenIndex:
         self._directory: IndexDirectory | None = None
         self.filler: threading.Thread | None = None
         """The thread that fills the memory. None once `ready` has seen its end: `memory` is then what it returns."""
+        self._scanning = False
+        self._judged = threading.Event()  # whether the index is loaded or built is known
 
     def attach(self, store: RecordStore, path: Path, owner: str) -> None:
         """Serve the records of a directory from now on; `fill` or `fill_behind` brings in what it holds."""
@@ -72,6 +74,8 @@ class OpenIndex:
             except (IndexFileError, ParameterError) as error:
                 if directory.exists():
                     self.opened = f"built: {error}"
+            if self.opened != "loaded" and store.sequence:
+                self._scan()
             try:
                 replay(fresh, store, progress)
             except StaleIndexError as error:
@@ -79,6 +83,7 @@ class OpenIndex:
                     continue  # the writer's next checkpoint will come soon
                 fresh = self._make(store, written)
                 self.opened = f"built: {error}"
+                self._scan()
                 replay(fresh, store, progress)
             break
         if written is not None and self.opened != "loaded":
@@ -100,11 +105,28 @@ class OpenIndex:
             self.fill()
         except BaseException as error:
             self.error = error
+        finally:
+            self._scanning = False
+            self._judged.set()
+
+    def _scan(self) -> None:
+        """Let searches scan the records from now on, as it may take minutes until there is an index."""
+        self._scanning = True
+        self._judged.set()
 
     @property
     def building(self) -> bool:
-        """Whether the background thread still builds the index."""
+        """Whether the background thread still loads or builds the index."""
         return (thread := self.filler) is not None and thread.is_alive()
+
+    def scans(self) -> bool:
+        """Whether a search scans the records, as the index is being built from them in the background.
+
+        Waits while index files are loaded: it takes milliseconds, and what is found must not depend on them.
+        """
+        while self.building and not self._judged.wait(1.0):
+            pass  # a child that was forked meanwhile has the event, but no thread that sets it
+        return self._scanning and self.building
 
     def ready(self) -> Memory:
         """The memory, once it is filled. Raises `StorageError` where that failed."""

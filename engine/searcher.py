@@ -73,12 +73,12 @@ class Searcher:
     def search(self, queries: Sequence[AnyQuery], k: int, keywords: SearchKeywords | ThreadedKeywords) -> Hits:
         """As `Engine.search`. The monitor counts the answer, or the failure.
 
-        While the index is being built, a scan of the stored texts for keywords answers.
+        While the index is being built from the records, a scan of their texts for keywords answers.
         """
         started = time.perf_counter()
         try:
             answerer, options = read_keywords(keywords)
-            if self.index.filler is not None and self.index.building:
+            if self.index.filler is not None and self.index.scans():
                 hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
                 hits, reason = self.answer(queries, k, answerer, options), None

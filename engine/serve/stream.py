@@ -71,7 +71,7 @@ def search_stream(
     def begin(queries: Sequence[AnyQuery]) -> Callable[[], Hits]:
         started = time.perf_counter()
         try:
-            if searcher.index.building:
+            if searcher.index.scans():
                 hits = scan(searcher.index.memory, queries, k, options)
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits

@@ -21,8 +21,10 @@ from support import borders
 from world import WORDS
 
 import fanrank as fr
+from fanrank.engine import opening
 from fanrank.engine.opening import OpenIndex
 from fanrank.engine.storage import failpoints
+from fanrank.engine.storage.index_files import IndexDirectory
 from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.row_codec import RECORDS
 
@@ -375,14 +377,16 @@ def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: 
         engine.add([fr.Record("1", "the billing job failed", session="s", time=1.0, user="u")])
         engine.add([fr.Record("2", "billing and billing, of the night job", time=2.0), fr.Record("3", "lunch")])
         engine.add([fr.Record("4", "Billing", "n"), *(fr.Record(f"u{n}", "teapot", user="u") for n in range(5))])
+    # Without index files it is built.
+    shutil.rmtree(tmp_path / "index")
     go = threading.Event()
-    fill = OpenIndex.fill
+    replay = opening.replay
 
-    def slow(self: OpenIndex, progress: bool = False) -> None:
-        assert go.wait(30)
-        fill(self, progress)
+    def slow(*arguments: Any) -> None:
+        assert go.wait(300)
+        replay(*arguments)
 
-    monkeypatch.setattr(OpenIndex, "fill", slow)
+    monkeypatch.setattr(opening, "replay", slow)
     engine = fr.Engine.open(tmp_path, wait=False)
     try:
         batch = [
@@ -414,9 +418,34 @@ def test_without_an_index_keywords_are_scanned_for(tmp_path: Path, monkeypatch: 
     hits = engine.search(batch, 5)
     assert hits.backend == engine.backend.name
     assert {name for name, _ in hits[0]} == {"1", "2", "5"}
-    assert engine.opened == "loaded"
+    assert engine.opened == "built: there were no index files"
     assert engine.health().fallback_rate == 0.5
     engine.close()
+
+
+def test_a_search_waits_while_index_files_are_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path).close()
+    asked = threading.Event()
+    load, scans = IndexDirectory.load, OpenIndex.scans
+
+    def late(self: IndexDirectory) -> Any:
+        assert asked.wait(300)
+        return load(self)
+
+    def asking(self: OpenIndex) -> bool:
+        asked.set()
+        return scans(self)
+
+    monkeypatch.setattr(IndexDirectory, "load", late)
+    monkeypatch.setattr(OpenIndex, "scans", asking)
+    for search in (lambda engine: engine.search(BATCH, 40), lambda engine: next(engine.search_stream([BATCH[:2]], 40))):
+        asked.clear()
+        with fr.Engine.open(tmp_path, wait=False) as engine:
+            assert engine.opening
+            hits = search(engine)
+            assert hits.backend == engine.backend.name
+            assert list(hits) == answers(engine)[: len(hits)]
+            assert engine.opened == "loaded"
 
 
 def test_a_close_that_cannot_save_still_lets_go(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 
 import fanrank as fr
+from fanrank.engine import opening
 from fanrank.engine.carrying import change_columns
-from fanrank.engine.opening import OpenIndex
 from fanrank.integrations.shared import metadata_filter
 
 AUTO = {"*": "json"}
@@ -187,13 +188,15 @@ def test_exports_and_scans_read_undeclared_keys(tmp_path: Path, monkeypatch: pyt
         assert engine.export(tmp_path / "some.jsonl", filter={"m.k": 0}) == 14
         assert engine.columns == AUTO
     go_on = threading.Event()
-    fill = OpenIndex.fill
+    replay = opening.replay
 
-    def fill_later(self: OpenIndex, progress: bool = False) -> None:
-        assert go_on.wait(30)
-        fill(self, progress)
+    def replay_later(*arguments: Any) -> None:
+        assert go_on.wait(300)
+        replay(*arguments)
 
-    monkeypatch.setattr(OpenIndex, "fill", fill_later)
+    # Without index files it is built.
+    shutil.rmtree(path / "index")
+    monkeypatch.setattr(opening, "replay", replay_later)
     with fr.Engine.open(path, wait=False) as engine:
         assert engine.opening
         hits = engine.search([fr.Query(terms=("tea",), filter={"n": 0}, k=100)])
