@@ -63,11 +63,12 @@ class Letters:
 
 
 def write_locomo(file: Path, *, marathon: int = 4) -> Path:
-    """Two conversations of three sessions; the second question of each is of the category `marathon`."""
+    """Two conversations of three sessions; the second question of each is of the category `marathon`.
+    Only the caption of a picture answers the third."""
     sessions = {
         "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex in the spring."}],
         "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
-        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes."}],
+        "session_3": [{"speaker": "Ann", "text": "Rex ate my marathon shoes.", "blip_caption": "Unrelated"}],
     }
     questions = [
         {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},

@@ -3,7 +3,7 @@
 The promise: every batch of writes that was acknowledged is there afterwards, none is there by half or twice, and every
 answer is that of one engine after some of the writes: at least those acknowledged when it was asked for, at most those
 sent when it came. Afterwards each record lies in one shard, that of the table.
-``python -m tests.support.shard_kills --rounds 100 --owners 100 --seed 1``.
+`bench.shard_kills` does many rounds.
 
 Writes are made from a seed and a number, so that any process makes the same. An oracle, one engine in memory, does them
 again and says what each state answers.
@@ -11,18 +11,15 @@ again and says what each state answers.
 
 from __future__ import annotations
 
-import argparse
-import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +28,8 @@ from typing import Any
 import fanrank as fr
 from fanrank.engine.errors import ShardError
 from fanrank.shards.engine import ShardedEngine
+
+from .sharding import FOLDER
 
 SHARDS = 3
 SPLIT = "big"
@@ -44,8 +43,6 @@ PAGE = 8
 """Records that a move copies at a time, so that it takes several pages."""
 WRITES, LATER = (1, 8), 0.05
 """A kill comes after so many acknowledged writes, and up to so many seconds later."""
-# As in `sharding.py`: this file is a script too, which imports no neighbour.
-FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
 QUERIES = (
     *(fr.Query(text, namespace=SPLIT) for text in ("ant", "bee cat", "mark", "dog elk elk")),
     *(fr.Query(text, namespace=team) for team in TEAMS for text in ("ant mark", "bee elk")),
@@ -311,61 +308,40 @@ def _kill_some(memory: ShardedEngine, made: random.Random, oracle: Oracle, done:
     told.recovery.append(min(after) - killed_at)
 
 
-@contextmanager
-def running_ray() -> Iterator[str]:
-    """The address of a Ray of this process, whose actors end with their owners."""
-    import ray
-
-    from fanrank.shards.processes.cluster import Cluster
-
-    cluster = Cluster.connect(None)
-    try:
-        yield ray.get_runtime_context().gcs_address
-    finally:
-        cluster.close()
-
-
 class Owner:
-    """A process that owns the memory of a folder, at a Ray that others started or (None) its own."""
+    """A process that owns the memory of a folder, at a Ray that others started or (None) its own.
 
-    def __init__(self, path: Path, address: str | None, seed: str, done: Sequence[int], maybe: int | None) -> None:
-        asked = json.dumps([str(path), address, seed, list(done), maybe])
-        self.done, self.sent = list(done), maybe
-        command = [sys.executable, __file__, "--owner"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdin is not None
-        self.process.stdin.write(asked)
-        self.process.stdin.close()
-        self._events: list[tuple[str, Any]] = []
-        self.thread = threading.Thread(target=self._listen)
-        self.thread.start()
+    It has found the writes `done`, and the write `maybe` or not; it was `sent` a write that it has not acknowledged.
+    """
 
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.endswith("\n"):
-                event, value = json.loads(line)
-                if event == "found":
-                    self.done = value
-                    self.sent = None
-                elif event == "sent":
-                    self.sent = value
-                elif event == "done":
-                    self.done.append(value)
-                    self.sent = None
-                self._events.append((event, value))
+    def __init__(self, path: Path, address: str | None, seed: str, done: list[int], maybe: int | None) -> None:
+        self.done, self.sent, self.found = done, maybe, False
+        spawning = multiprocessing.get_context("spawn")
+        self._said, saying = spawning.Pipe(duplex=False)
+        self.process = spawning.Process(target=_own, args=(saying.send, path, address, seed, done, maybe))
+        self.process.start()
+        saying.close()
 
-    def said(self, event: str) -> list[Any]:
-        if broken := [value for name, value in self._events if name == "broken"]:
-            raise Broken(broken[0])
-        if self.process.poll() is not None and not self.thread.is_alive():
-            raise Broken(f"the owner ended with {self.process.returncode}")
-        return [value for name, value in self._events if name == event]
+    def listen(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Take in what the process says, until it has said enough. Raises `Broken` where it ends before."""
+        while not until():
+            if not self._said.poll(DEADLINE):
+                raise Broken("nothing happened until the deadline")
+            try:
+                event, value = self._said.recv()
+            except (EOFError, OSError):  # an error where it was killed in the middle of a word
+                raise Broken(f"the owner ended with {self.process.exitcode}") from None
+            if event == "broken":
+                raise Broken(value)
+            self.done = value if event == "found" else [*self.done, value] if event == "done" else self.done
+            self.sent = value if event == "sent" else None
+            self.found = True
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
-        self.thread.join()
+        self.process.join()
+        with suppress(Broken):  # what it said before it ended
+            self.listen()
 
 
 def kill_owners(address: str | None, seed: str, rounds: int, told: Told) -> None:
@@ -374,50 +350,39 @@ def kill_owners(address: str | None, seed: str, rounds: int, told: Told) -> None
     done: list[int] = []
     maybe: int | None = None
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        for _ in range(rounds):
-            writes, later = made.randint(*WRITES), made.uniform(0.0, LATER)
-            owner = _owned(Path(folder) / "memory", address, seed, (done, maybe), told, (writes, later))
-            told.writes += len(owner.done) - len(done)
-            told.kills += 1
-            done, maybe = owner.done, owner.sent
-            told.in_flight += maybe is not None
-        _owned(Path(folder) / "memory", address, seed, (done, maybe), told, None)
+        # The last one looks only at what the one before it left.
+        for last in [False] * rounds + [True]:
+            began, known = time.monotonic(), len(done)
+            owner = Owner(Path(folder) / "memory", address, seed, done, maybe)
+            try:
+                owner.listen(lambda owner=owner: owner.found)  # type: ignore[misc]
+                if known:
+                    told.recovery.append(time.monotonic() - began)
+                if not last:
+                    writes = len(owner.done) + made.randint(*WRITES)
+                    owner.listen(lambda owner=owner, writes=writes: len(owner.done) >= writes)  # type: ignore[misc]
+                    time.sleep(made.uniform(0.0, LATER))
+            finally:
+                owner.kill()
+            if not last:
+                done, maybe = owner.done, owner.sent
+                told.writes += len(done) - known
+                told.kills += 1
+                told.in_flight += maybe is not None
 
 
-def _owned(
+def _own(
+    tell: Callable[[tuple[str, Any]], None],
     path: Path,
     address: str | None,
     seed: str,
-    known: tuple[list[int], int | None],
-    told: Told,
-    kill: tuple[int, float] | None,
-) -> Owner:
-    """An owner that has found all that is known, and was killed after so many writes and seconds more (None: none)."""
-    began = time.monotonic()
-    owner = Owner(path, address, seed, *known)
-    try:
-        _wait(lambda: bool(owner.said("found")))
-        if known[0]:
-            told.recovery.append(time.monotonic() - began)
-        if kill is not None:
-            writes = len(owner.done) + kill[0]
-            _wait(lambda: bool(owner.said("done")) and len(owner.done) >= writes)
-            time.sleep(kill[1])
-    finally:
-        owner.kill()
-    return owner
-
-
-def own() -> None:
+    done: list[int],
+    maybe: int | None,
+) -> None:
     """What an owner's process does: it checks what it finds, then it writes and searches until it is killed."""
-    path, address, seed, done, maybe = json.loads(sys.stdin.read())
-
-    def tell(event: str, value: Any) -> None:
-        print(json.dumps([event, value]), flush=True)
-
     oracle = Oracle(seed)
     try:
-        with open_memory(Path(path), address) as memory:
+        with open_memory(path, address) as memory:
             for number in done:
                 oracle.write(number)
             different = oracle.differs(memory)
@@ -426,10 +391,10 @@ def own() -> None:
                 done, different = [*done, maybe], oracle.differs(memory) and different
             if different:
                 raise Broken(f"after {len(done)} writes and a kill of the owner: {different}")
-            tell("found", done)
+            tell(("found", done))
             first = len(done)
             # The number of a write that is not there is not used again.
-            life = Life(memory, seed, done, oracle.model, tell)
+            life = Life(memory, seed, done, oracle.model, lambda *event: tell(event))
             life.sent += [] if maybe is None or maybe in done else [maybe]
             oracle = Oracle(seed)
             life.start()
@@ -437,75 +402,5 @@ def own() -> None:
                 time.sleep(0.01)
             life.check(first, oracle)
     except BaseException as error:
-        tell("broken", f"{type(error).__name__}: {error}")
+        tell(("broken", f"{type(error).__name__}: {error}"))
         raise
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rounds and print what they did. Returns 1 if one of them broke the promise."""
-    parser = argparse.ArgumentParser(prog="python -m tests.support.shard_kills")
-    parser.add_argument("--rounds", type=int, default=100, help="kills of shards")
-    parser.add_argument("--owners", type=int, default=100, help="kills of owners")
-    parser.add_argument("--each", type=int, default=10, help="rounds of one memory")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="append the rows to this JSON lines file")
-    parser.add_argument("--owner", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.owner:
-        own()
-        return 0
-    broken = 0
-    for what, rounds in (("shards", options.rounds), ("owners", options.owners)):
-        told, wrong = Told(), 0
-        for begin in range(0, rounds, options.each):
-            seed, some = f"{options.seed} {what} {begin}", min(options.each, rounds - begin)
-            try:
-                if what == "shards":
-                    with (
-                        tempfile.TemporaryDirectory(dir=FOLDER) as folder,
-                        open_memory(Path(folder) / "memory", None) as memory,
-                    ):
-                        kill_shards(memory, seed, some, told)
-                elif begin:
-                    with running_ray() as address:
-                        kill_owners(address, seed, some, told)
-                else:
-                    kill_owners(None, seed, some, told)
-            except Broken as error:
-                wrong += 1
-                print(f"{what}, rounds from {begin}: {error}", file=sys.stderr, flush=True)
-        broken += wrong
-        recovery = sorted(told.recovery)
-        row = {
-            "bench": "shardkills",
-            "killed": what,
-            "seed": options.seed,
-            "rounds": rounds,
-            "broken": wrong,
-            "kills": told.kills,
-            "acknowledged_writes": told.writes,
-            "writes_in_flight": told.in_flight,
-            "searches": told.searches,
-            "moves": told.moves,
-            "kills_in_moves": told.in_moves,
-            "moves_interrupted": told.interrupted,
-            "recovery_seconds_median": recovery[len(recovery) // 2] if recovery else None,
-            "recovery_seconds_most": recovery[-1] if recovery else None,
-        }
-        print(json.dumps(row), flush=True)
-        if options.results is not None:
-            _record(row, options.results)
-    return int(broken > 0)
-
-
-def _record(row: dict[str, Any], path: Path) -> None:
-    """Append a row with its machine, code and date."""
-    # Only the command needs bench; the tests run without it.
-    from bench.harness.methods import stamp_rows
-
-    with path.open("a", encoding="utf-8") as handle:
-        handle.write(json.dumps({**row, **stamp_rows("shardkills")}) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

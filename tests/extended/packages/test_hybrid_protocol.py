@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.evaluations import Letters, Scripted
+from support.evaluations import Letters, Scripted, write_locomo
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import (
@@ -230,21 +230,6 @@ def test_study_of_strategies() -> None:
     assert "rrf - dense" in render(found)
 
 
-def write_locomo(file: Path) -> Path:
-    sessions = {
-        "session_1": [{"speaker": "Ann", "text": "I adopted a puppy called Rex."}, {"speaker": "Bo", "text": "Oh."}],
-        "session_2": [{"speaker": "Bo", "text": "The marathon in Berlin was rainy."}],
-        "session_3": [{"speaker": "Ann", "text": "Rex ate my shoes.", "blip_caption": "zebra"}],
-    }
-    questions = [
-        {"question": "What is the name of the puppy?", "evidence": ["D1:1"], "category": 4},
-        {"question": "Where was the rainy marathon?", "evidence": ["D2:1"], "category": 4},
-        {"question": "zebra", "evidence": ["D3:1"], "category": 5},
-    ]
-    file.write_text(json.dumps([{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]))
-    return file
-
-
 def test_study_of_a_file(tmp_path: Path) -> None:
     file = write_locomo(tmp_path / "locomo.json")
     found = study("locomo", file, preset="opsem", encoder=Letters(), embeddings=tmp_path / "vectors.db")
@@ -255,6 +240,6 @@ def test_study_of_a_file(tmp_path: Path) -> None:
         alone = evaluate("locomo", file, preset="opsem", encoder=Letters(), strategy=name)["metrics"]
         for metric, value in found["systems"][name].items():
             assert value == alone[metric], (name, metric)
-    # Only the caption of a picture answers the third question.
+    # It reads the captions of pictures, too.
     assert found["systems"]["bm25"]["hit@1"] == pytest.approx(2 / 3)
     assert found["systems"]["bm25-stronger"]["hit@1"] == 1.0
