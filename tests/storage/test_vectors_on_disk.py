@@ -171,13 +171,3 @@ def test_damage_is_found_when_the_index_is_rebuilt(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "index")
     with pytest.raises(fr.errors.DamagedStoreError, match="'m1'"):
         fr.Engine.open(tmp_path)
-
-
-def version(path: Path) -> tuple[int, list[str]]:
-    raw = sqlite3.connect(path / RECORDS)
-    found = (
-        raw.execute("PRAGMA user_version").fetchone()[0],
-        [row[1] for row in raw.execute("PRAGMA table_info(records)")],
-    )
-    raw.close()
-    return found
