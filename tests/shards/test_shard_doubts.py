@@ -121,21 +121,6 @@ def test_a_tag_that_comes_late_moves_no_shard_back() -> None:
     assert isinstance(link.send("apply", 8, Batch(), missing_ok=True).result(None), Gone)
 
 
-def test_a_move_whose_source_ends_while_it_is_read_begins_anew(tmp_path: Path) -> None:
-    one, several = fr.Engine(), dying(tmp_path / "memory", 3)
-    for engine in (one, several):
-        engine.add(RECORDS)
-    coordinator = several.coordinator
-    coordinator.page = 5
-    home = coordinator.placement.home(SPACE)
-    for _ in range(2):
-        link_of(several, home).plan("page", BEFORE)
-    coordinator.place(SPACE, ((home + 1) % 3,))
-    assert_same_answers(one, several, QUERIES)
-    assert several.verify() == {"records": len(RECORDS), "missing": 0, "extra": 0}
-    several.close()
-
-
 def test_a_move_that_is_interrupted_can_be_made_again(tmp_path: Path) -> None:
     one, several = fr.Engine(), dying(tmp_path / "memory", 3)
     for engine in (one, several):

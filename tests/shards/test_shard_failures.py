@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.dying import AFTER, BEFORE, HANGS, LATE, DyingLink, dying, link_of
+from support.dying import AFTER, BEFORE, HANGS, LATE, dying, link_of
 from support.shard_kills import SHARDS, SPLIT, TEAMS, Oracle, next_write
 from support.sharding import FOLDER, outcome, split_over_all
 
@@ -28,6 +28,7 @@ QUERIES = [
 WRITES = {
     "add to one": lambda engine: engine.add([fr.Record("new", "ant", namespace=TEAM)]),
     "update of one": lambda engine: engine.update([fr.Record("t1", "bee", namespace=TEAM)]),
+    "patch of one": lambda engine: engine.patch("t1", namespace=TEAM, text="bee"),
     "add that is refused": lambda engine: engine.add([fr.Record("t1", "bee", namespace=TEAM)]),
     "delete of one": lambda engine: engine.delete(["t1", "t2"], namespace=TEAM),
     "delete that is refused": lambda engine: engine.delete(["nobody"], namespace=TEAM),
@@ -126,7 +127,7 @@ def test_a_shard_that_ended_answers_the_next_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER])
-@pytest.mark.parametrize("verb", ["holdings", "page", "apply", "tag"])
+@pytest.mark.parametrize("verb", ["holdings", "page", "page page", "apply", "tag"])
 @pytest.mark.parametrize("ends", ["source", "target"])
 def test_a_move_begins_anew_where_a_shard_ends(tmp_path: Path, ends: str, verb: str, how: str) -> None:
     one = one_engine()
@@ -136,7 +137,8 @@ def test_a_move_begins_anew_where_a_shard_ends(tmp_path: Path, ends: str, verb: 
         (home,) = coordinator.placement.homes(TEAM)
         after = (home + 1) % SHARDS
         link = link_of(several, home if ends == "source" else after)
-        link.plan(verb, how)
+        for planned in verb.split():
+            link.plan(planned, how)
         if verb == "tag":
             link.end()
         coordinator.place(TEAM, (after,))
@@ -144,21 +146,6 @@ def test_a_move_begins_anew_where_a_shard_ends(tmp_path: Path, ends: str, verb: 
         assert_alike(one, several)
         assert outcome(WRITES["update of one"], several) == outcome(WRITES["update of one"], one)
         assert_alike(one, several)
-
-
-def test_a_whole_copy_that_ended_is_made_again(tmp_path: Path) -> None:
-    one = one_engine()
-    with filled(tmp_path / "memory") as several:
-        how = {"strategy": "recall", "k": 10}
-        query = [fr.Query("ant bee", namespace=SPLIT)]
-        expected = one.search(query, **how).ids.tolist()  # type: ignore[arg-type]
-        assert several.search(query, **how).ids.tolist() == expected  # type: ignore[arg-type]
-        links = [whole.link for whole in several.coordinator.wholes.values() if whole.link is not None]
-        assert links
-        for link in links:
-            assert isinstance(link, DyingLink)
-            link.end()
-        assert several.search(query, **how).ids.tolist() == expected  # type: ignore[arg-type]
 
 
 def test_a_shard_that_hangs_is_missing_or_an_error(tmp_path: Path) -> None:

@@ -72,12 +72,14 @@ def test_a_shard_that_was_started_anew_writes_nothing_before_it_is_told_an_epoch
     assert answer.newest is None
     shard.tag(4)
     assert shard.sizes(4) == {}
+    assert isinstance(shard.apply(4, batch, missing_ok=True), Gone)
     assert not isinstance(shard.apply(5, batch, missing_ok=True), Gone)
     assert shard.sizes(5) == {"": 1}
     shard.close()
 
 
-def test_a_whole_copy_that_ended_before_a_write_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("between", ["write", "search"])
+def test_a_whole_copy_that_ended_is_made_again(tmp_path: Path, between: str) -> None:
     one, several = dying_beside_one(tmp_path, RECORDS, "big")
     how: dict[str, Any] = {"strategy": "recall", "k": 30}
     assert_same_answers(one, several, QUERIES, **how)
@@ -85,8 +87,10 @@ def test_a_whole_copy_that_ended_before_a_write_is_made_again(tmp_path: Path) ->
     assert links
     for link in links:
         assert isinstance(link, DyingLink)
-        # It is there again, and empty, when the next write comes.
+        # It is there again, and empty, when the next write or search comes.
         link.end(away=0)
+    if between == "search":
+        assert_same_answers(one, several, QUERIES, **how)
     for engine in (one, several):
         engine.upsert(written("elk", "big"))
     assert_same_answers(one, several, QUERIES, **how)

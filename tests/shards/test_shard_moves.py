@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +12,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.sharding import (
-    FOLDER,
     WORDS,
     Crash,
     FailingLink,
@@ -59,7 +57,6 @@ changes = st.one_of(
     st.tuples(st.just("place"), st.tuples(st.sampled_from(SPACES), st.permutations(range(6)), st.integers(1, 4))),
     st.tuples(st.just("add_shards"), st.integers(1, 2)),
     st.tuples(st.just("rebalance"), st.none()),
-    st.tuples(st.just("reopen"), st.none()),
 )
 
 
@@ -110,7 +107,7 @@ def change(engine: ShardedEngine, verb: str, what: Any) -> None:
         engine.rebalance()
 
 
-def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: Any, reopen: Any = None) -> None:
+def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: Any) -> None:
     left, thread = iter(between), threading.current_thread()
 
     def act() -> None:
@@ -122,9 +119,7 @@ def run_history(one: fr.Engine, several: ShardedEngine, history: Any, between: A
         check(one, several)
 
     for verb, what in history:
-        if verb == "reopen":
-            several = several if reopen is None else reopen(several)
-        elif verb in ("place", "add_shards", "rebalance"):
+        if verb in ("place", "add_shards", "rebalance"):
             between_pages(act)
             change(several, verb, what)
             failpoints.disarm()
@@ -164,20 +159,6 @@ def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, betw
     run_history(fr.Engine(), several, [*start, *history], between)
 
 
-@given(history=st.lists(st.one_of(writes, changes), max_size=8), between=st.lists(writes, max_size=6))
-@settings(max_examples=4)
-def test_any_history_of_moves_survives_reopenings(history: Any, between: Any) -> None:
-    with tempfile.TemporaryDirectory(dir=FOLDER) as made:
-        folder = Path(made)
-
-        def reopen(several: ShardedEngine) -> ShardedEngine:
-            several.close()
-            return open_in_small_pages(folder)
-
-        several = open_in_small_pages(folder, shards=2, split_at=6)
-        run_history(fr.Engine(), several, [*history, ("reopen", None)], between, reopen)
-
-
 POINTS = ("move.page", "move.copied", "batch.prepared", "batch.decided", "batch.sent", "batch.acknowledged")
 
 
@@ -211,26 +192,6 @@ def test_a_crash_leaves_the_old_or_the_new_home(tmp_path: Path, point: str, spli
         assert sum(own["big"][0] for own in held.values() if "big" in own) == 10
         again.coordinator.place("big", after)
         check(one, again)
-
-
-@pytest.mark.parametrize("point", ["shards.started", "shards.added"])
-def test_a_crash_while_shards_are_added_leaves_the_old_or_the_new_number(tmp_path: Path, point: str) -> None:
-    one, several = fr.Engine(), open_in_small_pages(tmp_path, shards=2)
-    some = [fr.Record(str(number), "ant", f"tenant{number}") for number in range(30)]
-    for engine in (one, several):
-        engine.add(some)
-    failpoints.arm(point, action=crash)
-    with pytest.raises(Crash):
-        several.add_shards(2)
-    several.close()
-    with open_in_small_pages(tmp_path) as again:
-        assert again.coordinator.placement.shards == (4 if point == "shards.added" else 2)
-        check(one, again)
-        if point == "shards.started":
-            again.add_shards(2)
-        again.rebalance()
-        check(one, again)
-        assert again.coordinator.placement.shards == 4
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -338,19 +299,3 @@ def test_a_further_part_takes_records_of_all_others_and_moves_none_among_them() 
         changed = [(one, other) for one, other in zip(old, new, strict=True) if one != other]
         assert all(other == parts for _, other in changed)
         assert abs(len(changed) - len(names) / (parts + 1)) < 120
-
-
-def test_metrics_by_shard() -> None:
-    several = sharded(2)
-    several.add(turns(0, 8))
-    several.coordinator.place("big", (0, 1))
-    for _ in range(3):
-        several.search([fr.Query("ant", namespace="big"), fr.Query("bee", namespace="big")])
-    stats = several.stats()
-    for number, own in enumerate(stats["shards"]):
-        assert (own["shard"], own["queries"], own["messages"], own["lag"]) == (number, 6, 3, 0)
-        assert 0 < own["p50_ms"] <= own["p99_ms"]
-        assert own["bytes"] > 0
-    assert stats["documents"] == 8
-    assert stats["moving"] == []
-    several.close()

@@ -13,9 +13,6 @@ from fanrank.engine.storage.index_files import OWNER
 from fanrank.errors import DamagedIndexError, ForeignIndexError
 from fanrank.shards.engine import ShardedEngine
 
-FULL = Path("/dev/full")
-"""A file of Linux on which each write fails as on a full disk."""
-
 
 def opened(folder: Path, **how: Any) -> ShardedEngine:
     return ShardedEngine.open(folder, transport="local", **how)
@@ -53,12 +50,6 @@ def test_a_directory_that_the_system_refuses_is_named(tmp_path: Path) -> None:
     (tmp_path / "memory" / OWNER).mkdir()
     with pytest.raises(fr.errors.StorageError, match=r"owner\.sqlite: unable to open"):
         opened(tmp_path / "memory")
-
-
-def test_another_number_of_shards_says_how_to_add_some(tmp_path: Path) -> None:
-    opened(tmp_path, shards=2).close()
-    with pytest.raises(fr.errors.ParameterError, match="has 2 shards, not 3; leave shards out, or add some with add_"):
-        opened(tmp_path, shards=3)
 
 
 def test_shards_elsewhere_say_that_a_storage_was_named(tmp_path: Path) -> None:

@@ -27,7 +27,14 @@ def test_the_statistics_of_one_engine_are_there_and_add_up(tmp_path: Path, shard
     with ShardedEngine.open(tmp_path / "several", shards=shards, transport="local") as several:
         split_over_all(several, "big")
         several.add(records)
+        for _ in range(3):
+            several.search([fr.Query(word, namespace="big") for word in ("ant", "bee")])
         stats = several.stats()
+    assert stats["moving"] == []
+    for number, own in enumerate(stats["shards"]):
+        assert (own["shard"], own["queries"], own["messages"], own["lag"]) == (number, 6, 3, 0)
+        assert 0 < own["p50_ms"] <= own["p99_ms"]
+        assert own["bytes"] > 0
     assert expected.keys() <= stats.keys()
     assert {name: stats[name] for name in SAME} == {name: expected[name] for name in SAME}
     assert stats["bytes_per_posting"] == stats["posting_bytes"] / stats["postings"]

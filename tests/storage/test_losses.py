@@ -105,6 +105,15 @@ def test_a_copy_of_the_database_alone_is_named(crashed: Path, index: bool) -> No
         assert ids(engine) == {f"m{n}" for n in range(20)}
 
 
+def test_a_copy_of_a_database_that_was_just_made_is_named(tmp_path: Path) -> None:
+    with opened(tmp_path / "memory") as engine:
+        engine.add(records(0, 3))
+        (tmp_path / "copy").mkdir()
+        shutil.copy(tmp_path / "memory" / RECORDS, tmp_path / "copy" / RECORDS)
+        with pytest.raises(Damaged, match="its write-ahead log is missing"):
+            opened(tmp_path / "copy")
+
+
 def test_an_older_database_beside_a_newer_index(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     with opened(path) as engine:
