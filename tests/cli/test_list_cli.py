@@ -102,19 +102,6 @@ def test_a_saved_index_is_counted_but_not_listed(tmp_path: Path, memory: Path) -
     assert "a saved index, which keeps no records" in fails("list", tmp_path / "index")
 
 
-def test_delete_where(memory: Path) -> None:
-    assert run_json("delete", memory, "--where", "role=user")["removed"] == 2
-    assert [record["id"] for record in objects(memory, "--all")[0]] == ["b", "a"]
-    assert run_json("delete", memory, "--where", '{"role": null}', "--namespace", "bob")["removed"] == 1
-    assert run_json("count", memory, "--all")["count"] == 1
-
-
-def test_upsert_is_named_as_such(tmp_path: Path, memory: Path) -> None:
-    newer = write(tmp_path / "newer.jsonl", [{"id": "b", "text": "ice"}, {"id": "d", "text": "ice"}])
-    assert run_json("add", memory, newer, "--upsert")["added"] == 2
-    assert [record["text"] for record in objects(memory)[0]][2:] == ["ice", "ice"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

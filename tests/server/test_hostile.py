@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -327,39 +323,3 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
         waiting.sendall(sent[-3:])
         assert status(read_all(waiting)) == 200
         assert wait_until(lambda: live.server.should_exit)
-
-
-def ready(port: int) -> int:
-    """The status of the server's readiness."""
-    with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
-        connection.sendall(b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return status(read_all(connection))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_second_signal_ends_the_process_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    """The first one waits for a body that is under way. test_stop.py has servers that it ends alone."""
-    command = [sys.executable, "-m", "fanrank.engine.cli.start", "serve", str(tmp_path / "memory"), "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    try:
-        port = int(process.stderr.readline().strip().rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=300) as connection:
-            record = message(b'{"records": [{"id": "a", "text": "tea"}]}').replace(b"/v1/search", b"/v1/records")
-            connection.sendall(record)
-            assert status(read_all(connection)) == 201
-        with socket.create_connection(("127.0.0.1", port), timeout=300) as waiting:
-            waiting.sendall(message(b"{}")[:-1])
-            # This answer comes after the server began to wait for the body.
-            assert ready(port) == 200
-            process.send_signal(signal.SIGTERM)
-            assert wait_until(lambda: ready(port) == 503)
-            assert process.poll() is None
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(300) == 128 + signal.SIGTERM
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
-    with fr.Engine.open(tmp_path / "memory") as engine:
-        assert engine.count() == 1

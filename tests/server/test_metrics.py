@@ -284,16 +284,12 @@ def test_the_sizes_of_the_memory_are_read_a_twentieth_of_the_time(
 
 def test_the_page_lists_every_metric() -> None:
     """With its kind, its labels and what it says. A sharded memory has all."""
-    with TestClient(make_app(make_memory("shards"))) as client:
-        check_page(client)
-
-
-def check_page(client: TestClient) -> None:
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     listed = {name: (kind, labels, text) for name, kind, labels, text in ROW.findall(page)}
-    text = client.get("/metrics").text
+    with TestClient(make_app(make_memory("shards"))) as client:
+        text = client.get("/metrics").text
+        families = client.app.state.fanrank.metrics.families(0, 0, True)  # type: ignore[attr-defined]
     helps = dict(re.findall(r"^# HELP (fanrank_\w+) (.*)$", text, re.MULTILINE))
     kinds = dict(re.findall(r"^# TYPE (fanrank_\w+) (.*)$", text, re.MULTILINE))
-    families = client.app.state.fanrank.metrics.families(0, 0, True)  # type: ignore[attr-defined]
     labels = {family.name: ", ".join(family.labels) or "–" for family in families}
     assert listed == {name: (kinds[name], labels[name], helps[name]) for name in helps}

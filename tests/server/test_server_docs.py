@@ -10,21 +10,16 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import uvicorn
 from support import source
 from support.commands import run, write
+from support.serving import served
 
 import fanrank as fr
-from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
 from fanrank.server.operations import operations
 
@@ -32,21 +27,6 @@ SHOWN = "http://127.0.0.1:8765"
 """The address of the page's commands."""
 README = (source.ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLE = re.compile(r"```sh\n(curl.*?)```\n\n```json\n(.*?)```\n", re.DOTALL)
-
-
-@contextmanager
-def serving() -> Iterator[str]:
-    """The address of a server of an empty memory, on a port that the system chooses."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(make_app(fr.Engine()), log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(300)
 
 
 def run_curl(command: str, address: str) -> str:
@@ -64,7 +44,7 @@ def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) 
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     examples = EXAMPLE.findall(page)
     assert len(examples) == page.count("```sh\ncurl ")
-    with serving() as address:
+    with served(fr.Engine()) as address:
         for command, shown in examples:
             pattern = re.escape(shown.strip()).replace(re.escape("..."), ".*")
             printed = run_curl(command, address)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.live import message, read_all
+from support.live import message, read_all, wait_until
 
 import fanrank as fr
 
@@ -145,3 +145,28 @@ def test_clients_that_hang_do_not_hold_up_the_stop(tmp_path: Path) -> None:
             connection.close()
     with fr.Engine.open(path) as engine:
         assert engine.count() == 200
+
+
+def ready(port: int) -> int:
+    """The status of the server's readiness."""
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as connection:
+        connection.sendall(b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        return int(read_all(connection).split()[1])
+
+
+def test_a_second_signal_ends_the_process_and_keeps_what_was_acknowledged(tmp_path: Path) -> None:
+    """The first one waits for a body that is under way."""
+    with process_of(tmp_path / "memory") as (process, port):
+        with fr.Client(f"http://127.0.0.1:{port}") as client:
+            client.add([fr.Record("a", "tea")])
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as waiting:
+            waiting.sendall(message(b"{}")[:-1])
+            # This answer comes after the server began to wait for the body.
+            assert ready(port) == 200
+            process.send_signal(signal.SIGTERM)
+            assert wait_until(lambda: ready(port) == 503)
+            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE) == 128 + signal.SIGTERM
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        assert engine.count() == 1

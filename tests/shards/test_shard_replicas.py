@@ -353,7 +353,7 @@ def test_searches_go_on_while_leaders_are_away_and_writes_wait(tmp_path: Path) -
             assert oracle.differs(several, placed=False) is None
         # After one message that they do not answer, leaders are left alone.
         assert all(len(link_of(several, shard).sent) <= before + 1 for shard, before in enumerate(sent))
-        assert {each["replicas"][0]["state"] for each in several_reports(several)} == {"away"}
+        assert {link.report()[0]["state"] for link in links_of(several)} == {"away"}
         several.coordinator.deadline = 0.2
         write, _ = next_write(oracle.seed, 4, oracle.model)
         with pytest.raises(fr.errors.DeadlineError):
@@ -370,10 +370,6 @@ def test_searches_go_on_while_leaders_are_away_and_writes_wait(tmp_path: Path) -
         assert_all_follow(several)
         for _ in by_each_replica(several):
             assert oracle.differs(several, placed=False) is None
-
-
-def several_reports(several: ShardedEngine) -> list[dict[str, Any]]:
-    return [{"replicas": link.report()} for link in links_of(several)]
 
 
 def test_a_leader_that_no_search_needs_is_brought_back(tmp_path: Path) -> None:

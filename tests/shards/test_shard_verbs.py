@@ -239,10 +239,6 @@ def test_an_import_does_what_it_does_to_one_engine(own_memories: Any, tmp_path: 
     source.close()
 
 
-def shard_texts(engine: fr.Engine | ShardedEngine) -> list[fr.Record]:
-    return list(engine.records(namespace=None))
-
-
 def write_after_first(
     monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any], write: Callable[[], Any]
 ) -> tuple[threading.Thread, list[str]]:
@@ -272,14 +268,14 @@ def test_a_backup_is_of_one_epoch(own_memories: Any, tmp_path: Path, monkeypatch
     writer.join()
     assert several.count(namespace="big") == one.count(namespace="big") + 9
     assert len(sent) == 3
-    assert (report.records, report.namespaces) == (len(shard_texts(one)), len(one.namespaces))
+    assert (report.records, report.namespaces) == (len(list(one.records(namespace=None))), len(one.namespaces))
     assert report.index == "whole"
     checked = ShardedEngine.check_backup(tmp_path / "copy")
     assert (checked.records, checked.namespaces, checked.bytes) == (report.records, report.namespaces, report.bytes)
     ShardedEngine.restore(tmp_path / "copy", tmp_path / "restored")
     for name in ("copy", "restored"):
         with ShardedEngine.open(tmp_path / name, transport="local", encoder=HASHING) as copy:
-            assert shard_texts(copy) == shard_texts(one)
+            assert list(copy.records(namespace=None)) == list(one.records(namespace=None))
             queries = [fr.Query("ant bee", namespace=space) for space in SPACES]
             assert_same_answers(one, copy, queries, k=20, strategy="rrf")
             assert copy.verify()["missing"] == 0
