@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from support import borders
-from support.carry_cases import encoded, engine_at, held, plain
+from support.carry_cases import engine_at, held
 
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
-from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 
 
@@ -33,34 +32,6 @@ def rows(count: int, **more: Any) -> list[dict[str, Any]]:
 
 def texts(engine: fr.Engine, ids: Sequence[str]) -> list[str | None]:
     return [None if record is None else record.text for record in engine.fetch(ids)]
-
-
-class Stopped(BaseException):
-    """An interrupt."""
-
-
-@pytest.mark.parametrize(("batches", "upsert"), [(1, True), (5, False), (12, True)])
-def test_a_stopped_import_goes_on_and_ends_with_the_same_records(tmp_path: Path, batches: int, upsert: bool) -> None:
-    history = plain(100)
-    with engine_at(tmp_path / "source") as source:
-        source.add(history)
-        source.export(tmp_path / "all.jsonl")
-
-    def stop() -> None:
-        raise Stopped
-
-    with engine_at(tmp_path / "one") as one:
-        failpoints.arm("import.batch", batches, stop)
-        with pytest.raises(Stopped):
-            one.import_records(tmp_path / "all.jsonl", upsert=upsert)
-        failpoints.disarm()
-        assert len(one) == batches * 8
-        assert one.import_records(tmp_path / "all.jsonl", upsert=upsert) == Imported(
-            added=100 - batches * 8, held=batches * 8
-        )
-        with engine_at(tmp_path / "two") as two:
-            two.import_records(tmp_path / "all.jsonl")
-            assert held(one) == held(two) == encoded(history)
 
 
 ONE = {"id": "x", "text": "tea"}

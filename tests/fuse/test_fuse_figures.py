@@ -47,18 +47,6 @@ def test_reciprocal_ranks() -> None:
     assert RRF(base=0)(one_list(2)).scores.tolist() == [1 / 60, 1 / 61]
 
 
-def test_lists_of_ten() -> None:
-    """SPEC C021, A060: what a list does not hold adds nothing; with one list each, equal ranks tie."""
-    documents = [
-        Document(n, {"bm25": Evidence(20.0 - n, True, n < 10), "semantic": Evidence(n / 20, True, n >= 10)})
-        for n in range(20)
-    ]
-    fused = RRF()(batch_of([FusionQuery(documents)], ["bm25", "semantic"]))
-    assert fused.scores.tolist() == [1 / (61 + n) for n in range(10)] + [1 / (80 - n) for n in range(10, 20)]
-    assert fused.kept.all()
-    assert fused.shares["semantic"][:10].tolist() == [0.0] * 10
-
-
 def test_roots_of_scores() -> None:
     """SPEC B053, B007: three cosines; below 0 counts as 0, half precision's excess over 1 as 1."""
     fused = ScoreRRF()(scores_of([0.95, 0.60, 0.25, -0.1], [1.0004], name="dense"))
@@ -77,12 +65,6 @@ def test_scales() -> None:
     assert ratio.tolist() == [math.sqrt(0.9) / 61, math.sqrt(0.75) / 62, math.sqrt(0.5) / 63, 0.0, 0.0]
     windows = scores_of([9.0, 3.0], name="temporal")
     assert ScoreRRF()(windows).scores.tolist() == RRF()(windows).scores.tolist()
-
-
-def test_a_weight_within_a_list() -> None:
-    """SPEC B052: .8 for one result of a list is a score times .64."""
-    direct, hops = (ScoreRRF()(scores_of([score], name="graph")).scores[0] for score in (0.5, 0.5 * 0.8**2))
-    assert hops == pytest.approx(0.8 * direct, rel=1e-15)
 
 
 def test_spread_too_small_to_tell() -> None:

@@ -118,22 +118,6 @@ def test_halves_round_to_even() -> None:
     assert found == [0, 2, 2, 4, 4, 0, -2, -2, 2, 3]
 
 
-@settings(deadline=None)
-@given(st.floats(-10.0, 10.0), st.integers(1, 255), st.floats(0.25, 50.0), st.sampled_from(METHODS))
-def test_quanta_are_the_rounded_formula(value: float, tf: int, norm: float, method: str) -> None:
-    bm25 = fr.BM25(method)
-    k1, delta = 1.2, float(bm25.delta or 0.0)
-    if method == "bm25l":
-        c = tf / norm
-        part = (k1 + 1.0) * (c + delta) / (k1 + (c + delta))
-    else:
-        part = tf * (k1 + 1.0) / (tf + k1 * norm)
-        if method == "bm25+":
-            part = delta + part
-    expected = round(value * part * 2**18)  # Python rounds halves to even
-    assert quanta(bm25, tf, norm, value) == (expected if bm25.signed else max(expected, 1))
-
-
 @settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=12), min_size=2, max_size=12),
