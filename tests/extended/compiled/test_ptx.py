@@ -43,7 +43,7 @@ def test_every_kernel_is_translated(architecture: str) -> None:
         assert module.target == architecture
         for name, kernel in module.kernels.items():
             assert name.startswith(operation)
-            assert f"{len(kernel.parameters)}, PARAMETERS" in translate(module, kernel)
+            assert f"FANRANK_PTX_NAME, {len(kernel.parameters)}, SIZES" in translate(module, kernel)
 
 
 # Each target has an order of its own.

@@ -28,6 +28,23 @@ ATOMICS = {
     "xor": "old ^ given",
     "exch": "given",
 }
+# Operations on values of one type, which {0} and {1} stand for. Integers are unsigned, so that they wrap.
+ARITHMETIC = {"add": "{0} + {1}", "sub": "{0} - {1}", "neg": "-{0}"}
+LOGIC = {"and": "{0} & {1}", "or": "{0} | {1}", "xor": "{0} ^ {1}"}
+EXTREMES = {"min": ("least", "<"), "max": ("greatest", ">")}
+# Opcodes that give a u32: the type of their operands, and the expression over these.
+COUNTS = {
+    "bfe.u32": ("u32", "field({0}, {1}, {2})"),
+    "prmt.b32": ("u32", "chosen_bytes({0}, {1}, {2})"),
+    "brev.b32": ("u32", "reversed({0})"),
+    "popc.b32": ("u32", "__builtin_popcount({0})"),
+    "popc.b64": ("u64", "__builtin_popcountll({0})"),
+    "clz.b32": ("u32", "{0} ? __builtin_clz({0}) : 32"),
+    "clz.b64": ("u64", "{0} ? __builtin_clzll({0}) : 64"),
+    # The place of the highest bit that is set, or how far it is from the top; all ones without one.
+    "bfind.u32": ("u32", "{0} ? 31 - __builtin_clz({0}) : ~0u"),
+    "bfind.shiftamt.u32": ("u32", "{0} ? __builtin_clz({0}) : ~0u"),
+}
 INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 
 
@@ -95,16 +112,42 @@ class _Translator:
 
     def _statement(self, instruction: Instruction) -> str:
         self._instruction = instruction
-        root, *modifiers = instruction.opcode.split(".")
-        method = getattr(self, f"_do_{root}", None)
-        if method is None:
-            raise self._error("an instruction that is not known")
         try:
-            statement: str = method(modifiers, list(instruction.operands))
+            statement = self._translated(instruction.opcode, list(instruction.operands))
         except (ValueError, KeyError, IndexError) as error:
             raise self._error(f"a form that is not known ({error})") from error
         if instruction.guard:
             return f"if ({'!' * instruction.guard_is_negated}{_name('R', instruction.guard)}) {{ {statement} }}"
+        return statement
+
+    def _translated(self, opcode: str, operands: list[str]) -> str:
+        root, *modifiers = opcode.split(".")
+        if opcode in COUNTS:
+            type_, expression = COUNTS[opcode]
+            return self._set(
+                operands[0], "u32", expression.format(*(self._value(each, type_) for each in operands[1:]))
+            )
+        if root in ARITHMETIC:
+            return self._arithmetic(modifiers, operands, ARITHMETIC[root])
+        if root in LOGIC:
+            (type_,) = modifiers
+            values = (self._value(operand, type_) for operand in operands[1:])
+            return self._set(operands[0], type_, LOGIC[root].format(*values))
+        if root in EXTREMES:
+            return self._extreme(modifiers, operands, *EXTREMES[root])
+        if root in ("mul", "mad"):
+            return self._product(modifiers, operands[:3], operands[3] if root == "mad" else "")
+        if root in ("atom", "red"):
+            into, address, *values = operands if root == "atom" else ["_", *operands]
+            return self._atomic(modifiers, address, values, into)
+        if root in ("membar", "fence") and not set(modifiers) - {"acq_rel", "sc", "gpu", "gl", "cta", "sys"}:
+            return ";"
+        if root == "ret":
+            return "return;"
+        method = getattr(self, f"_do_{root}", None)
+        if method is None:
+            raise self._error("an instruction that is not known")
+        statement: str = method(modifiers, operands)
         return statement
 
     # Operands.
@@ -229,18 +272,6 @@ class _Translator:
             return self._set(into, f"b{size}", " | ".join(values))
         return self._set(into, "pred" if type_ == "pred" else f"b{size}", self._value(value, type_))
 
-    def _do_add(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._arithmetic(modifiers, operands, "{0} + {1}")
-
-    def _do_sub(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._arithmetic(modifiers, operands, "{0} - {1}")
-
-    def _do_mul(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._product(modifiers, operands, "")
-
-    def _do_mad(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._product(modifiers, operands[:3], operands[3])
-
     def _product(self, modifiers: list[str], operands: list[str], added: str) -> str:
         half = {"lo", "hi", "wide"} & set(modifiers)
         if not half:
@@ -276,12 +307,6 @@ class _Translator:
         a, b = (self._typed(operand, type_) for operand in operands[1:])
         return self._set(operands[0], type_, f"rest<{type_}>({a}, {b}, {self._instruction.line})")
 
-    def _do_min(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._extreme(modifiers, operands, "least", "<")
-
-    def _do_max(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._extreme(modifiers, operands, "greatest", ">")
-
     def _extreme(self, modifiers: list[str], operands: list[str], function: str, sign: str) -> str:
         type_, _ = self._type_of(modifiers, set())
         if type_[0] == "f":
@@ -295,24 +320,6 @@ class _Translator:
             return self._arithmetic(modifiers, operands, "__builtin_fabs({0})")
         value, typed = self._value(operands[1], type_), self._typed(operands[1], type_)
         return self._set(operands[0], type_, f"{typed} < 0 ? 0 - {value} : {value}")
-
-    def _do_neg(self, modifiers: list[str], operands: list[str]) -> str:
-        type_, _ = self._type_of(modifiers, set())
-        return self._arithmetic(modifiers, operands, "-{0}" if type_[0] == "f" else "0 - {0}")
-
-    def _logic(self, modifiers: list[str], operands: list[str], sign: str) -> str:
-        (type_,) = modifiers
-        values = (self._value(operand, type_) for operand in operands[1:])
-        return self._set(operands[0], type_, f" {sign} ".join(values))
-
-    def _do_and(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._logic(modifiers, operands, "&")
-
-    def _do_or(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._logic(modifiers, operands, "|")
-
-    def _do_xor(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._logic(modifiers, operands, "^")
 
     def _do_not(self, modifiers: list[str], operands: list[str]) -> str:
         (type_,) = modifiers
@@ -335,37 +342,6 @@ class _Translator:
         value, into = (self._value(operand, type_) for operand in operands[1:3])
         first, length = (self._value(operand, "u32") for operand in operands[3:])
         return self._set(operands[0], type_, f"inserted({value}, {into}, {first}, {length})")
-
-    def _do_bfe(self, modifiers: list[str], operands: list[str]) -> str:
-        if modifiers != ["u32"]:
-            raise ValueError(f"modifiers {modifiers}")
-        return self._set(operands[0], "u32", f"field({', '.join(self._value(each, 'u32') for each in operands[1:])})")
-
-    def _do_prmt(self, modifiers: list[str], operands: list[str]) -> str:
-        if modifiers != ["b32"]:
-            raise ValueError(f"modifiers {modifiers}")
-        return self._set(operands[0], "u32", f"chosen_bytes({', '.join(self._value(e, 'u32') for e in operands[1:])})")
-
-    def _do_popc(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._set(operands[0], "u32", f"__builtin_popcountll({self._value(operands[1], modifiers[0])})")
-
-    def _do_clz(self, modifiers: list[str], operands: list[str]) -> str:
-        size, value = 8 * SIZES[modifiers[0]], self._value(operands[1], modifiers[0])
-        return self._set(operands[0], "u32", f"{value} ? __builtin_clzll({value}) - {64 - size} : {size}")
-
-    def _do_brev(self, modifiers: list[str], operands: list[str]) -> str:
-        if modifiers != ["b32"]:
-            raise ValueError(f"modifiers {modifiers}")
-        return self._set(operands[0], "u32", f"reversed({self._value(operands[1], 'u32')})")
-
-    def _do_bfind(self, modifiers: list[str], operands: list[str]) -> str:
-        """The place of the highest bit that is set, or how far it is from the top (.shiftamt); all ones without one."""
-        if modifiers not in (["u32"], ["shiftamt", "u32"]):
-            raise ValueError(f"modifiers {modifiers}")
-        value = self._value(operands[1], "u32")
-        place = f"__builtin_clz({value})"
-        found = place if len(modifiers) > 1 else f"31 - {place}"
-        return self._set(operands[0], "u32", f"{value} ? {found} : ~0u")
 
     def _do_setp(self, modifiers: list[str], operands: list[str]) -> str:
         compare, *others, type_ = modifiers
@@ -477,14 +453,6 @@ class _Translator:
         puts = " ".join(f"put(at, {self._value(part, type_)}, {number});" for number, part in enumerate(parts))
         return f"{{ {place} {puts} }}"
 
-    def _do_atom(self, modifiers: list[str], operands: list[str]) -> str:
-        into, address, *values = operands
-        return self._atomic(modifiers, address, values, into)
-
-    def _do_red(self, modifiers: list[str], operands: list[str]) -> str:
-        address, *values = operands
-        return self._atomic(modifiers, address, values, "_")
-
     def _atomic(self, modifiers: list[str], address: str, values: list[str], into: str) -> str:
         (name,) = [each for each in modifiers if each in ATOMICS or each == "cas"]
         others = [each for each in modifiers if each != name and each not in ("async", "noftz")]
@@ -506,16 +474,8 @@ class _Translator:
         back = f"jump_back({self._instruction.line}); " if self._lines[operands[0]] <= self._instruction.line else ""
         return f"{back}goto {_name('L', operands[0])};"
 
-    def _do_ret(self, modifiers: list[str], operands: list[str]) -> str:
-        return "return;"
-
-    def _do_membar(self, modifiers: list[str], operands: list[str]) -> str:
-        return ";"
-
-    def _do_fence(self, modifiers: list[str], operands: list[str]) -> str:
-        if set(modifiers) - {"acq_rel", "sc", "gpu", "cta", "sys"}:
-            raise ValueError(f"modifiers {modifiers}")
-        return ";"
+    def _do_barrier(self, modifiers: list[str], operands: list[str]) -> str:
+        return self._do_bar([each for each in modifiers if each not in ("cta", "aligned")], operands)
 
     def _do_bar(self, modifiers: list[str], operands: list[str]) -> str:
         if modifiers == ["warp", "sync"]:
@@ -533,9 +493,6 @@ class _Translator:
         count = self._value(counts[0], "u32") if counts else "0"
         which = f"{self._value(predicate, 'pred')}, {self._value(number, 'u32')}, {count}, {line}"
         return self._set(into, type_, f"block_barrier(Barrier::{kind}, {which})")
-
-    def _do_barrier(self, modifiers: list[str], operands: list[str]) -> str:
-        return self._do_bar([each for each in modifiers if each not in ("cta", "aligned")], operands)
 
     def _do_shfl(self, modifiers: list[str], operands: list[str]) -> str:
         sync, mode, type_ = modifiers
