@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import click.testing
 
-import fanrank
+import fanrank as fr
 from fanrank.engine.cli import main as cli
 
 START = (
@@ -19,7 +20,7 @@ START = (
     "from fanrank.engine.cli.start import main; main()"
 )
 """A program that runs the command line, and can be interrupted."""
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fanrank.__file__).parents[1])}
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(fr.__file__).parents[1])}
 """In it, a process finds the package that this one imports, wherever that is installed from."""
 RUNNER_OPTIONS = inspect.signature(click.testing.CliRunner).parameters
 
@@ -52,6 +53,12 @@ def fails(*arguments: object) -> str:
 def write(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def write_questions(path: Path, questions: Iterable[fr.evaluation.Labelled]) -> Path:
+    """Labelled questions as ``fanrank tune`` reads them."""
+    rows = [(one.query.text, one.query.namespace, [*one.relevant]) for one in questions]
+    return write(path, [dict(zip(("text", "namespace", "relevant"), row, strict=True)) for row in rows])
 
 
 def make_beir(root: Path) -> Path:

@@ -18,21 +18,18 @@ from fanrank.engine.evaluate import load_beir, load_locomo, rank
 from fanrank.engine.evaluate.dataset import Dataset
 
 
-def test_all_paths_agree_on_cranfield(data: Path) -> None:
-    dataset = load_beir(data / "cranfield")
-    assert check(dataset.records, dataset.queries[:40], corpus="cranfield")["differences"] == 0
-
-
-def test_all_paths_agree_on_scifact(data: Path) -> None:
-    dataset = load_beir(data / "scifact")
-    assert check(dataset.records, dataset.queries[:25], corpus="scifact", analyzer="lucene")["differences"] == 0
-
-
-def test_all_paths_agree_on_locomo(data: Path) -> None:
-    dataset = load_locomo(data / "locomo" / "locomo10.json")
-    found = check(dataset.records, dataset.queries, corpus="locomo")
-    assert found["queries"] == len(dataset.queries) > 1900
-    assert found["differences"] == 0
+@pytest.mark.parametrize(
+    ("load", "name", "asked", "options"),
+    [
+        (load_beir, "cranfield", 40, {}),
+        (load_beir, "scifact", 25, {"analyzer": "lucene"}),
+        (load_locomo, "locomo/locomo10.json", 1900, {}),
+    ],
+)
+def test_all_paths_agree(data: Path, load: Any, name: str, asked: int, options: dict[str, Any]) -> None:
+    dataset = load(data / name)
+    found = check(dataset.records, dataset.queries[:asked], corpus=name, **options)
+    assert (found["queries"], found["differences"]) == (asked, 0)
 
 
 class FloatHits(list[list[tuple[str, float]]]):

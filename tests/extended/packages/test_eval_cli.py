@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,9 @@ from support.commands import fails, make_beir, run, run_json
 from support.evaluations import Letters, write_locomo
 
 from fanrank.engine.backends import choose as backend
+from fanrank.engine.errors import AnswerError
 from fanrank.engine.evaluate import command
+from fanrank.engine.evaluate.chat import ChatModel
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
@@ -89,7 +88,7 @@ def test_neighbours_where_there_are_none_are_one_line(chat: Path, arguments: lis
     assert said in fails("eval", "locomo", chat, "--unit", "turn", *arguments)
 
 
-# With readings, and with models that a local server stands for.
+# With readings, and with models.
 
 
 def turn(role: str, content: str, gold: bool = False) -> dict[str, Any]:
@@ -126,37 +125,20 @@ def longmemeval(tmp_path: Path) -> Asked:
     return "eval", "longmemeval", path
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers with the words of the first record, and judges yes where they hold the reference answer."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        prompt = body["messages"][1]["content"]
-        if "Reference answer: " in prompt:
-            gold, answer = prompt.split("Reference answer: ")[1].split("\n\nAnswer to grade: ")
-            text = "Yes." if gold in answer else "No."
-        else:
-            text = prompt.split("\n\n")[0]
-        content = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
-        self.send_response(200 if body["model"] != "lost" else 404)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setenv("NO_PROXY", "*")
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
-        thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{serving.server_address[1]}/v1"
-        serving.shutdown()
-        thread.join(300)
+def url(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where a model answers with the words of the first record, and judges yes where they hold the reference answer."""
+
+    def complete(model: ChatModel, system: str, user: str) -> str:
+        if model.model == "lost":
+            raise AnswerError(f"{model.url} answers 404")
+        if "Reference answer: " not in user:
+            return user.split("\n\n")[0]
+        gold, answer = user.split("Reference answer: ")[1].split("\n\nAnswer to grade: ")
+        return "Yes." if gold in answer else "No."
+
+    monkeypatch.setattr(ChatModel, "complete", complete)
+    return "http://127.0.0.1:1/v1"
 
 
 def test_readings_reach_the_loader(longmemeval: Asked) -> None:

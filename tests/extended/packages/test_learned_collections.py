@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
-from support.learned_cases import CPU, DEVICES, Corpus, Weights, answer, chosen, serve
+from support.learned_cases import CPU, DEVICES, chosen
 
 import fanrank as fr
-from fanrank.engine.evaluate.beir import load_beir
+from fanrank.engine.evaluate import Dataset, load_beir
 from fanrank.engine.index.bm25 import SCALE
 from fanrank.engine.metrics.ranking import per_query
-from fanrank.engine.plan.plan import Plan, make_plan, plan_of
+from fanrank.engine.plan.plan import Plan, plan_of
 
 
 def published(rng: np.random.Generator, documents: int, queries: int, kind: str) -> tuple[Any, Any]:
@@ -52,79 +50,47 @@ def test_published_indexes_score_as_the_product(name: str, kind: str, monkeypatc
     assert not any(plan.large.any() for plan in plans)
 
 
-def as_weights(matrix: Any, name: Callable[[int], str] = "t{}".format) -> list[Weights]:
-    return [
-        {name(term): weight for term, weight in zip(row.indices.tolist(), row.data.tolist(), strict=True)}
-        for row in matrix
-    ]
+def bm25_as_weights(data: Dataset) -> tuple[Any, Any]:
+    """(documents, queries): BM25's contributions to a dataset as weights (quanta / 2**18), its queries as counts."""
+    engine = fr.Engine.from_records(data.records, analyzer="nltk", backend="numpy")
+    (snapshot,) = engine.index.memory.snapshots.values()
+    width = len(engine.index.memory.indexer.vocabulary)
+    rows, terms, weights = [], [], []
+    for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
+        idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
+        made.derive(np.arange(len(own.terms)), idf)
+        rows.append(own.documents + first)
+        terms.append(np.repeat(own.terms, np.diff(own.offsets)))
+        weights.append(made.quanta / SCALE)
+    documents = sparse.csr_matrix(
+        (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
+    )
+    asked = [engine.index.memory.indexer.encode_query(query.text) for query in data.queries]
+    owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
+    queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
+    queries.sum_duplicates()
+    return documents, queries
 
 
-@dataclass
-class Case:
-    """Documents and queries as float matrices over one vocabulary, indexed."""
-
-    documents: Any
-    queries: Any
-
-    def __post_init__(self) -> None:
-        names = [f"t{number:06d}" for number in range(self.documents.shape[1])]
-        self.corpus = Corpus([as_weights(self.documents, names.__getitem__)])
-
-
-@dataclass
-class Dataset:
-    """A BEIR dataset, BM25's contributions to it as weights (quanta / 2**18), and its queries as counts."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self.data = load_beir(self.folder)
-        engine = fr.Engine.from_records(self.data.records, analyzer="nltk", backend="numpy")
-        (snapshot,) = engine.index.memory.snapshots.values()
-        width = len(engine.index.memory.indexer.vocabulary)
-        rows, terms, weights = [], [], []
-        for first, own, made in zip(snapshot.firsts, snapshot.segments, snapshot.contributions, strict=True):
-            idf = snapshot.bm25.idf(snapshot.document_frequencies(own.terms), snapshot.statistics)
-            made.derive(np.arange(len(own.terms)), idf)
-            rows.append(own.documents + first)
-            terms.append(np.repeat(own.terms, np.diff(own.offsets)))
-            weights.append(made.quanta / SCALE)
-        documents = sparse.csr_matrix(
-            (np.concatenate(weights), (np.concatenate(rows), np.concatenate(terms))), shape=(snapshot.size, width)
-        )
-        asked = [engine.index.memory.indexer.encode_query(query.text) for query in self.data.queries]
-        owners = np.repeat(np.arange(len(asked)), [len(own) for own in asked])
-        queries = sparse.csr_matrix((np.ones(len(owners)), (owners, np.concatenate(asked))), (len(asked), width))
-        queries.sum_duplicates()
-        self.case = Case(documents, queries)
-
-
-@pytest.fixture(scope="module")
-def scifact(data: Path) -> Dataset:
-    return Dataset(data / "scifact")
-
-
-def test_ndcg_does_not_change(scifact: Dataset) -> None:
-    ids = [record.id for record in scifact.data.records]
-    rng = np.random.default_rng(3)
-    counts = scifact.case.queries
+def test_ndcg_does_not_change(data: Path) -> None:
+    dataset = load_beir(data / "scifact")
+    documents, counts = bm25_as_weights(dataset)
+    ids = [record.id for record in dataset.records]
+    engine = fr.Engine.from_records(
+        fr.Record(name, "", weights=own) for name, own in zip(ids, fr.encoders.weights_of(documents), strict=True)
+    )
     real = counts.copy()
-    real.data = np.log1p(1.5 * counts.data * rng.uniform(0.5, 1.5, counts.nnz))
+    real.data = np.log1p(1.5 * counts.data * np.random.default_rng(3).uniform(0.5, 1.5, counts.nnz))
     for queries in (counts, real):
-        exact = (queries @ scifact.case.documents.T).toarray()
+        asked = [fr.Query("", weights=own) for own in fr.encoders.weights_of(queries)]
+        exact = (queries @ documents.T).toarray()
         order = np.argsort(-exact, axis=1, kind="stable")[:, :100]
-        names = [f"t{number:06d}" for number in range(queries.shape[1])]
-        requests = [
-            scifact.case.corpus.request(own, 100, row) for row, own in enumerate(as_weights(queries, names.__getitem__))
-        ]
-        plan = make_plan(scifact.case.corpus.snapshot, requests)
-        found = answer(serve("numpy"), plan, len(requests), 100)
         values = []
         for rows in (
-            [row[exact[n, row] > 0].tolist() for n, row in enumerate(order)],
-            [[d for d, _ in r] for r in found],
+            [[ids[d] for d in row if exact[n, d] > 0] for n, row in enumerate(order)],
+            [[hit.id for hit in row] for row in engine.search(asked, 100, strategy="sparse")],
         ):
-            ranked = {q.id: [ids[d] for d in row] for q, row in zip(scifact.data.queries, rows, strict=True)}
-            values.append(float(np.mean(per_query(ranked, scifact.data.relevant, ["ndcg@10"])["ndcg@10"])))
+            ranked = {q.id: row for q, row in zip(dataset.queries, rows, strict=True)}
+            values.append(float(np.mean(per_query(ranked, dataset.relevant, ["ndcg@10"])["ndcg@10"])))
         assert round(values[0], 4) == round(values[1], 4)
         assert values[0] > 0.6

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import pytest
 
-from fanrank.engine.errors import MissingExtraError, ParameterError
+from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import METRICS, means, per_query
 from fanrank.engine.metrics.ranking import HIGHEST_GRADE, cutoff
 
@@ -111,9 +110,3 @@ def test_high_grades() -> None:
     with pytest.raises(ParameterError, match="grades up to"):
         one(["a"], {"a": HIGHEST_GRADE + 1}, "ndcg_exp@10")
     assert one(["a"], {"a": HIGHEST_GRADE + 1}, "ndcg@10") == [1.0]
-
-
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pytrec_eval", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'fanrank\[eval\]'"):
-        one(["a"], {"a": 1}, "mrr")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.commands import run, run_json, write_questions
 
 import fanrank as fr
-from fanrank.engine.cli.main import main
 from fanrank.engine.tune import parameters
 from fanrank.engine.tune.parameters import scored_by
 from fanrank.evaluation import Labelled, tune_bm25
@@ -97,28 +96,16 @@ def test_the_command_writes_options_of_an_engine(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory", analyzer="minimal", profile="literature") as engine:
         for name in made.namespaces:
             engine.add(fr.Record(record.id, record.text, namespace=name) for record in made.namespace(name).records())
-    lines = [
-        json.dumps({"text": one.query.text, "namespace": one.query.namespace, "relevant": list(one.relevant)})
-        for one in questions
-    ]
-    (tmp_path / "questions.jsonl").write_text("\n".join(lines))
-    arguments = ["tune", str(tmp_path / "memory"), "--questions", str(tmp_path / "questions.jsonl"), "--bm25"]
-    out = tmp_path / "bm25.json"
-    found = CliRunner().invoke(main, [*arguments, "--out", str(out), "--json"])
-    assert found.exit_code == 0, found.output
-    result = json.loads(found.stdout)
+    asked, out = write_questions(tmp_path / "questions.jsonl", questions), tmp_path / "bm25.json"
+    told = ("tune", tmp_path / "memory", "--questions", asked, "--bm25")
+    result = run_json(*told, "--out", out)
     options = json.loads(out.read_text())
     assert result["chosen"] == options
-    assert result["changed"]
-    assert result["n"] == 32
-    assert result["metric"] == "map"
+    assert (result["changed"], result["n"], result["metric"]) == (True, 32, "map")
     assert len(result["points"]) == 3 * 5 * 6  # the engine's own is one of them
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.copy_to(tmp_path / "copy", **options)
     with fr.Engine.open(tmp_path / "copy") as copy:
         assert {name: getattr(copy.bm25, name) for name in options} == options
-    text = CliRunner().invoke(main, arguments).stdout
-    assert f"take --method {options['method']} --k1 {options['k1']:g} --b {options['b']:g}" in text
-    refused = CliRunner().invoke(main, [*arguments, "--system", "bm25"])
-    assert refused.exit_code == 2
-    assert "--bm25 fits no policy: leave out --system" in refused.output
+    assert f"take --method {options['method']} --k1 {options['k1']:g} --b {options['b']:g}" in run(*told).stdout
+    assert "--bm25 fits no policy: leave out --system" in run(*told, "--system", "bm25", code=2).stderr

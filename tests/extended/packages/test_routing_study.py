@@ -1,17 +1,9 @@
-"""The numbers of the sources of deciding per query, and LoCoMo's published skip shares."""
+"""The numbers of the sources of deciding per query."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.benches import load
-from support.evaluations import Letters
-
-from fanrank.engine.evaluate import load_locomo
-from fanrank.engine.evaluate.presets import find_preset
-from fanrank.engine.evaluate.protocol import TAUS_A087, engine_of, prepare_dataset
-from fanrank.engine.route.cascade import Cascade
 
 (routing,) = load("harness.routing")
 
@@ -44,20 +36,3 @@ def test_captured_shares_of_the_source(value: float, static: float, oracle: floa
     assert soft is not None
     assert int(soft) == 166
     assert routing.captured_share(0.5, 0.4, 0.4) is None
-
-
-@pytest.mark.parametrize("passages", [False, True])
-def test_skip_shares_of_the_source(data: Path, passages: bool) -> None:
-    """SPEC A087, R40: exactly, whatever the vectors are of, and whatever the encoder."""
-    file = data / "locomo" / "locomo10.json"
-    if not file.exists():
-        pytest.skip(f"no locomo/locomo10.json in {data}; set FANRANK_DATA to the folder that holds it")
-    preset = find_preset("agentir", "locomo")
-    dataset = prepare_dataset(load_locomo(file, passages=passages, **preset.reading), Cascade(), "none")
-    engine = engine_of(dataset, preset, encoder=Letters())
-    found = []
-    for tau in TAUS_A087:
-        decisions = engine.search(dataset.queries, 1, strategy=Cascade(tau)).decisions
-        assert decisions is not None
-        found.append(round(100 * sum(not own.escalated for own in decisions) / 1982, 1))
-    assert found == [100.0, 82.0, 67.9, 56.5, 47.2, 30.0, 8.2, 0.0]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from support.commands import run, run_json, write_questions
 
 import fanrank as fr
-from fanrank.engine.cli.main import main
 from fanrank.engine.route import policy as policies
 from fanrank.evaluation import Labelled, fit_weights
 from fanrank.strategies import Cue, Lexical, Linear
@@ -78,20 +76,12 @@ def test_the_command_writes_a_strategy_that_search_takes(tmp_path: Path) -> None
     records, questions = talk(0)
     with fr.Engine.open(tmp_path / "memory") as memory:
         memory.add(records)
-    with (tmp_path / "asked.jsonl").open("w", encoding="utf-8") as handle:
-        for one in questions:
-            row = {"text": one.query.text, "namespace": one.query.namespace, "relevant": list(one.relevant)}
-            handle.write(json.dumps(row) + "\n")
-    memory_path, out = str(tmp_path / "memory"), tmp_path / "own.json"
-    asked = ["tune", memory_path, "--questions", str(tmp_path / "asked.jsonl"), "--weights"]
-    shown = CliRunner().invoke(main, [*asked, "--out", str(out)], catch_exceptions=False)
-    assert shown.exit_code == 0, shown.output
-    assert "48 questions, ndcg@10, strategy dialogue-words" in shown.output
-    found = json.loads(CliRunner().invoke(main, [*asked, "--json"], catch_exceptions=False).output)
+    out, asked = tmp_path / "own.json", write_questions(tmp_path / "asked.jsonl", questions)
+    told = ("tune", tmp_path / "memory", "--questions", asked, "--weights")
+    assert "48 questions, ndcg@10, strategy dialogue-words" in run(*told, "--out", out).stdout
+    found = run_json(*told)
     assert list(found["fitted"]) == ["context_words", "asks", "answers", "length", "speaker"]
     chosen, about = policies.load(out)
     assert chosen.to_dict() == fr.Strategy.of({k: v for k, v in found["policy"].items() if k != "kind"}).to_dict()
     assert about["n"] == 48
-    wrong = CliRunner().invoke(main, [*asked, "--bm25"])
-    assert wrong.exit_code == 2
-    assert "leave out --bm25" in wrong.output
+    assert "leave out --bm25" in run(*told, "--bm25", code=2).stderr

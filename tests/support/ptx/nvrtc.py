@@ -6,15 +6,11 @@ import ctypes
 import functools
 import importlib.util
 import shutil
-import tempfile
 from pathlib import Path
 
-from fanrank.kernels.cuda.launcher import FOLDER, OPTIONS
+from fanrank.kernels.cuda.launcher import OPTIONS
 
 from .parse import Module, parse
-
-Edits = tuple[tuple[str, str, str], ...]
-"""(file name, old, new): a change of a copy of a source or header, whose old text must stand there once."""
 
 CUPY_OPTIONS = ("-ftz=true",)
 """What CuPy adds to the options of its caller, beside the architecture."""
@@ -83,18 +79,9 @@ def libraries() -> tuple[Nvrtc, ...]:
 
 
 @functools.cache
-def module_of(source: Path, architecture: str, edits: Edits = ()) -> Module:
+def module_of(source: Path, architecture: str) -> Module:
     """The PTX of one of the CUDA sources by the first NVRTC."""
-    if not edits:
-        return parse(libraries()[0].ptx(source, architecture))
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "cuda")
-        shutil.copytree(FOLDER, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-        for name, old, new in edits:
-            text = (folder / name).read_text()
-            assert text.count(old) == 1, f"{text.count(old)} times in {name}: {old!r}"
-            (folder / name).write_text(text.replace(old, new))
-        return parse(libraries()[0].ptx(folder / source.name, architecture))
+    return parse(libraries()[0].ptx(source, architecture))
 
 
 def tool(name: str) -> Path | None:
