@@ -20,6 +20,9 @@ TURNS = extended types $(addprefix planted-,1 2 3 4 5 6 7 8) $(SHARES) oldest sa
 THEMES = errors strategies routing encoders text scopes reports evaluation
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
+# Tests start many processes. Where nothing may write bytecode, each compiles the 200 modules of a search anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all turn lint types extended $(SHARES) bench fanout growth session writes dense hybrid cascade quality recency ablation building agents integrations serve shards scale profile work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
