@@ -317,18 +317,18 @@ class Owner:
     def __init__(self, path: Path, address: str | None, seed: str, done: list[int], maybe: int | None) -> None:
         self.done, self.sent, self.found = done, maybe, False
         spawning = multiprocessing.get_context("spawn")
-        self._said, saying = spawning.Pipe(duplex=False)
-        self.process = spawning.Process(target=_own, args=(saying.send, path, address, seed, done, maybe))
+        self._events, sending = spawning.Pipe(duplex=False)
+        self.process = spawning.Process(target=_own, args=(sending.send, path, address, seed, done, maybe))
         self.process.start()
-        saying.close()
+        sending.close()
 
     def listen(self, until: Callable[[], bool] = lambda: False) -> None:
         """Take in what the process says, until it has said enough. Raises `Broken` where it ends before."""
         while not until():
-            if not self._said.poll(DEADLINE):
+            if not self._events.poll(DEADLINE):
                 raise Broken("nothing happened until the deadline")
             try:
-                event, value = self._said.recv()
+                event, value = self._events.recv()
             except (EOFError, OSError):  # an error where it was killed in the middle of a word
                 raise Broken(f"the owner ended with {self.process.exitcode}") from None
             if event == "broken":
