@@ -50,6 +50,20 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink_all(monkeypatch)
 
 
+def forms(engine: fr.Engine) -> Iterator[str]:
+    """Bring the index into other forms that hold the same, and back at the end."""
+    memory = engine.index.memory
+    state = memory.state
+    memory.flush()
+    yield "merged"
+    memory.state = replace(state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()})
+    yield "in few segments"
+    memory.renumber(all_unused=True)
+    assert not unused_entries(engine)
+    yield "renumbered"
+    memory.state = state
+
+
 def paths(
     engine: fr.Engine, batch: list[fr.Query], k: int, *, gaps: bool = False, steps: int = 1
 ) -> Iterator[tuple[str, list[list[tuple[int, int]]]]]:
@@ -82,17 +96,8 @@ def paths(
     yield "other neighbours", ask(batch[::-1])[::-1]
     shuffled = [replace(q, terms=random.Random(0).sample(q.terms or (), len(q.terms or ()))) for q in batch]
     yield "other term order", ask(shuffled)
-    state = engine.index.memory.state
-    engine.index.memory.flush()
-    yield "merged", ask(batch)
-    engine.index.memory.state = replace(
-        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
-    )
-    yield "in few segments", ask(batch)
-    engine.index.memory.renumber(all_unused=True)
-    assert not unused_entries(engine)
-    yield "renumbered", ask(batch)
-    engine.index.memory.state = state
+    for form in forms(engine):
+        yield form, ask(batch)
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -178,17 +183,8 @@ def strategy_paths(
         yield f"{name}, 3 threads", ask(batch, threads=3)
         yield f"{name}, one by one", [row for q in batch for row in ask([q])]
     yield "other neighbours", ask(batch[::-1])[::-1]
-    state = engine.index.memory.state
-    engine.index.memory.flush()
-    yield "merged", ask(batch)
-    engine.index.memory.state = replace(
-        state, snapshots={name: own.compacted(1 << 20) for name, own in state.snapshots.items()}
-    )
-    yield "in few segments", ask(batch)
-    engine.index.memory.renumber(all_unused=True)
-    assert not unused_entries(engine)
-    yield "renumbered", ask(batch)
-    engine.index.memory.state = state
+    for form in forms(engine):
+        yield form, ask(batch)
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

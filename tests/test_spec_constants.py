@@ -51,7 +51,6 @@ def default(function: Callable[..., Any], name: str) -> Any:
 def ages(text: str) -> tuple[float, float]:
     """Days from now to the oldest and the newest moment that is meant."""
     when = parse_when(text, NOW)
-    assert when is not None
     return (NOW - when.start) / DAY, (NOW - when.end) / DAY
 
 

@@ -6,12 +6,14 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support import borders
+from support.threads import in_threads
 from support.vector_cases import Letters
 
 import fanrank as fr
@@ -115,7 +117,6 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
     engine.patch("passages", passages=None, text="new text")
     engine.patch("own", embedding=[[1.0, 0, 0, 0, 0]])
     passages, own = engine.fetch(["passages", "own"])
-    assert passages is not None
     assert own is not None
     assert np.array_equal(passages.embedding, encoded.embedding)
     assert own.embedding.tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]]
@@ -174,11 +175,7 @@ def test_no_change_is_lost_between_reading_and_writing(engine: fr.Engine) -> Non
             else:
                 engine.patch([str(n) for n in range(4)], {names[column]: f"{column}.{number}"})
 
-    threads = [threading.Thread(target=patch, args=(column,)) for column in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(patch, column) for column in range(6)))
     for record in engine.records():
         assert (record.session, record.user, record.agent, record.tool, record.type) == (
             "0.19",
@@ -317,11 +314,9 @@ def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) 
             assert record.embedding is not None
             engine.patch(name, fields)
             record = engine.get(name)
-            assert record is not None
             assert record.embedding is None
         engine.patch("1", passages=["x", "y"], embedding=[[0, 1], [1, 0]])
         record = engine.get("1")
-        assert record is not None
         assert record.embedding.tolist() == [[0.0, 1.0], [1.0, 0.0]]
         with pytest.raises(fr.errors.RecordError, match="row for each of 2 passages"):
             engine.patch("1", embedding=[1, 0])
@@ -334,7 +329,5 @@ def test_a_function_leaves_the_vectors_as_they_are() -> None:
     before = engine.get("m1")
     engine.update_where({"role": "user"}, lambda record: replace(record, role="tool", embedding=None))
     after = engine.get("m1")
-    assert before is not None
-    assert after is not None
     assert (after.role, after.weights) == ("tool", before.weights)
     assert after.embedding.tobytes() == before.embedding.tobytes()

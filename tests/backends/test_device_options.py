@@ -37,7 +37,6 @@ def answers(engine: fr.Engine, k: int) -> list[list[tuple[str, float]]]:
 
 def kernels(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The names of the kernels that are launched from now on."""
-    assert engine.backend.device is not None
     launcher = engine.backend.device.verbs._launcher  # type: ignore[attr-defined]
     launch, names = launcher.launch, set()
 
@@ -62,7 +61,6 @@ def test_options_reach_the_cuda_kernels(options: dict[str, Any], monkeypatch: py
     expected = answers(fr.Engine.from_records(RECORDS, analyzer="minimal", backend="numpy"), 20)
     engine = engine_on("cuda-host", **options)
     device = engine.backend.device
-    assert device is not None
     assert device.residency.posting_bytes == options.get("posting_bytes", 8)
     assert device.verbs.tile_bits(False) == options.get("tile_bits", 14)
     assert device.verbs.tile_bits(True) == min(options.get("tile_bits", 13), 14)
@@ -81,7 +79,6 @@ def test_tile_bits_reach_the_triton_kernels() -> None:
     engine = fr.Engine.from_records(RECORDS[:40], analyzer="minimal", backend="numpy")
     expected = list(engine.search(QUERIES[:2], 3))
     engine.to("triton", tile_bits=bits, posting_bytes=8)
-    assert engine.backend.device is not None
     assert engine.backend.device.verbs.tile_bits(False) == bits
     assert engine.backend.device.verbs.tile_bits(True) == max(5, bits - 1)
     assert list(engine.search(QUERIES[:2], 3)) == expected
@@ -207,6 +204,5 @@ def test_vectors_are_served_from_the_device_of_the_searches(cards: Cards) -> Non
 def test_cuda_gets_the_options(cards: Cards) -> None:
     engine = fr.Engine(backend="numpy").to("cuda", posting_bytes=4, tile_bits=13, select="bitonic")
     device = engine.backend.device
-    assert device is not None
     assert (device.residency.posting_bytes, device.verbs.tile_bits(False)) == (4, 13)
     assert device.verbs._select_method == "bitonic"  # type: ignore[attr-defined]

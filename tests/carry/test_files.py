@@ -112,7 +112,6 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one") as one:
         one.add([fr.Record("a", "tea"), fr.Record("b", "tea")])
         store = one.index.memory.store
-        assert store is not None
         with store._transaction() as writer:
             writer.execute("UPDATE records SET data = '{}' WHERE id = 'b'")
         with pytest.raises(fr.errors.DamagedStoreError, match="'b' was altered"):
@@ -243,7 +242,6 @@ def test_other_programs_lines_are_read(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one") as one:
         one.import_records(tmp_path / "beir.jsonl")
         (record,) = one.fetch(["d1"])
-    assert record is not None
     assert (record.extra, record.embedding.tolist()) == (
         {"title": "on tea"},
         [np.array([0.6, 0.8, 0]).astype("f2").tolist()],

@@ -55,10 +55,8 @@ def test_a_reader_that_leaves_early_is_no_failure_to_report(memory: Path) -> Non
         text=True,
         env=ENVIRONMENT,
     )
-    assert started.stdout is not None
     assert started.stdout.readline() == "? tea number\n", started.stderr.read()
     started.stdout.close()
-    assert started.stderr is not None
     assert started.stderr.read() == ""
     assert started.wait(timeout=300) == 1
 

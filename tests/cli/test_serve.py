@@ -49,7 +49,6 @@ def test_a_directory_is_served_as_it_was_made_and_the_server_says_where_and_to_w
     memory, keys = tmp_path / "memory", tmp_path / "keys.json"
     query = fr.Query("tea", filter={"project": "atlas"})
     with started("serve", memory, "--log", "none", "--column", "project:category", "--k1", "0.9") as process:
-        assert process.stderr is not None
         url = process.stderr.readline().rstrip("\n")
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
         # Both lines are read alike: what one reader has buffered is lost to another.
@@ -63,7 +62,6 @@ def test_a_directory_is_served_as_it_was_made_and_the_server_says_where_and_to_w
         assert end(process, signal.SIGINT) == ""
     key = add_key(keys, ["*"])
     with started("serve", memory, "--keys", keys, "--json") as process:
-        assert process.stdout is not None
         with fr.Client(json.loads(process.stdout.readline())["url"], key) as client:
             # The options were kept with the directory.
             assert client.search([query])[0] == first[0] != []
@@ -76,13 +74,14 @@ def test_a_sharded_memory_is_made_and_served(tmp_path: Path) -> None:
     asked = ["tea", fr.Query("tea", under="users")]
     local, answers = ("--transport", "local", "--json"), []
     for options in (("--shards", 2), ("--replicas", 2)):
-        with started("serve", tmp_path / "memory", *options, *local) as process:
-            assert process.stdout is not None
-            with fr.Client(json.loads(process.stdout.readline())["url"]) as client:
-                if not answers:
-                    client.add([fr.Record(f"r{n}", "tea", f"users/u{n % 3}") for n in range(9)])
-                # The replicas of a shard take turns.
-                answers += [[list(row) for row in client.search(asked, 5)] for _ in range(3)]
+        with (
+            started("serve", tmp_path / "memory", *options, *local) as process,
+            fr.Client(json.loads(process.stdout.readline())["url"]) as client,
+        ):
+            if not answers:
+                client.add([fr.Record(f"r{n}", "tea", f"users/u{n % 3}") for n in range(9)])
+            # The replicas of a shard take turns.
+            answers += [[list(row) for row in client.search(asked, 5)] for _ in range(3)]
     assert (tmp_path / "memory" / "shard-0001").is_dir()
     assert answers == [answers[0]] * 6
     assert len(answers[0][1]) == 5

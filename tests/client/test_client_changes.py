@@ -6,11 +6,13 @@ import asyncio
 import datetime as dt
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from support.serving import served
+from support.threads import in_threads
 
 import fanrank as fr
 
@@ -102,27 +104,19 @@ def test_a_keyword_that_cannot_be_sent_is_named(name: str) -> None:
 
 def test_threads_share_a_client() -> None:
     engine = make_engine()
-    meeting, errors = threading.Barrier(THREADS), list[BaseException]()
+    meeting = threading.Barrier(THREADS)
     with served(engine) as url, fr.Client(url) as client:
 
         def ask(number: int) -> None:
-            try:
-                meeting.wait(300)
-                own = client.namespace(f"threads/{number}")
-                for step in range(ASKED):
-                    batch = [f"tea number {number}", f"of {step}", fr.Query(f"number {step}", k=1 + number % 3)]
-                    hits, expected = client.search(batch, 5), engine.search(batch, 5)
-                    assert hits.ids.tolist() == expected.ids.tolist()
-                    assert hits.scores.tobytes() == expected.scores.tobytes()
-                    assert own.upsert([fr.Record(f"{step}", f"tea of {number}", embedding=[1.0, step])]) == 1
-                    assert own.search([f"tea of {number}"], ASKED)[0][0].namespace == f"threads/{number}"
-                assert own.count() == ASKED
-            except BaseException as error:
-                errors.append(error)
+            meeting.wait(300)
+            own = client.namespace(f"threads/{number}")
+            for step in range(ASKED):
+                batch = [f"tea number {number}", f"of {step}", fr.Query(f"number {step}", k=1 + number % 3)]
+                hits, expected = client.search(batch, 5), engine.search(batch, 5)
+                assert hits.ids.tolist() == expected.ids.tolist()
+                assert hits.scores.tobytes() == expected.scores.tobytes()
+                assert own.upsert([fr.Record(f"{step}", f"tea of {number}", embedding=[1.0, step])]) == 1
+                assert own.search([f"tea of {number}"], ASKED)[0][0].namespace == f"threads/{number}"
+            assert own.count() == ASKED
 
-        threads = [threading.Thread(target=ask, args=(number,)) for number in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(300)
-    assert not errors
+        in_threads(*(partial(ask, number) for number in range(THREADS)))

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 from support.serving import running, served
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.client.asynchronous import AT_ONCE
@@ -181,11 +182,7 @@ def test_a_client_serves_several_event_loops_and_is_closed_in_each() -> None:
 
         assert [asyncio.run(ask()) for _ in range(3)] == [3, 3, 3]
         found: list[int] = []
-        threads = [threading.Thread(target=lambda: found.append(asyncio.run(ask()))) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[lambda: found.append(asyncio.run(ask()))] * 3)
         assert found == [3, 3, 3]
         assert asyncio.run(ask()) == 3
         # The pools of the loops that ended are gone.

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank import native
@@ -144,11 +145,7 @@ def test_threads_may_meet_a_list_first_together() -> None:
             start.wait()
             found.append(engine.search(asked))
 
-        threads = [threading.Thread(target=ask) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(*[ask] * 4)
         assert len(found) == 4
         for hits in found:
             np.testing.assert_array_equal(hits.documents, expected[0])

@@ -202,6 +202,5 @@ def test_an_explanation_adds_up_to_the_score(name: str) -> None:
             if name in ("rrf", "agent_rrf", "fused", "minmax"):
                 own = next(share for share in explained.channels if share.channel == "bm25")
                 lexical = explained.lexical
-                assert lexical is not None
                 assert own.score == (lexical.score if lexical.matched and lexical.passed else 0.0)
             assert str(WAYS[name]).split(":")[0] in str(explained)

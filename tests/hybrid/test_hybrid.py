@@ -309,7 +309,6 @@ def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
         assert sorted(before[0]) == sorted(after[0])
         # The one of two passages that is nearest to the query has three letters.
         assert [name for name, _ in after[0]][2] == "long"
-        assert after.reranked is not None
         assert after.reranked[0, :3].tolist() == [-3.0, -3.0, -15.0]
         assert np.isnan(after.reranked[0, 3:]).all()
         only_first = engine.search(["tea"], strategy="bm25", reranker=checked, rerank_depth=1)

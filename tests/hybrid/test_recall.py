@@ -77,7 +77,6 @@ def asked(text: str) -> Query:
 
 def by_the_source(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: Hits, row: int) -> dict[str, float]:
     """The scores of the records that `recall-source` may return, by its definition."""
-    assert hits.decisions is not None
     decision = hits.decisions[row]
     every = [record(number, *own) for number, own in enumerate(rows)]
     hinted = replace(query, filter={"type": list(decision.hints)}) if decision.hints else query
@@ -106,7 +105,6 @@ def by_the_source(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hit
             weight = 1.0 if found in near else 0.8
             total[found] = total.get(found, 0.0) + weight * math.sqrt(score) / (60.0 + rank)
     for name in times_inside(rows, query, decision):
-        assert decision.when is not None
         total[name] = total.get(name, 0.0) + (0.5 if decision.when.speculative else 1.0) / 61.0
     return total
 
@@ -126,7 +124,6 @@ def times_inside(rows: list[tuple[Any, ...]], query: Query, decision: Decision) 
 
 def by_boosts(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: Hits, row: int) -> dict[str, float]:
     """The scores of the records that `recall` may return, by its definition: z-scores, and boosts of what agrees."""
-    assert hits.decisions is not None
     decision = hits.decisions[row]
     every = {own.id: own for own in (record(number, *own) for number, own in enumerate(rows))}
     lists = {
@@ -268,8 +265,6 @@ def test_decisions_do_not_tell_an_emptied_namespace_from_none() -> None:
     emptied.delete(["a"])
     query = Query("what about ana yesterday?", type="x", now=NOW, vector=vector("q"))
     one, other = (engine.search([query], strategy="recall") for engine in (emptied, Engine(encoder=OwnVectors(6))))
-    assert one.decisions is not None
-    assert other.decisions is not None
     assert replace(one.decisions[0], milliseconds=0.0) == replace(other.decisions[0], milliseconds=0.0)
     assert one.decisions[0].type == "x"
 

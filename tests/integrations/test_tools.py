@@ -154,7 +154,6 @@ def test_what_is_remembered_can_be_recalled_replaced_and_forgotten(tmp_path: Any
         [third] = answer["remembered"]
         assert answer["replaced"] == [first]
         kept = tools.memory.get(first)
-        assert kept is not None
         assert (kept.text, kept.type, kept.session, kept.agent) == ("Ana prefers coffee now", "fact", "s7", "planner")
         assert asked(tools, "forget", {"ids": [second, "nothing", second]}) == {
             "forgotten": [second],
@@ -187,7 +186,6 @@ def test_a_replaced_memory_keeps_what_the_model_did_not_name() -> None:
     )
     asked(tools, "remember", {"records": [{"text": "new text", "id": "host-1", "type": "fact", "time": "2026-01-05"}]})
     record = engine.get("host-1")
-    assert record is not None
     assert (record.text, record.user, record.type, record.importance) == ("new text", "ana", "fact", 0.5)
     assert (dict(record.extra), record.payload, record.expires) == (
         {"project": "atlas", "kept": 1},
@@ -207,7 +205,6 @@ def test_one_bad_record_keeps_the_whole_batch_out() -> None:
     )
     assert engine.namespace("ana").count() == 3
     record = engine.namespace("ana").get("m1")
-    assert record is not None
     assert record.text != "also fine"
 
 
@@ -332,7 +329,6 @@ def test_wrong_limits_are_named() -> None:
 def test_a_path_is_opened_and_kept(tmp_path: Any) -> None:
     tools = tools_of(tmp_path / "memory", namespace="ana")
     [id] = remembered(tools, "Ana prefers tea")
-    assert tools.engine is not None
     tools.engine.close()
     with fr.Engine.open(tmp_path / "memory") as engine:
         assert engine.namespace("ana").get(id) is not None

@@ -112,8 +112,6 @@ def test_a_page_is_one_moment(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 def test_a_record_that_is_gone_from_the_file_is_damage(engine: fr.Engine) -> None:
     engine.add([fr.Record(str(number), "tea") for number in range(5)])
     store = engine.index.memory.store
-    assert store is not None
-    assert store._writer is not None
     store._writer.execute("DELETE FROM records WHERE id = '3'")
     with pytest.raises(fr.errors.DamagedStoreError, match="id '3'"):
         list(engine.records())

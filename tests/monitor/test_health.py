@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.threads import in_threads
 
 from fanrank import Query, SearchScope
 from fanrank.engine.errors import ParameterError
@@ -111,11 +112,7 @@ def test_many_threads() -> None:
                 report = health.snapshot()
                 assert report.query_count == 2 * report.batch_count == sum(report.results.values())
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     report = health.snapshot()
     assert (report.query_count, report.batch_count, report.fallback_count) == (4000, 2000, {"x": 2000})
     assert report.results == {"0": 400, "1": 2400, "2-3": 800, "4-7": 400}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.threads import in_threads
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.monitor.recency import MAX_WINDOWS, MEMORY, PRIOR, Recency
@@ -141,10 +142,6 @@ def test_many_threads() -> None:
             recency.observe([0, 2], 3)
             assert 1 <= recency.windows() <= MAX_WINDOWS
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*[work] * 4)
     alone.observe([0, 2] * 800, 3)
     assert recency.to_dict() == alone.to_dict()

@@ -149,7 +149,6 @@ def sarahs(engine: fr.Engine) -> None:
 
 def believed(engine: fr.Engine, **where: Any) -> dict[str, float]:
     hits = engine.search([fr.Query("what did Sarah say", **where)], strategy="graph")
-    assert hits.decisions is not None
     return dict(hits.decisions[0].entities or {})
 
 

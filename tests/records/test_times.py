@@ -134,7 +134,6 @@ def test_parse_when_reads_zones_by_name_and_naive_times_in_them() -> None:
     assert fr.parse_when("yesterday", "2026-07-01T00:30", timezone="Europe/Berlin") == whole
     assert fr.parse_when("yesterday", "2026-07-01T00:30") != whole
     since = fr.parse_when("since last time", NOON, last_session_end="2026-02-28T10:00", timezone="Europe/Berlin")
-    assert since is not None
     assert since.start == datetime(2026, 2, 28, 10, tzinfo=zone).timestamp()
     with pytest.raises(fr.errors.ParameterError, match="unknown time zone 'Mars'"):
         fr.parse_when("yesterday", NOON, timezone="Mars")
@@ -202,14 +201,10 @@ def test_add_and_update_store_when_records_expire(tmp_path: Any, monkeypatch: py
         engine.add([{"id": "1", "text": "tea"}, {"id": "2", "text": "tea", "expires": "2200-01-01"}], ttl="7d")
         engine.namespace("ana").add([fr.Record("1", "tea")], ttl=10)
         first, second = engine.fetch(["1", "2"])
-        assert first is not None
-        assert second is not None
         assert (first.expires, second.expires) == (4e9 + 604800, to_seconds("2200-01-01"))
         engine.update([fr.Record("1", "coffee")], ttl=timedelta(1))
         (first,) = engine.fetch(["1"])
         (third,) = engine.namespace("ana").fetch(["1"])
-        assert first is not None
-        assert third is not None
         assert (first.expires, third.expires) == (4e9 + 86400, 4e9 + 10)
         engine.namespace("").upsert([fr.Record("u", "tea")], ttl="1h")
         asyncio.run(engine.namespace("").aadd([fr.Record("a", "tea")], ttl="1h"))
@@ -218,7 +213,6 @@ def test_add_and_update_store_when_records_expire(tmp_path: Any, monkeypatch: py
         assert {record and record.expires for record in engine.fetch(["u", "a", "2", "b"])} == {4e9 + 3600}
         engine.patch("u", time=NOON, expires="2200-01-01")
         patched = engine.get("u")
-        assert patched is not None
         assert (patched.time, patched.expires) == (SECONDS, to_seconds("2200-01-01"))
         with pytest.raises(fr.errors.ParameterError, match="ttl must"):
             engine.add([fr.Record("9", "tea")], ttl=-1)

@@ -45,7 +45,6 @@ def plain(classifier: Classifier, text: str, vector: np.ndarray | None = None) -
         for term, value in values.items():
             total += value / length * classifier.weights[label, classifier.terms.index(term)]
         for place in range(classifier.dimension):
-            assert vector is not None
             total += float(vector[place]) * classifier.weights[label, len(classifier.terms) + place]
         logits.append(total)
     raised = [math.exp(logit - max(logits)) for logit in logits]

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import pytest
+from support.coalesce_cases import assert_same
 
 import fanrank as fr
 from fanrank.engine.search import notes
@@ -46,27 +47,8 @@ def batch_of(rng: random.Random) -> list[fr.Query]:
     return [rng.choice(made) for _ in range(rng.randint(1, 5))]
 
 
-def shown(hits: fr.Hits) -> tuple[Any, ...]:
-    """What an answer shows, but for times and backends."""
-    decisions = hits.decisions and [(one.strategy, one.confidence, one.escalated) for one in hits.decisions]
-    reranked = None if hits.reranked is None else hits.reranked.tobytes()
-    assert hits.source is not None
-    return (
-        *(hits.ids.tolist(), hits.scores.tolist(), hits.counts.tolist(), hits.queries),
-        *(hits.notes, decisions, [*hits.source], hits.distinct, reranked),
-    )
-
-
-class Lengths:
-    """A reranker that prefers longer texts."""
-
-    name = "lengths"
-
-    def scores(self, pairs: list[tuple[str, str]]) -> list[float]:
-        return [float(len(text)) for _, text in pairs]
-
-
-RERANKER = fr.strategies.CheckedReranker(Lengths(), unchecked=True)
+RERANKER = fr.strategies.CheckedReranker(lambda pairs: [float(len(text)) for _, text in pairs], unchecked=True)
+"""It prefers longer texts."""
 
 
 @pytest.mark.parametrize("keywords", [{}, {"reranker": RERANKER}, {"offset": 1, "min_score": 0.01, "distinct": "text"}])
@@ -83,7 +65,9 @@ def test_a_caller_sees_nothing_of_those_who_share_its_launch(
     before = engine.coalescer.stats()["launches"]
     for batch, hits in zip(batches, asyncio.run(ask()), strict=True):
         alone = engine.search(batch, 4, **keywords)
-        assert shown(hits) == shown(alone)
+        assert_same(hits, alone)
+        assert (hits.notes, [*hits.source]) == (alone.notes, [*alone.source])
+        assert hits.reranked is None or hits.reranked.tobytes() == alone.reranked.tobytes()
         # A cascade and recall name what served any query that they answered.
         if not any(query.strategy in STRATEGIES[4:] for query in batch):
             assert hits.backend == alone.backend

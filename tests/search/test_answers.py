@@ -221,7 +221,6 @@ def test_distinct_reads_each_text_once_and_searches_deeper_only_where_it_must(
     engine.add(fr.Record(str(n), text) for n, text in enumerate(texts))
     read: list[str] = []
     store = engine.index.memory.store
-    assert store is not None
     fetch = store.fetch
     monkeypatch.setattr(store, "fetch", lambda namespace, ids: read.extend(ids) or fetch(namespace, ids))
     launches: list[int] = []

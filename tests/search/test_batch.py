@@ -164,7 +164,6 @@ def kept_answer(engine: fr.Engine, batch: list[Any]) -> Callable[..., Hits | Non
 
     def answer(memory: Memory, queries: Any, k: int, windows: Any, backend: Any, options: Any) -> Hits | None:
         alike = read_alike(memory, queries, k, windows)
-        assert alike is not None
         return Hits.of(*arrays, alike, "direct", alike.snapshot.record_ids)
 
     return answer

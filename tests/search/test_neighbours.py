@@ -143,7 +143,6 @@ def test_a_strategy_sets_a_default_and_a_query_goes_before_it() -> None:
     assert "1 neighbours by 0.5" in str(channel)
     fused = replace(fr.strategies.STRATEGIES["fused"], channels=(channel.channels[0], fr.strategies.Dense()))
     found = engine.search([fr.Query("a", vector=[1, 1])], 9, strategy=fused).explain(0, "r1")
-    assert found.lexical is not None
     assert found.lexical.score == dict(by_query)["r1"]
     assert {share.id for share in found.lexical.neighbours} == {"r0", "r2"}
 

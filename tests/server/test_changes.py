@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -30,12 +29,6 @@ def engine(request: pytest.FixtureRequest) -> fr.Engine:
     engine.namespace("users/ana").add(RECORDS)
     engine.namespace("users/bo").add(RECORDS)
     return engine
-
-
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
-        yield made
 
 
 def ask(client: TestClient, method: str, address: str, **body: Any) -> tuple[int, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> fr.Engine:
     engine = fr.Engine()
     engine.add([{"id": str(place), "text": f"tea number {place}"} for place in range(5)])
     return engine
-
-
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
-        yield made
 
 
 def read(client: TestClient, **headers: str) -> dict[tuple[str, ...], float]:

@@ -71,12 +71,6 @@ def engine(request: pytest.FixtureRequest) -> fr.Engine:
     return engine
 
 
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
-        yield made
-
-
 def test_the_served_document_has_the_limits_of_its_server(engine: fr.Engine) -> None:
     with TestClient(make_app(engine, limits=Limits(queries=7))) as client:
         served = client.get("/openapi.json").json()

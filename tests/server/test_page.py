@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ def engine() -> fr.Engine:
     engine.namespace("users/ana").add([fr.Record("a", "Ana drinks tea"), fr.Record("b", "green tea and coffee")])
     engine.namespace("users/bo").add([fr.Record("c", "Bo drinks tea")])
     return engine
-
-
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
-        yield made
 
 
 def refuse(request: Any) -> Principal:
@@ -66,7 +59,6 @@ def test_the_page_opens_without_a_key_also_while_the_server_is_full(engine: fr.E
 def test_every_file_is_served_and_packaged() -> None:
     assert {path.name for path in page.FOLDER.iterdir()} == set(FILES)
     packaged = re.search(r'"fanrank\.server" = \["(.*?)"\]', (Path(source.ROOT) / "pyproject.toml").read_text())
-    assert packaged is not None
     assert {path.name for path in page.FOLDER.parent.glob(packaged[1])} == set(FILES)
     named = set(re.findall(r'(?:src|href)="(/[^"]*)"', FILES["index.html"]))
     named |= {f"/page/{name}" for text in FILES.values() for name in re.findall(r'from "\./(\S+)"', text)}

@@ -83,7 +83,6 @@ def test_the_commands_serve_what_was_added(tmp_path: Path, monkeypatch: pytest.M
     environment = {**os.environ, "PYTHONPATH": str(Path(fr.__file__).parents[1]), "no_proxy": "127.0.0.1"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert process.stderr is not None
             address = process.stderr.readline().strip()
             ended = subprocess.run(
                 ["bash", "-c", curl.replace(SHOWN, address)],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -37,12 +36,6 @@ def engine() -> fr.Engine:
     engine = fr.Engine()
     engine.add([{"id": "a", "text": f"tea of {SECRET}", "namespace": "users/ana"}, {"id": "b", "text": "tea"}])
     return engine
-
-
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine), raise_server_exceptions=False) as made:
-        yield made
 
 
 def only(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, dict[str, Any]]:
@@ -151,8 +144,6 @@ def test_the_caller_names_the_trace(client: TestClient, exporter: InMemorySpanEx
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
     client.post("/v1/search", json={"query": "tea"}, headers=headers)
     span, _ = only(exporter)
-    assert span.parent is not None
-    assert span.context is not None
     assert (f"{span.context.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
     # The next request is no part of it, nor one whose header is none.
     for wrong in ({}, {"traceparent": "00-xyz"}):
@@ -171,8 +162,6 @@ def test_a_span_of_http_goes_before_the_header(engine: fr.Engine, exporter: InMe
 
     TestClient(traced).post("/v1/search", json={"query": "tea"}, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
     search, outer = exporter.get_finished_spans()
-    assert outer.context is not None
-    assert search.parent is not None
     assert search.parent.span_id == outer.context.span_id
 
 

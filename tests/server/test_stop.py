@@ -31,7 +31,6 @@ def process_of(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str
     """`fanrank serve` of a directory, and its port."""
     command = [sys.executable, "-m", "fanrank.engine.cli.start", "serve", str(path), "--port", "0", *options]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
     try:
         yield process, int(process.stderr.readline().strip().rpartition(":")[2])
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from starlette.testclient import TestClient
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
-from fanrank.server.app import make_app
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea in the morning", "year": 2020, "project": "x", "time": 5.0},
@@ -26,12 +24,6 @@ def engine(request: pytest.FixtureRequest) -> fr.Engine:
     engine.namespace("users/ana").add(RECORDS)
     engine.add([fr.Record("d", "tea of nobody")])
     return engine
-
-
-@pytest.fixture
-def client(engine: fr.Engine) -> Iterator[TestClient]:
-    with TestClient(make_app(engine)) as made:
-        yield made
 
 
 def scores(client: TestClient, query: Any, **more: Any) -> dict[str, float]:

@@ -130,7 +130,6 @@ def test_writes_of_one_record_come_one_after_another(tmp_path: Path) -> None:
         before = count_of(several, HOME)
         assert together(several, *map(upsert, range(3)), adding(several, fr.Record("a", "last", name)))[:3] == [1] * 3
         found = several.get("a", namespace=name)
-        assert found is not None
         assert found.text == "word2"
         assert count_of(several, HOME) == before + 3
 

@@ -36,7 +36,6 @@ def unpack(store: int, path: Path) -> tuple[Path, dict[str, Any]]:
             if member.isfile():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 held = archive.extractfile(member)
-                assert held is not None
                 target.write_bytes(held.read())
     folder = path / f"store-{store}"
     known: dict[str, Any] = json.loads((folder / "answers.json").read_text())

@@ -132,7 +132,6 @@ def test_an_older_database_beside_a_newer_index(tmp_path: Path) -> None:
     assert "and 11 more are gone" in text
     assert "3 records that were deleted are back" in text
     loss = losses.find_loss(path / RECORDS, read_only=False)
-    assert loss is not None
     assert set(loss.ids) == {("ana", "m5"), *(("", f"m{n}") for n in range(10, 30))}
     with opened(path, accept_loss=True) as engine:
         assert ids(engine) == {f"m{n}" for n in range(10)}
@@ -261,7 +260,6 @@ def test_an_interrupt_of_a_fold_loses_nothing(
     finally:
         failpoints.disarm()
     note = read_note(path / RECORDS)
-    assert note is not None
     assert not note.folding
     count = len(engine)
     with suppress(fr.errors.StorageError):
@@ -287,7 +285,6 @@ def test_a_fold_that_failed_stays_noted(tmp_path: Path, monkeypatch: pytest.Monk
         finally:
             failpoints.disarm()
         note = read_note(tmp_path / RECORDS)
-        assert note is not None
         assert note.folding
     with opened(tmp_path) as engine:
         assert len(engine) == 8
@@ -323,7 +320,6 @@ def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, c
     note.write_closed(1000)
     note.close()
     loss = find(tmp_path / "killed")
-    assert loss is not None
     assert "of another time" in loss.reason
 
 

@@ -13,15 +13,13 @@ from typing import Any
 import pytest
 from support import borders, history
 from support.history import WORDS, Kept
+from support.threads import PATIENCE, in_threads
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.state import MemoryState
-
-PATIENCE = 60.0
-"""Seconds after which a thread that should have ended counts as stuck."""
 
 
 def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> None:
@@ -30,26 +28,6 @@ def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> 
             kept.get(namespace, {}).pop(name, None)
     for record in added:
         kept.setdefault(record.namespace, {})[record.id] = record
-
-
-def in_threads(*tasks: Callable[[], None]) -> None:
-    """Run the tasks side by side; the first failure of any is raised here."""
-    failures: list[BaseException] = []
-
-    def guarded(task: Callable[[], None]) -> None:
-        try:
-            task()
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
-    if failures:
-        raise failures[0]
 
 
 class Script:

@@ -19,7 +19,6 @@ def test_a_reader_that_a_write_overtakes_counts_nothing_twice(tmp_path: Path, mo
         writer.add([fr.Record("a", "tea")])
         with fr.Engine.open(tmp_path / "memory", read_only=True, backend="numpy") as reader:
             store = reader.index.memory.store
-            assert store is not None
             changes_after = store.changes_after
 
             def overtaken(sequence: int) -> Iterator[ChangeRun]:
@@ -39,7 +38,6 @@ def test_a_live_record_that_is_not_found_is_damage(tmp_path: Path) -> None:
         engine.add([fr.Record("a", "tea"), fr.Record("b", "tea")])
         assert engine.fetch(["\ud800", "x"]) == [None, None]
         store = engine.index.memory.store
-        assert store is not None
         store.drop("")  # Behind the engine's back.
         with pytest.raises(fr.errors.DamagedStoreError, match="the record with id 'b' is not found"):
             engine.fetch(["x", "b"])

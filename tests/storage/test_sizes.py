@@ -76,7 +76,6 @@ def test_what_unions_keep_is_counted() -> None:
     ((_, union),) = engine.index.memory.state.unions.values()
     assert union.counts is not None
     learned = union.learned.counts
-    assert learned is not None
     assert after["cache_bytes"] > before["cache_bytes"] + union.counts.nbytes + learned.nbytes
     assert after["index_bytes"] == before["index_bytes"]
     engine.drop("b")

@@ -149,7 +149,6 @@ def test_the_counter_survives_that_all_is_removed_and_pruned(tmp_path: Path) -> 
 
 def test_a_full_disk(opened: RecordStore) -> None:
     put(opened, "a")
-    assert opened._writer is not None
     (pages,) = opened._writer.execute("PRAGMA page_count").fetchone()
     opened._writer.execute(f"PRAGMA max_page_count={pages + 2}")
     with pytest.raises(StorageError, match="no space left; nothing was written"):

@@ -103,7 +103,6 @@ def test_what_is_not_named(section: str) -> None:
 )
 def test_the_earliest_expression_then_the_longest_is_meant(text: str) -> None:
     found = parse_when(text.replace("[", "").replace("]", ""), NOW)
-    assert found is not None
     assert f"[{found.expression}]" in text
     assert not found.speculative
 
@@ -154,7 +153,6 @@ def test_recent_days_are_the_callers_and_some_words_only_hint() -> None:
 )
 def test_a_day_on_which_clocks_change_has_other_hours(day: str, now: str, zone: str, hours: int) -> None:
     found = parse_when(day, seconds(now, ZoneInfo(zone)), timezone=ZoneInfo(zone))
-    assert found is not None
     assert math.nextafter(found.end, math.inf) - found.start == hours * HOUR
 
 
@@ -166,7 +164,6 @@ def test_a_bound_leaves_no_gap_to_what_it_bounds() -> None:
     for point in ("2024-03-03", "last Tuesday", "last summer", "last quarter", "last night"):
         before, at, until, after = (parse_when(f"{lead}{point}", NOW) for lead in ("before ", "", "until ", "after "))
         assert before is not None
-        assert at is not None
         assert until is not None
         assert after is not None
         assert math.nextafter(before.end, math.inf) == at.start

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from support import borders
 from support.gpu_faiss import GpuFaiss
+from support.threads import in_threads
 
 from fanrank.cpu_fallback.dense import NumpyDense, verbs
 from fanrank.engine.arrays import offsets_of
@@ -140,21 +141,12 @@ def test_indexes_of_one_gpu_share_scratch_and_take_turns(
     ]
     index_of(OnGpu(1), vectors, SMALL)
     assert sum(call[0] == "resources" for call in faiss.calls) == 2
-    failed = []
 
     def ask(index: Any) -> None:
-        try:
-            for _ in range(30):
-                index.nearest(queries, 5, None, 1)
-        except AssertionError as error:
-            failed.append(error)
+        for _ in range(30):
+            index.nearest(queries, 5, None, 1)
 
-    threads = [threading.Thread(target=ask, args=(index,)) for index in indexes * 2]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    in_threads(*(partial(ask, index) for index in indexes * 2))
 
 
 def test_a_full_gpu_is_named(vectors: Vectors, queries: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,29 @@
+"""Tasks side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+PATIENCE = 300.0
+"""Seconds after which a thread that should have ended counts as stuck."""
+
+
+def in_threads(*tasks: Callable[[], object]) -> None:
+    """Run the tasks side by side; the first failure of any is raised here."""
+    failures: list[BaseException] = []
+
+    def guarded(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    if failures:
+        raise failures[0]
