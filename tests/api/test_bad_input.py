@@ -41,6 +41,7 @@ def state(made: fr.Engine) -> tuple[Any, ...]:
         {name: value for name, value in made.stats().items() if name not in ("cache_bytes", *TABLES)},
         made.namespaces,
         list(made.index.memory.indexer.vocabulary.strings),
+        *(list(terms.strings) for terms in (made.index.memory.weight_terms, made.index.memory.entity_terms)),
         {name: list(column.strings) for name, column in made.index.memory.values.items()},
         str(made.explain("milk tea", "2")),
     )
@@ -92,7 +93,8 @@ BAD_RECORDS: list[Any] = [
 @pytest.mark.parametrize(("bad", "message"), BAD_RECORDS)
 def test_bad_records(engine: fr.Engine, bad: Any, message: str) -> None:
     before = state(engine)
-    good: list[Any] = [fr.Record("8", "fresh words", role="fresh", namespace="fresh"), {"id": "a", "text": "more"}]
+    fresh = fr.Record("8", "fresh words", "fresh", role="fresh", weights={"fresh": 1.0}, entities=["fresh"])
+    good: list[Any] = [fresh, {"id": "a", "text": "more"}]
     with pytest.raises(fr.errors.RecordError, match=message) as caught:
         engine.add([*good, bad, *good])
     assert str(caught.value).startswith("record 3")
@@ -113,7 +115,8 @@ def test_a_source_that_breaks(engine: fr.Engine, error: BaseException, chunk: in
     before = state(engine)
 
     def source() -> Iterator[fr.Record]:
-        yield from (fr.Record(f"n{n}", f"fresh{n} tea", role=f"role{n}") for n in range(5))
+        for n in range(5):
+            yield fr.Record(f"n{n}", f"fresh{n} tea", role=f"role{n}", weights={f"w{n}": 1.0}, entities=[f"e{n}"])
         raise error
 
     with borders.shrunken(BUILD_CHUNK=chunk), pytest.raises(type(error)):
@@ -349,13 +352,19 @@ def test_fetch_and_delete_take_a_batch_of_strings(engine: fr.Engine, ids: Any, m
 
 
 def test_an_id_that_is_twice_in_a_batch_is_not_called_taken(engine: fr.Engine) -> None:
+    before = state(engine)
     with pytest.raises(fr.errors.DuplicateIdError, match=r"^id 'd': the batch has this id twice"):
         engine.add([fr.Record("d", "x"), fr.Record("d", "y")])
     with pytest.raises(fr.errors.DuplicateIdError, match=r"^namespace 'ana', id 'd': the batch has this id twice"):
         engine.namespace("ana").update([fr.Record("d", "x"), fr.Record("d", "y")], insert=True)
-    with pytest.raises(fr.errors.DuplicateIdError, match=r"^id '1': the id is already taken; .* update"):
-        engine.add([fr.Record("1", "x"), fr.Record("1", "y")])
-    assert len(engine) == 4
+    fresh = fr.Record("8", "fresh", weights={"fresh": 1.0}, entities=["fresh"])
+    for chunk in (1, 50_000):
+        with (
+            borders.shrunken(BUILD_CHUNK=chunk),
+            pytest.raises(fr.errors.DuplicateIdError, match=r"^id '1': the id is already taken; .* update"),
+        ):
+            engine.add([fresh, fr.Record("1", "x"), fr.Record("1", "y")])
+    assert_unharmed(engine, before)
 
 
 @pytest.mark.parametrize("ids", [("q", "q"), ("1", None)], ids=["given twice", "given, and a position"])

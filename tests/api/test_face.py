@@ -61,9 +61,10 @@ PUBLIC = {"fanrank": FACE.split(), **{f"fanrank.{theme}": names.split() for them
 HOMES = [(module, name) for module, names in PUBLIC.items() for name in names]
 
 HEAVY = (
-    "cupy faiss matplotlib nltk numba nvtx pandas pyarrow pytrec_eval regex scipy sentence_transformers sklearn torch "
-    "transformers triton fanrank.cpu_fallback fanrank.engine.check fanrank.engine.cli fanrank.engine.evaluate "
-    "fanrank.engine.tune fanrank.evaluation fanrank.integrations fanrank.kernels"
+    "cupy faiss huggingface_hub matplotlib nltk numba nvtx pandas pyarrow pytrec_eval regex scipy "
+    "sentence_transformers sklearn torch transformers triton fanrank.cpu_fallback fanrank.engine.check "
+    "fanrank.engine.cli fanrank.engine.evaluate fanrank.engine.tune fanrank.evaluation fanrank.integrations "
+    "fanrank.kernels"
 )
 """What no program should wait for that only imports fanrank."""
 
@@ -191,6 +192,12 @@ def test_importing_fanrank_loads_no_heavy_module() -> None:
     found = f"[name for name in {HEAVY.split()} if name in sys.modules]"
     assert run(f"import sys, fanrank; print({found})") == "[]"
     assert run(f"import sys, fanrank; fanrank.evaluation; print('fanrank.engine.tune' in {found})") == "True"
+    libraries = f"[name for name in {[name for name in HEAVY.split() if '.' not in name]} if name in sys.modules]"
+    for use in (
+        "from fanrank.engine.encoders import cache, models, sentence, sparse; import fanrank.engine.hybrid.rerank",
+        "[fanrank.text.get_analyzer(name)('Running past the end') for name in ('full', 'nltk', 'lucene')]",
+    ):
+        assert run(f"import sys, fanrank; {use}; print({libraries})") == "[]"
 
 
 def loaded_by(code: str) -> set[str]:

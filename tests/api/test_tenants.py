@@ -129,7 +129,6 @@ def searched(engine: fr.Engine) -> object:
     found = []
     for execution in history.EXECUTIONS:
         hits = tenant.search(questions(), 6, execution=execution, timing=True)
-        assert hits.timing is not None
         explained = [hits.explain(row, name) for row in range(len(hits)) for name, _ in hits[row]]
         found.append([hits.scores.tobytes(), hits.documents.tobytes(), hits.counts.tolist(), hits.ids.tolist()])
         found.append([explained, [str(one) for one in explained], list(hits.timing), hits.postings])
@@ -243,8 +242,9 @@ def test_a_handle_is_a_namespace() -> None:
     for failing in (tenant.add, tenant.update):
         with pytest.raises(fr.errors.RecordError, match="another namespace"):
             failing([fr.Record("new", "a1"), fr.Record("new", "a1", B)])
-    with pytest.raises(fr.errors.QueryError, match="query 1 names another namespace"):
-        tenant.search(["a1", fr.Query("a1", namespace=B)])
+    for ask in (tenant.search, tenant.submit):
+        with pytest.raises(fr.errors.QueryError, match="query 1 names another namespace"):
+            ask(["a1", fr.Query("a1", namespace=B)])
     with pytest.raises(fr.errors.QueryError, match="namespace's name"):
         engine.namespace(3)  # type: ignore[arg-type]
     assert len(tenant) == 2

@@ -53,11 +53,6 @@ def engine(tmp_path: Path) -> Iterator[fr.Engine]:
         yield opened
 
 
-def open_with_models(path: Path) -> tuple[fr.Engine, Letters]:
-    encoder = Letters()
-    return fr.Engine.open(path, encoder=encoder, term_encoder=Terms()), encoder
-
-
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
@@ -88,7 +83,8 @@ def test_a_patch_changes_these_fields_alone(
 
 
 def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> None:
-    engine, encoder = open_with_models(tmp_path / "memory")
+    encoder = Letters()
+    engine = fr.Engine.open(tmp_path / "memory", encoder=encoder, term_encoder=Terms())
     engine.add(
         [
             fr.Record("plain", "tea time"),
@@ -109,7 +105,6 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
     fresh = fr.Engine.open(tmp_path / "fresh", encoder=Letters(), term_encoder=Terms())
     fresh.add([fr.Record("new", "new text")])
     encoded = fresh.get("new")
-    assert encoded is not None
     for name in ("plain", "own"):
         assert np.array_equal(after[name].embedding, encoded.embedding)
         assert after[name].weights == encoded.weights == {"new": 1.0, "text": 1.0}
@@ -117,7 +112,6 @@ def test_vectors_stay_to_the_bit_where_text_and_passages_do(tmp_path: Path) -> N
     engine.patch("passages", passages=None, text="new text")
     engine.patch("own", embedding=[[1.0, 0, 0, 0, 0]])
     passages, own = engine.fetch(["passages", "own"])
-    assert own is not None
     assert np.array_equal(passages.embedding, encoded.embedding)
     assert own.embedding.tolist() == [[1.0, 0.0, 0.0, 0.0, 0.0]]
     with pytest.raises(fr.errors.RecordError, match="'embedding' has 2 dimensions"):
@@ -310,7 +304,6 @@ def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) 
             engine.add([fr.Record(name, "tea", passages=["a", "b"] if number else None, embedding=[[1, 0], [0, 1]])])
             engine.patch(name, role="user")
             record = engine.get(name)
-            assert record is not None
             assert record.embedding is not None
             engine.patch(name, fields)
             record = engine.get(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 import fanrank as fr
@@ -68,11 +70,8 @@ def test_work_is_the_postings_touched() -> None:
 
 def test_a_device_without_room_is_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fr.Engine.from_records([fr.Record(str(n), "tea") for n in range(50)], backend="numpy")
-
-    def full(*_: object, **__: object) -> None:
-        raise fr.errors.DeviceMemoryError("no room")
-
     cpu = backend.choose(among=backend.CPU)
-    engine.backend = backend.Backend("device", "a test", full, cpu=cpu, crossover=Crossover(("device", cpu.name)))  # type: ignore[arg-type]
+    full = Mock(side_effect=fr.errors.DeviceMemoryError("no room"))
+    engine.backend = backend.Backend("device", "a test", full, cpu=cpu, crossover=Crossover(("device", cpu.name)))
     assert {engine.search(["tea"]).backend for _ in range(10)} == {cpu.name}
     assert "device avoided: no room" in str(engine.backend)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, plain
@@ -72,14 +73,11 @@ def test_the_longest_names_name_files(tmp_path: Path) -> None:
 def test_index_files_that_fail_leave_the_columns_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def full(*_: object) -> None:
-        raise fr.errors.StorageError("no space left")
-
     with engine_at(tmp_path / "one") as one:
         one.add([fr.Record("a", "tea", extra={"project": "x"})])
         one.flush()
         with monkeypatch.context() as patched, caplog.at_level("WARNING", "fanrank"):
-            patched.setattr(IndexDirectory, "save", full)
+            patched.setattr(IndexDirectory, "save", Mock(side_effect=fr.errors.StorageError("no space left")))
             one.add_column("project", "category")
             assert "background work failed: StorageError" in caplog.text
         assert one.columns == {"project": "category"}

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import borders
@@ -189,9 +190,6 @@ def test_an_engine_in_memory_is_copied(tmp_path: Path) -> None:
 
 
 def test_a_failing_copy_leaves_nothing(tmp_path: Path) -> None:
-    def full() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with engine_at(tmp_path / "one") as one:
         one.add([fr.Record(f"r{n}", "tea", extra={"n": n if n < 90 else "many"}) for n in range(100)])
         with borders.shrunken(BUILD_CHUNK=10):
@@ -200,7 +198,7 @@ def test_a_failing_copy_leaves_nothing(tmp_path: Path) -> None:
             with pytest.raises(fr.errors.ParameterError, match="k1"):
                 one.copy_to(tmp_path / "two", k1=-1.0)
             for point in failpoints.CARRYING[4:7]:
-                failpoints.arm(point, action=full)
+                failpoints.arm(point, action=Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
                 with pytest.raises(fr.errors.StorageError, match="No space left"):
                     one.copy_to(tmp_path / "two")
                 failpoints.disarm()

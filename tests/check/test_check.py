@@ -95,10 +95,6 @@ def test_it_names_the_road_that_differs(
     assert {row["name"]: row["differences"] for row in found["roads"] if row["differences"]} == {f"numpy: {path}": 1}
 
 
-def differing(found: dict[str, Any]) -> set[str]:
-    return {row["name"].removeprefix("numpy: ") for row in found["roads"] if row["differences"]}
-
-
 def ways(*strategies: str) -> set[str]:
     return {f"{strategy}, {way}" for strategy in strategies for way in WAYS}
 
@@ -136,7 +132,8 @@ def test_it_sees_the_last_bit_and_names_the_ways(
     plant: Callable[[pytest.MonkeyPatch], set[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = plant(monkeypatch)
-    assert differing(check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")) == expected
+    found = check(corpus(), QUERIES, corpus="made", k=20, backend="numpy")["roads"]
+    assert {row["name"].removeprefix("numpy: ") for row in found if row["differences"]} == expected
 
 
 def test_the_plain_answers_of_strategies_by_hand() -> None:

@@ -46,24 +46,6 @@ def test_ties_go_to_the_older_document() -> None:
     assert [document for document, _ in plain.search_float(["a"], 5)] == [4, 0, 1, 2, 3]
 
 
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("lucene", 437_362),
-        ("robertson", 291_085),
-        ("robertson_floor0", 291_085),
-        ("okapi", 291_085),
-        ("bm25l", 464_880),
-        ("bm25+", 836_837),
-    ],
-)
-def test_methods(method: str, expected: int) -> None:
-    """The numbers of test_bm25.py: N 10, n 3, tf 2, length 8, mean length 10."""
-    documents = [[["t", "t", *["x"] * 6]], [["t"] + ["x"] * 9], [["t"] + ["x"] * 9], *[[["x"] * 10]] * 6, [["x"] * 12]]
-    plain = Oracle(documents, method=method, delta={"bm25l": 0.5, "bm25+": 1.0}.get(method, 0.0))
-    assert plain.quanta("t", 0) == expected
-
-
 def test_a_term_in_every_document() -> None:
     documents = [[["t"]], [["t", "u"]]]
     # N 2, n 2: robertson idf ln(.5 / 2.5); okapi takes a quarter of the mean of that and ln(1.5 / 1.5).

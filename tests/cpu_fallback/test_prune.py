@@ -50,15 +50,10 @@ def pruned(engine: fr.Engine, query: Any, k: int) -> list[tuple[int, int]]:
     return list(zip(hits.documents[0, : hits.counts[0]].tolist(), quanta.tolist(), strict=True))
 
 
-def needle_in_haystack(size: int, needles: list[int]) -> list[list[str]]:
-    """Every document holds "hay", some "needle" too."""
-    return [["hay", "needle"] if number in needles else ["hay", f"x{number % 50}"] for number in range(size)]
-
-
 def test_hopeless_tiles_are_skipped(scored: Scored) -> None:
     size = 20_000
     needles = [5, 63, 64, 127, 128, 9_999, 10_048, 15_000, 19_967, 19_968, 19_999]
-    engine = build(needle_in_haystack(size, needles))
+    engine = build([["hay", "needle" if number in needles else f"x{number % 50}"] for number in range(size)])
     expected = list(engine.search(["hay needle"], 11, execution="exhaustive"))
     assert not scored.calls
     hits = engine.search(["hay needle"], 11, execution="pruned")

@@ -12,18 +12,12 @@ import pytest
 
 from fanrank.engine.errors import DatasetError, DuplicateIdError, RecordError
 from fanrank.engine.evaluate import load_beir, load_locomo, load_longmemeval
-from fanrank.engine.records.record import Record
 
 
 def needs(data: Path, name: str) -> Path:
     if not (data / name).exists():
         pytest.skip(f"no {name} in {data}; set FANRANK_DATA to the folder that holds it")
     return data / name
-
-
-def passages_of(record: Record) -> list[str]:
-    assert record.passages is not None
-    return list(record.passages)
 
 
 def utc(*moment: int) -> float:
@@ -183,7 +177,7 @@ def test_locomo_strict(tmp_path: Path) -> None:
         ("conv-1:0", "clean?", "conv-1"),
         ("conv-1:3", "broken too?", "conv-1"),
     ]
-    assert [passages_of(r) for r in found.records] == [["Ann: Look!", "Bo: Nice."], ["Bo: Third."], ["Ann: Tenth."]]
+    assert [list(r.passages) for r in found.records] == [["Ann: Look!", "Bo: Nice."], ["Bo: Third."], ["Ann: Tenth."]]
     assert found.relevant == {"conv-1:0": {"D2": 1, "D10": 1}, "conv-1:3": {"D10": 1}}
     assert found.categories == {"conv-1:0": "multi-hop", "conv-1:3": "single-hop"}
     assert found.clusters == {"conv-1:0": "conv-1", "conv-1:3": "conv-1"}
@@ -194,7 +188,7 @@ def test_locomo_lenient_takes_the_first_session_of_each_string(tmp_path: Path) -
     assert found.relevant["conv-1:2"] == {"D3": 1}
     assert list(found.relevant) == ["conv-1:0", "conv-1:2", "conv-1:3"]
     assert found.records[0].text == "Look!\nNice."
-    assert passages_of(found.records[0]) == ["Look!", "Nice."]
+    assert list(found.records[0].passages) == ["Look!", "Nice."]
 
 
 def test_what_says_nothing_is_no_passage(tmp_path: Path) -> None:
@@ -215,7 +209,7 @@ def test_locomo_date_and_captions(tmp_path: Path) -> None:
     assert found.records[0].text == "1:56 pm on 8 May, 2023\nAnn: Look! a red kite\nBo: Nice."
     assert found.records[1].text == "Bo: Third."
     # One set of vectors serves every reading of the text.
-    assert passages_of(found.records[0]) == ["Ann: Look!", "Bo: Nice."]
+    assert list(found.records[0].passages) == ["Ann: Look!", "Bo: Nice."]
 
 
 @pytest.mark.parametrize(
@@ -275,7 +269,7 @@ def test_locomo_real(data: Path) -> None:
     assert len(strict.members()) == 10
     assert all(record.time is not None for record in strict.records)
     assert sum(record.text.count("\n") + 1 for record in strict.records) >= 5882
-    turns = {(r.namespace, r.id): len(passages_of(r)) for r in strict.records}
+    turns = {(r.namespace, r.id): len(list(r.passages)) for r in strict.records}
     assert sum(turns.values()) == 5882
     # SPEC D018: 186, 1,123 and 669 questions, by the turns of the longest gold session.
     longest = [max(turns[q.namespace, name] for name in strict.relevant[str(q.id)]) for q in strict.queries]
@@ -328,7 +322,7 @@ def test_longmemeval(tmp_path: Path) -> None:
     assert (query.id, query.namespace, query.now) == ("e1", "e1", utc(2023, 6, 1, 0, 58))
     assert found.relevant == {"e1": {"answer_1": 1}}
     assert found.categories == {"e1": "single-session-user"}
-    assert [passages_of(r) for r in found.records] == [
+    assert [list(r.passages) for r in found.records] == [
         ["user: My dog is Rex.", "assistant: Good dog.", "user: Yes."],
         ["assistant: Hello."],
     ]

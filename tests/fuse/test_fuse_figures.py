@@ -19,8 +19,6 @@ from fanrank.engine.fuse.rrf import RRF
 from fanrank.engine.fuse.score_rrf import ScoreRRF
 from fanrank.engine.fuse.zscore import ZScore
 
-HOUR = 3600.0
-
 
 def one_list(length: int) -> Candidates:
     return scores_of([float(length - place) for place in range(length)])

@@ -17,11 +17,7 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 OWN = fr.OwnVectors(2)
 
 
-def shortest(pairs: Sequence[tuple[str, str]]) -> list[float]:
-    return [-float(len(text)) for _, text in pairs]
-
-
-CHECKED = fr.strategies.CheckedReranker(shortest, unchecked=True)
+CHECKED = fr.strategies.CheckedReranker(lambda pairs: [-float(len(text)) for _, text in pairs], unchecked=True)
 
 
 def test_a_record_deleted_meanwhile_stands_behind_the_reranked(tmp_path: Path) -> None:

@@ -65,12 +65,6 @@ questions = st.lists(
 )
 
 
-def engine_of(rows: list[tuple[Any, ...]], backend: str | None = None) -> Engine:
-    engine = Engine(encoder=OwnVectors(6), analyzer="minimal", backend=backend)
-    engine.add(record(number, *row) for number, row in enumerate(rows))
-    return engine
-
-
 def asked(text: str) -> Query:
     return Query(text, vector=vector(text + "?"), now=NOW)
 
@@ -175,7 +169,8 @@ FORMS = {"recall": by_boosts, "recall-source": by_the_source}
 def test_recall_fuses_what_its_retrievers_find(
     strategy: str, rows: list[tuple[Any, ...]], questions: list[str]
 ) -> None:
-    engine = engine_of(rows)
+    engine = Engine(encoder=OwnVectors(6), analyzer="minimal")
+    engine.add(record(number, *row) for number, row in enumerate(rows))
     batch = [asked(text) for text in questions]
     hits = engine.search(batch, 20, strategy=strategy)
     assert hits.decisions is not None
@@ -247,7 +242,6 @@ def test_a_bare_time_in_which_nothing_took_place_is_searched_for_in_words_and_ve
     engine.add([Record("old", "boat", type="Event", time=NOW - 50 * DAY), Record("b", "tea", embedding=vector("tea"))])
     batch = [Query("what happened yesterday?", now=now, vector=vector("x")) for now in (100 * DAY, 50.5 * DAY)]
     hits = engine.search(batch, strategy="recall")
-    assert hits.decisions is not None
     assert [set(decision.skipped) for decision in hits.decisions] == [{"bm25", "graph"}, {"bm25", "dense", "graph"}]
     assert [[name for name, _ in own] for own in hits] == [["b"], ["old"]]
 

@@ -100,20 +100,13 @@ def test_without_a_named_entity_the_graph_is_silent() -> None:
 KESTREL = "what's my setting for the Kestrel project timeout?"
 
 
-def preferences(count: int) -> list[fr.Record]:
-    return [
+def kestrel_memory(count: int) -> fr.Engine:
+    fact = fr.Record("timeout", "Kestrel project timeout is 30 seconds", type="Fact", embedding=near(0.9))
+    preferences = [
         fr.Record(f"preference {n}", f"setting {n}: dark colours", type="Preference", embedding=near(0.5))
         for n in range(count)
     ]
-
-
-def kestrel_records(count: int) -> list[fr.Record]:
-    fact = fr.Record("timeout", "Kestrel project timeout is 30 seconds", type="Fact", embedding=near(0.9))
-    return [fact, *preferences(count)]
-
-
-def kestrel_memory(count: int) -> fr.Engine:
-    return memory_of(kestrel_records(count))
+    return memory_of([fact, *preferences])
 
 
 def test_a_fact_is_found_whatever_type_is_hinted_at() -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fanrank as fr
+from fanrank.engine.check.oracle import Oracle
 from fanrank.engine.index.bm25 import METHODS, SCALE, Statistics
 
 # Ten documents of 100 tokens together; the term stands twice in a document of 8 tokens: norm .85.
@@ -80,6 +81,8 @@ def test_contributions(method: str, expected: int) -> None:
     norm = float(bm25.norms(np.array([[8]], dtype=np.int32), TEN)[0, 0])
     assert norm == pytest.approx(0.85, rel=1e-15)
     assert quanta(bm25, 2, norm, idf(method, 3)) == expected
+    documents = [[["t", "t", *["x"] * 6]], [["t"] + ["x"] * 9], [["t"] + ["x"] * 9], *[[["x"] * 10]] * 6, [["x"] * 12]]
+    assert Oracle(documents, method=method, delta=bm25.delta).quanta("t", 0) == expected
 
 
 def test_contributions_of_a_frequent_term() -> None:

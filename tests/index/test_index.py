@@ -13,14 +13,11 @@ import fanrank as fr
 TERMS = [f"t{n}" for n in range(9)]
 
 
-def some_texts(count: int, seed: int = 1) -> list[list[str]]:
-    rng = random.Random(seed)
-    return [rng.choices(TERMS, weights=[2.0**-n for n in range(9)], k=rng.randrange(7)) for _ in range(count)]
-
-
 def test_lists_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = fr.Engine(backend="numpy")
-    engine.add([fr.Record(str(n), " ".join(text)) for n, text in enumerate(some_texts(40))])
+    rng = random.Random(1)
+    texts = [rng.choices(TERMS, weights=[2.0**-n for n in range(9)], k=rng.randrange(7)) for _ in range(40)]
+    engine.add([fr.Record(str(n), " ".join(text)) for n, text in enumerate(texts)])
     counted: list[int] = []
     plain = fr.BM25.quanta
 

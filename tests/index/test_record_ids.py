@@ -34,10 +34,6 @@ def make_ids(segments: list[list[str]] | list[Strings], compiled: bool) -> Recor
         return RecordIds([one if isinstance(one, Strings) else Strings.of(one) for one in segments])
 
 
-def joined(segments: list[list[str]]) -> list[str]:
-    return [name for segment in segments for name in segment]
-
-
 @pytest.mark.parametrize("compiled", COMPILED)
 @given(
     st.lists(st.lists(names, min_size=1, max_size=6), max_size=4),
@@ -48,7 +44,7 @@ def joined(segments: list[list[str]]) -> list[str]:
 def test_ids_are_those_of_the_documents(
     compiled: bool, segments: list[list[str]], drawn: list[int], width: int, listed: int
 ) -> None:
-    known = joined(segments)
+    known = [name for segment in segments for name in segment]
     numbers = [number % (len(known) + 1) - 1 for number in drawn][: len(drawn) // width * width]
     documents = np.array(numbers, dtype=np.int64).reshape(-1, width)
     with borders.shrunken(LISTED=listed):

@@ -85,7 +85,6 @@ def test_no_time_fails_a_search(seconds: float) -> None:
     health.record(2, seconds, [1, 1], backend="numpy")
     batch = health.snapshot().batch
     assert sum(batch.buckets.values()) == 1
-    assert batch.p50 is not None
     assert 0.0 < batch.p50 < HIGHEST
 
 

@@ -6,8 +6,10 @@ import logging
 import shutil
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import borders
@@ -60,13 +62,6 @@ def test_it_goes_with_its_namespace(tmp_path: Path) -> None:
         assert engine.recency().to_dict() == kept
 
 
-def learned_of(path: Path) -> list[str]:
-    raw = sqlite3.connect(path / RECORDS)
-    keys = [key for (key,) in raw.execute("SELECT key FROM meta WHERE key LIKE 'learned/%'")]
-    raw.close()
-    return keys
-
-
 def test_a_checkpoint_during_a_drop_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drop = RecordStore.drop
     checkpoints: list[threading.Thread] = []
@@ -84,18 +79,16 @@ def test_a_checkpoint_during_a_drop_keeps_nothing(tmp_path: Path, monkeypatch: p
         engine.drop("ana")
         checkpoints[0].join()
         engine.flush()
-        assert learned_of(tmp_path) == ["learned/"]
+        with closing(sqlite3.connect(tmp_path / RECORDS)) as raw:
+            assert raw.execute("SELECT key FROM meta WHERE key LIKE 'learned/%'").fetchall() == [("learned/",)]
 
 
 def test_what_could_not_be_kept_is_kept_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise fr.errors.StorageError("no space left")
-
     with opened(tmp_path) as engine:
         learn(engine)
         expected = engine.recency().to_dict()
         with monkeypatch.context() as patched:
-            patched.setattr(RecordStore, "keep_learned", full)
+            patched.setattr(RecordStore, "keep_learned", Mock(side_effect=fr.errors.StorageError("no space left")))
             with pytest.raises(fr.errors.StorageError, match="no space left"):
                 engine.flush()
     with opened(tmp_path) as engine:

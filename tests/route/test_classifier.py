@@ -30,10 +30,6 @@ TEXTS = [
 TYPES = ["time", "time", "user", "user", "several", "several", "time", "user"]
 
 
-def vectors_of(count: int, dimension: int = 5) -> np.ndarray:
-    return np.random.default_rng(7).normal(size=(count, dimension)).astype(np.float32)
-
-
 def plain(classifier: Classifier, text: str, vector: np.ndarray | None = None) -> list[float]:
     """Probabilities in loops over the definition."""
     counts = Counter(term for term in terms_of(text) if term in classifier.terms)
@@ -76,7 +72,8 @@ def test_terms() -> None:
 @given(st.lists(TEXT, min_size=1, max_size=6))
 def test_probabilities_are_the_definition_and_do_not_know_the_batch(dimension: int, texts: list[str]) -> None:
     classifier = made_up(dimension)
-    vectors = vectors_of(len(texts), dimension) if dimension else None
+    drawn = np.random.default_rng(7).normal(size=(len(texts), dimension)).astype(np.float32)
+    vectors = drawn if dimension else None
     together = classifier.probabilities(texts, vectors)
     assert together.dtype == np.float64
     assert together.shape == (len(texts), 3)

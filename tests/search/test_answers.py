@@ -180,7 +180,6 @@ def test_every_strategy_and_policy_keeps_the_same_of_its_ranking(name: str) -> N
             assert hits.explain(row, found).score == score
             assert hits.explain(row, found).query == row
     if hits.decisions is not None:
-        assert plain.decisions is not None
         assert [d.strategy for d in hits.decisions] == [d.strategy for d in plain.decisions]
 
 
@@ -290,7 +289,6 @@ def test_a_row_has_the_answer_of_its_strategy_alone(seed: int) -> None:
     assert hits.timing is not None
     assert hits.scores.shape == (40, 40)
     assert hits.queries == tuple(batch)
-    assert hits.source is not None
     for row, own in enumerate(batch):
         alone = engine.search([own], 5)
         count = int(alone.counts[0])
@@ -368,7 +366,6 @@ def test_a_tenant_of_any_name_has_a_strategy(name: str) -> None:
     batch = [fr.Query("a1", namespace=name, vector=[1.0, 0.0, 0.0]), "a1"]
     for mapping in (strategies, strategies.to_dict()):
         hits = engine.search(batch, strategy=mapping)
-        assert hits.decisions is not None
         assert [one.strategy for one in hits.decisions] == ["recall", "bm25"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,10 +118,7 @@ def test_notes_are_those_of_the_search(tmp_path: Path) -> None:
 
 
 def test_notes_cost_nothing_until_they_are_read(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> None:
-        raise AssertionError("a note was made")
-
-    monkeypatch.setattr(Notes, "__call__", refuse)
+    monkeypatch.setattr(Notes, "__call__", Mock(side_effect=AssertionError("a note was made")))
     hits = engine.search(["zebra", fr.Query("tea", k=2)])
     assert hits[0] == []
     with pytest.raises(AssertionError, match="a note was made"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import borders
 
 import fanrank as fr
 from fanrank.engine.records.hits import Hits
@@ -20,7 +18,6 @@ from fanrank.engine.search import texts as bringing
 from fanrank.engine.searcher import Searcher
 from fanrank.engine.storage.record_store import RecordStore
 
-PATIENCE = 60.0
 WORDS = ["tea", "milk", "jam", "bread", "salt"]
 
 
@@ -40,33 +37,6 @@ def stored(tmp_path: Path) -> Iterator[fr.Engine]:
 
 def scored_texts(hits: Hits) -> list[list[tuple[str, str]]]:
     return [[(hit.id, hit.text) for hit in row] for row in hits]
-
-
-def test_hits_bring_the_records_as_they_were_last_written(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, INLINE_DOCUMENTS=8, BUILD_CHUNK=16, COUNTED_DOCUMENTS=20, FETCH_CHUNK=7)
-    numbers = random.Random(4)
-    kept: dict[tuple[str, str], fr.Record] = {}
-
-    def record(name: str, space: str, turn: int) -> fr.Record:
-        text = " ".join(numbers.choices(WORDS, k=numbers.randrange(4)))
-        payload = {"turn": [turn]} if numbers.random() < 0.5 else None
-        return fr.Record(name, text, space, time=float(turn), extra={"turn": {"n": turn}}, payload=payload)
-
-    for turn in range(20):
-        batch = [record(f"{n}", space, turn) for space in ("", "x") for n in numbers.sample(range(60), 20)]
-        engine.upsert(batch)
-        kept |= {(one.namespace, one.id): one for one in batch}
-        gone = [batch[place].id for place in range(0, 20, 5)]
-        engine.delete(gone)
-        for name in gone:
-            del kept["", name]
-        queries = [fr.Query(word, namespace=space) for word in WORDS for space in ("", "x", "nobody")]
-        hits = engine.search(queries, numbers.randrange(1, 60), texts=True, payload=True)
-        for query, row in zip(queries, hits, strict=True):
-            for hit in row:
-                own = kept[query.namespace, hit.id]
-                assert query.text in hit.text.split()
-                assert (hit.record, hit.text, hit.payload) == (own, own.text, own.payload)
 
 
 @pytest.mark.parametrize("strategy", ["bm25", "rrf", fr.Cascade(escalate="rrf", tau=1.0)])

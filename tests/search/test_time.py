@@ -46,8 +46,6 @@ def test_the_search_of_a_long_history_stops_early(monkeypatch: pytest.MonkeyPatc
         early = engine.search(batch, 10, execution="auto", timing=True)
         assert early.scores.tobytes() == whole.scores.tobytes()
         assert early.documents.tobytes() == whole.documents.tobytes()
-        assert whole.postings is not None
-        assert early.postings is not None
         assert whole.postings > 7_000
         assert early.postings < whole.postings / 3, name
         undecayed = [fr.Query(terms=query.terms) for query in batch]
@@ -61,7 +59,6 @@ def test_a_range_reads_nothing_outside_it() -> None:
     for _ in every_backend(engine):
         hits = engine.search(ranged, 10, execution="exhaustive", timing=True)
         assert hits.counts.tolist() == [10] * 3
-        assert hits.postings is not None
         assert 0 < hits.postings <= 100 * 6
 
 

@@ -468,20 +468,6 @@ def test_close_refuses_those_who_wait() -> None:
     until(lambda: engine.coalescer._lanes[0].thread is None)
 
 
-def test_a_tenant_sees_nothing_of_those_it_shares_a_launch_with() -> None:
-    engine, gate = small()
-    gate.hold()
-    own, other = engine.namespace("a").submit(["tea"]), engine.namespace("b").submit(["tea"])
-    gate.open()
-    for name, future in (("a", own), ("b", other)):
-        assert_same(future.result(PATIENCE), engine.namespace(name).search(["tea"]))
-        assert_same(asyncio.run(engine.namespace(name).asearch(["tea"])), engine.namespace(name).search(["tea"]))
-    assert set(dict(own.result()[0])).isdisjoint(dict(other.result()[0]))
-    assert engine.coalescer.stats()["launches"] == 4
-    with pytest.raises(fr.errors.QueryError, match="another namespace"):
-        engine.namespace("a").submit([fr.Query("tea", namespace="b")])
-
-
 def test_an_approximate_channel_is_asked_alone() -> None:
     """An HNSW graph is asked for as many as the largest k of a batch, so another's k could change the answer."""
     own = LaunchOptions.of({"strategy": "rrf"}, None)

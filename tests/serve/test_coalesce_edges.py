@@ -9,10 +9,12 @@ import threading
 import weakref
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import borders
 from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small, until
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
@@ -20,16 +22,12 @@ from fanrank.engine.serve import coalesce
 from fanrank.engine.serve.calls import LaunchOptions
 
 
-def failing(*_: Any) -> None:
-    raise SystemExit(3)
-
-
 def test_what_a_callback_raises_harms_nobody_else() -> None:
     engine, gate = small()
     held = gate.hold()
     futures = [engine.submit([word]) for word in WORDS]
     for future in (held, *futures[::2]):
-        future.add_done_callback(failing)
+        future.add_done_callback(Mock(side_effect=SystemExit(3)))
     gate.open()
     for future, word in zip(futures, WORDS, strict=True):
         assert_same(future.result(PATIENCE), engine.search([word]))
@@ -176,10 +174,7 @@ def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
         with engine.coalescer._lock:
             future.cancel()
 
-    thread = threading.Thread(target=collected, daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
+    in_threads(collected)
     assert engine.coalescer.stats()["waiting"] == 0
     gate.open()
 

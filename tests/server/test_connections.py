@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from starlette.requests import Request
-from support.live import Live, message, read_all, serving
+from support.live import Live, message, read_all, serving, status
 
 import fanrank as fr
 from fanrank.server.access import Principal
@@ -32,10 +32,6 @@ def live(engine: fr.Engine) -> Iterator[Live]:
     with serving(engine, limits=Limits(head_bytes=8_192, head_seconds=600.0, body_seconds=600.0)) as made:
         yield made
         assert made.answers()
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
 
 
 def send_until_ended(connection: socket.socket, piece: bytes, most: int) -> bytes:

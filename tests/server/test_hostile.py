@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
-from support.live import Live, message, read_all, serving, wait_until
+from support.live import Live, message, read_all, serving, status, wait_until
 
 import fanrank as fr
 from fanrank.engine.errors import ParameterError
@@ -52,10 +52,6 @@ def hasty(engine: fr.Engine) -> Iterator[Live]:
         # A busy machine may take half a second for an honest request too.
         assert wait_until(made.answers)
         assert wait_until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
 
 
 @pytest.mark.parametrize(

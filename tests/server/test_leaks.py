@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote, unquote
 
 import pytest
@@ -256,10 +257,8 @@ def test_a_cursor_leads_through_its_own_listing_alone(client: TestClient) -> Non
 
 
 def test_an_error_of_the_server_says_nothing_of_the_memory(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def break_off(*arguments: object, **keywords: object) -> None:
-        raise RuntimeError("secret of globex/bob")
-
-    monkeypatch.setattr(client.app.state.fanrank.engine, "count", break_off)  # type: ignore[attr-defined]
+    failing = Mock(side_effect=RuntimeError("secret of globex/bob"))
+    monkeypatch.setattr(client.app.state.fanrank.engine, "count", failing)  # type: ignore[attr-defined]
     answer = client.get("/v1/namespaces")
     assert answer.status_code == 500
     assert "secret" not in answer.text

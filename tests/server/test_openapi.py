@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import jsonschema
@@ -30,10 +32,6 @@ OPERATIONS = operations(Limits())
 DOCUMENT = make_document(Limits())
 ELSEWHERE = {403, 408, 429}
 """Statuses that a server answers only with keys, without them, or to a slow client: other tests meet them."""
-
-
-def name_of(operation: Operation) -> str:
-    return operation.name
 
 
 def ask(client: TestClient, operation: Operation, **changed: Any) -> Any:
@@ -166,16 +164,12 @@ def statuses_met(operation: Operation, engine: fr.Engine, monkeypatch: pytest.Mo
         met.append(ask(client, operation))
     with monkeypatch.context() as patched, TestClient(make_app(engine), raise_server_exceptions=False) as client:
         # Every endpoint that asks for a key reads who asks, and what it shares with others, first.
-        for failing in (None, miss_the_deadline):
+        for failing in (None, Mock(side_effect=fr.errors.DeadlineError("shard 1 did not answer by the deadline"))):
             patched.setattr("fanrank.server.access.isinstance", failing, raising=False)
             met.append(ask(client, operation))
     for answer in met:
         check_answer(operation, answer)
     return {answer.status_code for answer in met}
-
-
-def miss_the_deadline(*_: object) -> bool:
-    raise fr.errors.DeadlineError("shard 1 did not answer by the deadline")
 
 
 def absent(operation: Operation, client: TestClient) -> Any:
@@ -192,7 +186,7 @@ def absent(operation: Operation, client: TestClient) -> Any:
     return ask(client, operation, params={"namespace": "elsewhere"})
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=name_of)
+@pytest.mark.parametrize("operation", OPERATIONS, ids=attrgetter("name"))
 def test_the_document_has_the_statuses_that_the_server_answers_and_no_others(
     operation: Operation, engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import re
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from starlette.testclient import TestClient
@@ -30,12 +31,8 @@ def engine() -> fr.Engine:
     return engine
 
 
-def refuse(request: Any) -> Principal:
-    raise Problem(401, "KeyRequired", "give a key")
-
-
 def test_the_page_opens_without_a_key_also_while_the_server_is_full(engine: fr.Engine) -> None:
-    app = make_app(engine, admit=refuse)
+    app = make_app(engine, admit=Mock(side_effect=Problem(401, "KeyRequired", "give a key")))
     app.state.fanrank.in_flight = 1 << 20
     with TestClient(app) as client:
         for address, path in page.FILES.items():

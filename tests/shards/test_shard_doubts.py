@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.dying import AFTER, BEFORE, HANGS, dying, dying_beside_one, link_of
@@ -32,12 +33,9 @@ def test_a_drop_that_cannot_be_decided_is_not_carried_out_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, several = dying_beside_one(tmp_path, RECORDS, SPACE)
-
-    def refuse(*_: object) -> None:
-        raise fr.errors.StorageError("no space is left; nothing was changed")
-
     with monkeypatch.context() as patched:
-        patched.setattr(several.coordinator.owner, "decide", refuse)
+        full = Mock(side_effect=fr.errors.StorageError("no space is left; nothing was changed"))
+        patched.setattr(several.coordinator.owner, "decide", full)
         with pytest.raises(fr.errors.StorageError, match="nothing was changed"):
             several.drop(SPACE)
     for engine in (one, several):
@@ -128,12 +126,8 @@ def test_a_move_that_is_interrupted_can_be_made_again(tmp_path: Path) -> None:
     coordinator = several.coordinator
     coordinator.page = 5
     home = coordinator.placement.home(SPACE)
-
-    def interrupt(copied: int) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        coordinator.place(SPACE, ((home + 1) % 3,), watch=interrupt)
+        coordinator.place(SPACE, ((home + 1) % 3,), watch=Mock(side_effect=KeyboardInterrupt))
     coordinator.place(SPACE, ((home + 1) % 3,))
     assert_same_answers(one, several, QUERIES)
     assert several.verify() == {"records": len(RECORDS), "missing": 0, "extra": 0}

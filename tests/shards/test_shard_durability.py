@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.sharding import WORDS, Crash, FailingLink, assert_same_answers, crash, opened, split_over_all, turns
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
@@ -74,14 +75,14 @@ def test_readers_see_no_part_of_a_batch(tmp_path: Path) -> None:
             records = several.fetch([str(n) for n in range(9)], namespace="big")
             seen.append({record.text for record in records if record is not None})
 
-    readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for number in range(1, 12):
-        several.update([fr.Record(str(n), f"epoch{number} ant", "big") for n in range(9)])
-    over.set()
-    for reader in readers:
-        reader.join()
+    def write() -> None:
+        try:
+            for number in range(1, 12):
+                several.update([fr.Record(str(n), f"epoch{number} ant", "big") for n in range(9)])
+        finally:
+            over.set()
+
+    in_threads(read, read, write)
     assert seen
     assert all(len(texts) == 1 for texts in seen)
     several.close()

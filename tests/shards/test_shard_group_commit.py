@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.dying import AFTER, BEFORE, LATE, dying, link_of
 from support.sharding import Crash, FailingLink, crash, opened, outcome, split_over_all
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.engine.errors import DeadlineError, DuplicateIdError, ShardError, StorageError, UnknownIdError
@@ -179,13 +181,10 @@ def test_no_write_of_a_group_is_acknowledged_before_its_sync(
         if split:
             split_over_all(several, name)
         store = several.coordinator.links[HOME].shard.engine.index.memory.store  # type: ignore[attr-defined]
-
-        def fail(*_: Any) -> Any:
-            raise StorageError("no space left; nothing was written. Free some and try again")
-
         batches = [[fr.Record(f"r{number}-{place}", "ant", name) for place in range(6)] for number in range(4)]
         with monkeypatch.context() as patched:
-            patched.setattr(store, "keep_notes" if split else "write", fail)
+            full = Mock(side_effect=StorageError("no space left; nothing was written. Free some and try again"))
+            patched.setattr(store, "keep_notes" if split else "write", full)
             found = together(several, *(adding(several, *batch) for batch in batches))
         assert [type(error) for error in found] == [StorageError] * 4
         assert len(several) == 0
@@ -206,12 +205,8 @@ def test_a_write_that_waits_until_its_deadline_is_not_carried_out_later(tmp_path
     with opened(tmp_path, shards=2, deadline=0.2) as several:
         found: list[Any] = []
         tasks = [lambda n=n: outcome(several.add, [fr.Record(f"r{n}", "ant")]) for n in range(3)]  # type: ignore[misc]
-        threads = [threading.Thread(target=lambda task=task: found.append(task())) for task in tasks]  # type: ignore[misc]
         with several.coordinator.paused():
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(PATIENCE)
+            in_threads(*(lambda task=task: found.append(task()) for task in tasks))  # type: ignore[misc]
         assert [kind for kind, _ in found] == [DeadlineError] * 3
         assert all("nothing was changed" in message for _, message in found)
         assert len(several) == 0

@@ -91,15 +91,11 @@ def between_pages(act: Callable[[], None]) -> None:
     failpoints.arm("move.page", action=again)
 
 
-def places_of(what: Any, engine: ShardedEngine) -> tuple[int, ...]:
-    shards = engine.coordinator.placement.shards
-    return tuple(dict.fromkeys(shard % shards for shard in what[1]))[: what[2]]
-
-
 def change(engine: ShardedEngine, verb: str, what: Any) -> None:
     if verb == "place":
+        places = tuple(dict.fromkeys(shard % engine.coordinator.placement.shards for shard in what[1]))[: what[2]]
         with suppress(fr.errors.ShardError):  # parts of a split namespace cannot go to all shards
-            engine.coordinator.place(what[0], places_of(what, engine))
+            engine.coordinator.place(what[0], places)
     elif verb == "add_shards":
         if engine.coordinator.placement.shards < 5:
             engine.add_shards(what)

@@ -11,6 +11,7 @@ import sqlite3
 import tarfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support.dying import HANGS, dying, link_of
@@ -188,7 +189,8 @@ def test_a_batch_that_one_shard_refuses_is_in_none(tmp_path: Path, shard: int, m
             with monkeypatch.context() as patched:
                 if refuse == "reserve":
                     several.coordinator.links[shard].shard.notes.make_room()  # type: ignore[attr-defined]
-                    patched.setattr("os.posix_fallocate", full_disk)
+                    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
+                    patched.setattr("os.posix_fallocate", full)
                 else:
                     fail_once("keep_notes", several.coordinator.links[shard], patched)
                 with pytest.raises(StorageError, match="nothing was written"):
@@ -198,10 +200,6 @@ def test_a_batch_that_one_shard_refuses_is_in_none(tmp_path: Path, shard: int, m
         assert several.add(turns(8, 8)) == 8
     with opened(tmp_path) as again:
         assert again.verify() == {"records": 16, "missing": 0, "extra": 0}
-
-
-def full_disk(*_: int) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_what_is_decided_has_the_room_that_was_kept_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

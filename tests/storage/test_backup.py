@@ -36,7 +36,6 @@ def made(path: Path, count: int = 60) -> fr.Engine:
 
 def held(engine: fr.Engine) -> dict[str, list[str]]:
     store = engine.index.memory.store
-    assert store is not None
     found: dict[str, list[str]] = {}
     for name, ids in store.ids():
         found.setdefault(name, []).extend(ids)

@@ -7,49 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import borders
-from support.entity_cases import check, stated
 
-import fanrank as fr
 from fanrank.engine.records.entities import Relation
 from fanrank.engine.records.record import Record
-from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.row_codec import ENTITIES_VERSION, PLAIN_VERSION, RECORDS, encode
 
 EDGE = Relation("ana", "ben", "knows", valid_to=9.0)
-
-
-@pytest.mark.parametrize("durable", [False, True])
-def test_a_refused_batch_leaves_no_term(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fr.Engine.open(tmp_path) if durable else fr.Engine() as engine:
-        engine.add([Record("held", "a", entities=["ana"])])
-        before = list(engine.index.memory.entity_terms.strings), stated(engine), engine.index.memory.snapshots
-        new = [Record("new", "b", entities=["ben"], relations=[EDGE]), Record("held", "b")]
-
-        def same() -> bool:
-            return (
-                list(engine.index.memory.entity_terms.strings),
-                stated(engine),
-                engine.index.memory.snapshots,
-            ) == before
-
-        with pytest.raises(fr.errors.DuplicateIdError):
-            engine.add(new)
-        assert same()
-        with monkeypatch.context() as patch:
-            borders.shrink(patch, BUILD_CHUNK=1)
-            with pytest.raises(fr.errors.DuplicateIdError):  # its first chunk is built by then
-                engine.add(new)
-        assert same()
-        if durable:
-            failpoints.arm("write.records", 1, lambda: (_ for _ in ()).throw(OSError(28, "full")))
-            with pytest.raises(fr.errors.StorageError):
-                engine.add(new[:1])
-            assert same()
-            assert user_version(tmp_path) == 3
-        engine.add(new[:1])
-        check(engine, [Record("held", "a", entities=["ana"]), new[0]])
 
 
 def user_version(path: Path) -> int:

@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -205,16 +206,10 @@ def test_nothing_is_pickled_and_arrays_are_mapped(saved: Path, monkeypatch: pyte
         assert array.dtype.kind in "iuf"
         assert list(array.shape) == entries(manifest(saved))[path.name]["shape"]
     assert {path.suffix for path in saved.iterdir()} == {".npy", ".json"}
-    asked: list[bool] = []
-    plain = np.load
-
-    def watched(*args: Any, **options: Any) -> Any:
-        asked.append(options.get("allow_pickle", True))
-        return plain(*args, **options)
-
+    watched = Mock(wraps=np.load)
     monkeypatch.setattr(np, "load", watched)
     loaded = fr.Engine.load(saved)
-    assert asked == [False] * len(arrays(saved))
+    assert [call.kwargs.get("allow_pickle", True) for call in watched.mock_calls] == [False] * len(arrays(saved))
     segments = loaded.index.memory.snapshots[""].segments
     (vectors,) = (segment.vectors for segment in segments if segment.vectors is not None)
     (entities,) = (segment.entities for segment in segments if segment.entities is not None)
@@ -395,12 +390,7 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def full_disk(*_: Any, **__: Any) -> Any:
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def interrupt(*_: Any) -> Any:
-    raise KeyboardInterrupt
+full_disk = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
 
 
 @pytest.mark.parametrize("at", [0, 1, 7, 20, "manifest", "replace", "interrupt"])
@@ -413,7 +403,7 @@ def test_a_save_that_fails_leaves_the_old_index(saved: Path, monkeypatch: pytest
     elif at == "replace":
         monkeypatch.setattr(os, "replace", full_disk)
     elif at == "interrupt":
-        monkeypatch.setattr(os, "fsync", interrupt)
+        monkeypatch.setattr(os, "fsync", Mock(side_effect=KeyboardInterrupt))
     else:
         plain, written = np.save, iter(range(1000))
         monkeypatch.setattr(np, "save", lambda *a, **o: full_disk() if next(written) == at else plain(*a, **o))

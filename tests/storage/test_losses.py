@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support import borders
@@ -241,14 +242,10 @@ def test_an_interrupt_of_a_fold_loses_nothing(
 ) -> None:
     borders.shrink(monkeypatch, FOLD_FRAMES=1)
     path = tmp_path / "memory"
-
-    def interrupt() -> None:
-        raise KeyboardInterrupt
-
     with opened(path) as engine:
         engine.add(records(0, 5))
     engine = opened(path)
-    failpoints.arm(point, action=interrupt)
+    failpoints.arm(point, action=Mock(side_effect=KeyboardInterrupt))
     try:
         engine.add(records(5, 10))
         if verb == "flush":
@@ -274,11 +271,7 @@ def test_an_interrupt_of_a_fold_loses_nothing(
 def test_a_fold_that_failed_stays_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(tmp_path) as engine:
         engine.add(records(0, 5))
-
-        def full() -> None:
-            raise sqlite3.OperationalError("database or disk is full")
-
-        failpoints.arm("fold.begin", action=full)
+        failpoints.arm("fold.begin", action=Mock(side_effect=sqlite3.OperationalError("database or disk is full")))
         try:
             engine.flush()
             engine.add(records(5, 8))
@@ -362,7 +355,6 @@ def test_a_lost_note_of_an_owner_is_named(tmp_path: Path) -> None:
     with opened(tmp_path / "memory") as engine:
         engine.add(records(0, 3))
         store = engine.index.memory.store
-        assert store is not None
         log = log_of(tmp_path / "memory" / RECORDS).read_bytes()
         store.keep_notes({"part": "decided"})
         shutil.copytree(tmp_path / "memory", tmp_path / "killed")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import borders, history
@@ -157,8 +158,7 @@ def queued(engine: fr.Engine, *tasks: Callable[[], object], armed: Callable[[], 
     in_threads(hold, *(lambda task=task: after(task) for task in tasks))  # type: ignore[misc]
 
 
-def disk_full() -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
+DISK_FULL = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
 
 
 @pytest.mark.parametrize("point", ["write.begin", "write.records", "write.commit"])
@@ -166,11 +166,13 @@ def test_a_commit_that_fails_changes_nothing(tmp_path: Path, point: str) -> None
     def state(engine: fr.Engine) -> object:
         stats = engine.stats()
         hits = engine.search([["a1", "new", "b2"], fr.Query(terms=["a1"], filter={"session": "new"})], 9)
-        kept = {name: stats[name] for name in ("documents", "vocabulary", "postings", "sequence", "writes", "commits")}
+        counted = "documents", "vocabulary", "postings", "sequence", "writes", "commits", "weight_terms", "entity_terms"
+        kept = {name: stats[name] for name in counted}
         return kept, list(hits), hits.documents.tolist(), engine.fetch(["1", "2", "3"]), engine.namespaces
 
     writes: list[Callable[[fr.Engine], object]] = [
-        lambda engine: engine.add([fr.Record("3", "a1 new", session="new"), fr.Record("1", "new", "other")]),
+        lambda engine: engine.add([fr.Record("3", "a1 new", session="new", weights={"w": 1.0}, entities=["e"])]),
+        lambda engine: engine.add([fr.Record("1", "new", "other")]),
         lambda engine: engine.update([fr.Record("1", "new", session="new")]),
         lambda engine: engine.delete(["1", "2"]),
         lambda engine: engine.drop(""),
@@ -179,7 +181,7 @@ def test_a_commit_that_fails_changes_nothing(tmp_path: Path, point: str) -> None
         with fr.Engine.open(tmp_path / str(number), analyzer="minimal") as engine:
             engine.add([fr.Record("1", "a1"), fr.Record("2", "a1 b2")])
             before = state(engine)
-            failpoints.arm(point, action=disk_full)
+            failpoints.arm(point, action=DISK_FULL)
             with pytest.raises(fr.errors.StorageError, match="no space left"):
                 write(engine)
             assert state(engine) == before
@@ -202,7 +204,7 @@ def test_a_commit_that_fails_fails_for_all_that_shared_it(tmp_path: Path) -> Non
                 failures.append(str(error))
 
         tasks = [lambda n=n: write(n) for n in range(3)]  # type: ignore[misc]
-        queued(engine, *tasks, armed=lambda: failpoints.arm("write.commit", action=disk_full))
+        queued(engine, *tasks, armed=lambda: failpoints.arm("write.commit", action=DISK_FULL))
         assert len(failures) == 3
         assert (len(engine), engine.stats()["vocabulary"]) == (1, 1)
         assert engine.add([fr.Record(f"r{number}", f"w{number}") for number in range(3)]) == 3
@@ -316,12 +318,8 @@ def test_an_interrupt_after_the_commit_loses_nothing(tmp_path: Path, monkeypatch
     """What is durable is seen, by searches and after reopening, although the call was interrupted."""
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         engine.add([fr.Record("r0", "a1")])
-
-        def interrupted() -> None:
-            raise KeyboardInterrupt
-
         for point, ids in (("write.committed", ["r1"]), ("write.commit", ["r2"]), ("write.published", ["r3"])):
-            failpoints.arm(point, action=interrupted)
+            failpoints.arm(point, action=Mock(side_effect=KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 engine.add([fr.Record(i, "a1 b2") for i in ids])
             failpoints.disarm()
@@ -416,12 +414,8 @@ def test_a_batch_that_is_stored_and_not_published_says_so_and_is_seen_by_the_nex
 ) -> None:
     with fr.Engine.open(tmp_path / "own", backend="numpy") as engine:
         engine.add([fr.Record("a", "tea")])
-
-        def fail(*_: object) -> None:
-            raise MemoryError
-
         with monkeypatch.context() as patch:
-            patch.setattr(MemoryState, "following", fail)
+            patch.setattr(MemoryState, "following", Mock(side_effect=MemoryError))
             with pytest.raises(MemoryError):
                 engine.add([fr.Record("b", "tea cup")])
             with pytest.raises(MemoryError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import tqdm
@@ -67,11 +68,7 @@ def test_a_reader_leaves_the_index_files_alone(tmp_path: Path, monkeypatch: pyte
 
 def test_a_killed_sibling_holds_no_lock_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making a progress bar takes a lock that forked processes share: who shows none must not make one."""
-
-    def made(*_: object, **__: object) -> None:
-        raise AssertionError("a progress bar was made")
-
-    monkeypatch.setattr(tqdm, "tqdm", made)
+    monkeypatch.setattr(tqdm, "tqdm", Mock(side_effect=AssertionError("a progress bar was made")))
     for _ in range(2):
         with fr.Engine.open(tmp_path / "memory", backend="numpy") as opened:
             opened.update([fr.Record("a", "tea")], insert=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -206,11 +207,7 @@ def test_a_failure_leaves_the_old_numbers_and_the_next_attempt_succeeds(monkeypa
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("a", "tea"), fr.Record("b", "cup")])
     memory = engine.index.memory
-
-    def full() -> None:
-        raise MemoryError
-
-    failpoints.arm("renumber.begin", action=full)
+    failpoints.arm("renumber.begin", action=Mock(side_effect=MemoryError))
     engine.delete(["a"])
     memory.join()
     assert engine.stats()["background_error"] == "MemoryError: "

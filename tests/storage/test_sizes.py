@@ -74,7 +74,6 @@ def test_what_unions_keep_is_counted() -> None:
     engine.search([fr.Query("w1 w2", weights={"t1": 1.0}, namespaces=["a", "b"])], strategy="sparse")
     after = engine.stats()
     ((_, union),) = engine.index.memory.state.unions.values()
-    assert union.counts is not None
     learned = union.learned.counts
     assert after["cache_bytes"] > before["cache_bytes"] + union.counts.nbytes + learned.nbytes
     assert after["index_bytes"] == before["index_bytes"]

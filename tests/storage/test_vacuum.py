@@ -16,11 +16,6 @@ from fanrank.engine.storage.log import log_of
 from fanrank.engine.storage.row_codec import RECORDS
 
 
-def remains(path: Path, word: str) -> list[str]:
-    """The files in which the word stands."""
-    return sorted(file.name for file in path.rglob("*") if file.is_file() and word.encode() in file.read_bytes())
-
-
 def filled(path: Path, count: int = 400) -> fr.Engine:
     engine = fr.Engine.open(path, backend="numpy", columns={"city": "category"})
     rng = random.Random(5)
@@ -48,7 +43,8 @@ def test_a_vacuum_leaves_nothing_of_deleted_records_and_changes_no_answer(tmp_pa
         after = engine.search(["open4 open8 open10"], k=20)
         assert (after.ids.tolist(), after.scores.tolist()) == (before.ids.tolist(), before.scores.tolist())
         for word in ("secret", "hidden", "atlantis", "covert"):
-            assert remains(path, word) == [], word
+            files = [file for file in path.rglob("*") if file.is_file()]
+            assert [file.name for file in files if word.encode() in file.read_bytes()] == [], word
         assert log_of(path / RECORDS).stat().st_size == 0
         engine.add([fr.Record("late", "open4")])
         reader = fr.Engine.open(path, read_only=True, backend="numpy")

@@ -320,12 +320,3 @@ def test_nothing_is_encoded_again(tmp_path: Path) -> None:
     for _ in range(2):
         with fr.Engine.open(tmp_path, encoder=Silent()) as engine:
             assert bits(engine) == wanted
-
-
-def test_a_batch_that_fails_late_leaves_no_weight_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, BUILD_CHUNK=1)
-    engine = fr.Engine(columns={"project": "category"})
-    engine.add([Record("a", "a", weights={"x": 1})])
-    late = [Record("b", "b", weights={"y": 1}), Record("c", "c", extra={"project": 7})]
-    refused(engine, fr.errors.RecordError, "project", lambda: engine.add(late))
-    refused(engine, fr.errors.DuplicateIdError, "already taken", lambda: engine.add([late[0], Record("a", "a")]))

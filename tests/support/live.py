@@ -84,6 +84,10 @@ def serving(
         assert not thread.is_alive()
 
 
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
 def wait_until(holds: Callable[[], bool]) -> bool:
     """Whether it holds within 5 minutes."""
     event = threading.Event()

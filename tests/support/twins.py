@@ -294,6 +294,12 @@ class Twins:
         """A query of each kind, in one batch."""
         signed = self.model.method in ("robertson", "okapi")
         self.check_answers(PLAIN_QUERIES if signed else [*PLAIN_QUERIES, *OPTION_QUERIES], paths=paths)
+        for row in self.own.asked.search(PLAIN_QUERIES, texts=True, payload=True):
+            for hit in row:
+                own = self.model.held[hit.namespace][hit.id]
+                assert (hit.text, hit.payload) == (own.text, own.payload)
+                if self.own.local:
+                    assert (hit.record.time, hit.record.extra) == (own.time, own.extra)
 
     def check_numbers(self, hits: fr.Hits) -> None:
         """Documents are numbered in order of last write, and what follows the hits is padding."""

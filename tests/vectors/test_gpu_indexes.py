@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -156,11 +157,8 @@ def test_a_full_gpu_is_named(vectors: Vectors, queries: np.ndarray, monkeypatch:
     put(monkeypatch, GpuFaiss())
     index = index_of(OnGpu(), vectors, SMALL)
     assert isinstance(index, CagraIndex)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("an illegal memory access was encountered")
-
-    monkeypatch.setattr(index.graph, "search", fail)
+    failing = Mock(side_effect=RuntimeError("an illegal memory access was encountered"))
+    monkeypatch.setattr(index.graph, "search", failing)
     with pytest.raises(RuntimeError, match="illegal"):
         index.nearest(queries, 3, None, 1)
 
