@@ -1,4 +1,4 @@
-"""Searchers with given answers and an encoder without a model, for the tests of evaluations."""
+"""Searchers with given answers or that are counted, and an encoder without a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from fanrank.engine.hybrid.strategy import Strategy
 from fanrank.engine.records.decision import Decision
 from fanrank.engine.records.query import Query
+from fanrank.engine.searcher import Searcher
 
 
 class Answers(list[list[tuple[str, float]]]):
@@ -78,3 +79,16 @@ def write_locomo(file: Path, *, marathon: int = 4) -> Path:
     talks = [{"sample_id": f"c{n}", "conversation": sessions, "qa": questions} for n in range(2)]
     file.write_text(json.dumps(talks))
     return file
+
+
+def count_searches(monkeypatch: Any) -> list[int]:
+    """The sizes of the searches from now on."""
+    sizes: list[int] = []
+    search = Searcher.search
+
+    def counted(self: Searcher, queries: Any, k: int, keywords: Any) -> Any:
+        sizes.append(len(queries))
+        return search(self, queries, k, keywords)
+
+    monkeypatch.setattr(Searcher, "search", counted)
+    return sizes

@@ -26,6 +26,7 @@ from support.launches import (  # noqa: F401 - tests take them from here
     Array,
     Case,
     Guarded,
+    Placed,
     Ranked,
     SegmentCase,
     border_cases,
@@ -415,11 +416,7 @@ def check_select(
     own = wide and not decays
     is_wide = np.array([own ^ bool(rng.random() < 0.2) for _ in range(queries)])
     width = max(ks) + 1
-    device_of = str(template.query_k.device)
-
-    def tensor(values: Any, dtype: Any) -> torch.Tensor:
-        return torch.from_numpy(np.asarray(values, dtype=dtype)).to(device_of)
-
+    tensor = Placed(str(template.query_k.device)).tensor
     work = replace(
         template,
         width=width,

@@ -9,8 +9,6 @@ from typing import Any
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.embeddings import Embeddings
 
-from fanrank.engine.searcher import Searcher
-
 WORDS = (
     *("tea", "coffee", "billing", "job", "error", "key", "login", "cache", "session"),
     *("token", "Ana", "Bo", "meeting", "invoice", "late", "fee"),
@@ -91,16 +89,3 @@ class Seen(BaseCallbackHandler):
             ],
             key=repr,
         )
-
-
-def count_searches(monkeypatch: Any) -> list[int]:
-    """The sizes of the searches from now on."""
-    sizes: list[int] = []
-    search = Searcher.search
-
-    def counted(self: Searcher, queries: Any, k: int, keywords: Any) -> Any:
-        sizes.append(len(queries))
-        return search(self, queries, k, keywords)
-
-    monkeypatch.setattr(Searcher, "search", counted)
-    return sizes

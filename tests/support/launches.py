@@ -75,6 +75,25 @@ class Guarded:
             assert bool((guard == self._poison).all()), f"wrote past the end of {size} x {whole.dtype}"
 
 
+class Placed:
+    """Puts arrays on a device, and keeps those of which only the address is known."""
+
+    def __init__(self, device: str, kept: Sequence[torch.Tensor] = ()) -> None:
+        self._device, self.kept = device, list(kept)
+
+    def tensor(self, values: Any, dtype: Any = None) -> torch.Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values, dtype=dtype)).to(self._device)
+
+    def address(self, values: Array) -> int:
+        self.kept.append(self.tensor(values))
+        return self.kept[-1].data_ptr()
+
+    def bitmap(self, rng: np.random.Generator, passing: Array) -> int:
+        """The address of a bitmap. Bits past the last document are noise."""
+        padded = np.concatenate([passing, rng.random(-len(passing) % 32) < 0.5])
+        return self.address(np.packbits(padded, bitorder="little").view(np.int32).copy())
+
+
 @dataclass(eq=False)
 class SegmentCase:
     """One segment on the host and on the device."""
@@ -208,15 +227,17 @@ def build(
     bits = int(rng.integers(5, 8)) if tile_bits is None else tile_bits
     sizes = [int(size) for size in rng.integers(1, 150, size=rng.integers(1, 4))] if sizes is None else list(sizes)
     stored = bool(rng.integers(2)) or fields > 1 if stored_frequencies is None else stored_frequencies
+    placed = Placed(device)
     shape = (terms, densities, absent, identical, stored, long_quanta)
-    segments, formula = _segments(rng, model, sizes, shape, device)
+    segments, formula = _segments(rng, model, sizes, shape, placed)
     # A generator of its own, so that the rest of a launch does not depend on whether anything decays.
     decays = "none" if model.signed else decays
     decay = Decays(np.random.default_rng((seed, 1)), decays, times, half_lives, queries, segments)
-    kept: list[torch.Tensor] = []
     guarded = Guarded(device)
     vocabulary = np.sort(rng.choice(10 * terms + 20, terms, replace=False)).astype(np.int64)
-    rows, tables = _table(rng, segments, decay, vocabulary, bits, tabled, table, long_quanta, kept, guarded, device)
+    count = len(segments) + int(rng.integers(0, 3)) if table is None else max(table, len(segments))
+    rows = np.zeros((count, len(SEGMENT_FIELDS)), dtype=np.int64)
+    tables = _tabled(rng, segments, decay, vocabulary, rows, (bits, tabled, long_quanta), placed, guarded)
     asked = _asked(rng, queries, terms, max_weight, unknown, empty)
     units = []
     for query in range(queries):
@@ -230,7 +251,7 @@ def build(
                     # All that pass lie side by side, so that tiles before and behind them have none.
                     low, high = sorted(rng.integers(0, segment.size + 1, size=2).tolist())
                     passing = (np.arange(segment.size) >= low) & (np.arange(segment.size) < high)
-                filter_ = _bitmap(rng, passing, kept, device)
+                filter_ = placed.bitmap(rng, passing)
             low, high = 0, segment.size
             if rng.random() < restricted:
                 low, high = sorted(rng.integers(0, segment.size + 1, size=2).tolist())
@@ -259,9 +280,7 @@ def build(
         descriptors[place] = position
         position += int(slot_counts[place] * unit_tiles[place]) + int(rng.integers(0, 2))
 
-    def tensor(values: Any, dtype: Any) -> torch.Tensor:
-        return _tensor(np.asarray(values, dtype=dtype), device)
-
+    tensor = placed.tensor
     decaying = bool(decay.rate.any())
     work = Work(
         tile_bits=bits,
@@ -272,7 +291,7 @@ def build(
         long_quanta=long_quanta,
         wide=bool(is_wide.any()),
         decays=decaying,
-        segments=_tensor(rows, device),
+        segments=tensor(rows),
         query_units=tensor(np.searchsorted(of_query, np.arange(queries + 1)), np.int32),
         query_k=tensor(k, np.int32),
         query_wide=tensor(is_wide, np.uint8),
@@ -292,7 +311,7 @@ def build(
         decay_table=tensor(TABLE.copy() if decaying else [], np.int32),
     )
     matches = _matches(queries, segments, units, decay)
-    made = (model, formula, segments, work, units, matches, asked, vocabulary, tables, guarded, decay, kept)
+    made = (model, formula, segments, work, units, matches, asked, vocabulary, tables, guarded, decay, placed.kept)
     return Case(name or f"seed {seed}", *made)
 
 
@@ -416,7 +435,7 @@ def _segments(
     model: BM25,
     sizes: Sequence[int],
     shape: tuple[int, Sequence[float], float, bool, bool, bool],
-    device: str,
+    placed: Placed,
 ) -> tuple[list[SegmentCase], Formula]:
     terms, density, absent, identical, stored, long_quanta = shape
     fields = len(model.fields)
@@ -458,7 +477,24 @@ def _segments(
     )
     segments = []
     for first, tf, length, own in zip(_firsts(rng, sizes), frequencies, lengths, held, strict=True):
-        segment = _segment(model, first, own, tf[:, own], length, statistics, idf[own], stored, long_quanta, device)
+        term, document = np.nonzero(tf[:, own].any(axis=0))
+        counts = tf[:, own][:, term, document]
+        offsets = np.searchsorted(term, np.arange(len(own) + 1)).astype(np.int64)
+        saturated = model.saturated(counts.astype(np.uint32), model.norms(length, statistics)[:, document])
+        quanta = model.quanta(saturated, idf[own][term])
+        assert long_quanta or np.abs(quanta).max(initial=0) <= INT32_MAX
+        words = document.astype(np.uint32)
+        if not stored:
+            words |= counts[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
+        postings = DevicePostings(
+            placed.tensor(words.view(np.int32)),
+            placed.tensor(counts, np.int32) if stored else None,
+            placed.tensor(offsets),
+            placed.tensor(length),
+        )
+        lists = (np.split(each, offsets[1:-1])[: len(own)] for each in (document, quanta))
+        made = placed.tensor(quanta, np.int64 if long_quanta else np.int32)
+        segment = SegmentCase(first, tf.shape[2], own, *lists, postings, placed.tensor(idf[own]), saturated, made)
         segments.append(segment)
         if rng.random() < 0.5:
             segment.alive = rng.random(segment.size) < rng.choice([0.05, 0.5, 0.97])
@@ -478,73 +514,21 @@ def _firsts(rng: np.random.Generator, sizes: Sequence[int]) -> list[int]:
     return firsts
 
 
-def _segment(
-    model: BM25,
-    first: int,
-    held: Array,
-    frequencies: Array,
-    lengths: Array,
-    statistics: Statistics,
-    idf: Array,
-    stored: bool,
-    long_quanta: bool,
-    device: str,
-) -> SegmentCase:
-    _, terms, size = frequencies.shape
-    term, document = np.nonzero(frequencies.any(axis=0))
-    tf = frequencies[:, term, document]
-    offsets = np.searchsorted(term, np.arange(terms + 1)).astype(np.int64)
-    norms = model.norms(lengths, statistics)
-    saturated = model.saturated(tf.astype(np.uint32), norms[:, document])
-    quanta = model.quanta(saturated, idf[term])
-    if not long_quanta:
-        assert np.abs(quanta).max(initial=0) <= INT32_MAX
-    words = document.astype(np.uint32)
-    if not stored:
-        words |= tf[0].astype(np.uint32) << np.uint32(DOCUMENT_BITS)
-    postings = DevicePostings(
-        _tensor(words.view(np.int32), device),
-        _tensor(tf.astype(np.int32), device) if stored else None,
-        _tensor(offsets, device),
-        _tensor(lengths, device),
-    )
-    cuts = offsets[1:-1]
-    return SegmentCase(
-        first,
-        size,
-        held,
-        np.split(document, cuts)[:terms],
-        np.split(quanta, cuts)[:terms],
-        postings,
-        _tensor(idf, device),
-        saturated,
-        _tensor(quanta.astype(np.int64 if long_quanta else np.int32), device),
-    )
-
-
-def _table(
+def _tabled(
     rng: np.random.Generator,
     segments: Sequence[SegmentCase],
     decay: Decays,
     vocabulary: Array,
-    bits: int,
-    tabled: float,
-    least: int | None,
-    long_quanta: bool,
-    kept: list[torch.Tensor],
+    rows: Array,
+    how: tuple[int, float, bool],
+    placed: Placed,
     guarded: Guarded,
-    device: str,
-) -> tuple[Array, list[Tables]]:
-    """The rows of the segments and of padding, and what `tabulate` must fill."""
-    count = len(segments) + int(rng.integers(0, 3)) if least is None else max(least, len(segments))
-    rows = np.zeros((count, len(SEGMENT_FIELDS)), dtype=np.int64)
+) -> list[Tables]:
+    """Fill the rows of the segments and of padding; what `tabulate` must fill."""
+    bits, tabled, long_quanta = how
     tables: list[Tables] = []
     tiles_before = 0
-
-    def address(values: Array) -> int:
-        kept.append(_tensor(values, device))
-        return kept[-1].data_ptr()
-
+    address = placed.address
     for number, segment in enumerate(segments):
         tiles = tiles_of(segment.size, bits)
         lengths = np.array([len(documents) for documents in segment.documents], dtype=np.int64)
@@ -569,25 +553,18 @@ def _table(
             "tile_offset": tiles_before,
         }
         if segment.alive is not None:
-            values["alive"] = _bitmap(rng, segment.alive, kept, device)
+            values["alive"] = placed.bitmap(rng, segment.alive)
         if decay.rate.any():
             values["times"] = address(decay.times[number])
             values["latest"] = address(decay.latest(number, bits))
         for name, value in values.items():
             rows[number, COLUMN[name]] = value
         tiles_before += tiles
-        row = _tensor(rows[number : number + 1], device).clone()
-        own = _tensor(terms.astype(np.int32), device)
+        row = placed.tensor(rows[number : number + 1]).clone()
+        own = placed.tensor(terms, np.int32)
         tables.append(Tables(row, bits, tiles, long_quanta, 8, own, cuts, maxima))
     rows[len(segments) :, COLUMN["tile_offset"]] = tiles_before
-    return rows, tables
-
-
-def _bitmap(rng: np.random.Generator, passing: Array, kept: list[torch.Tensor], device: str) -> int:
-    """The address of a bitmap. Bits past the last document are noise."""
-    padded = np.concatenate([passing, rng.random(-len(passing) % 32) < 0.5])
-    kept.append(_tensor(np.packbits(padded, bitorder="little").view(np.int32).copy(), device))
-    return kept[-1].data_ptr()
+    return tables
 
 
 def _beside_a_border(rng: np.random.Generator, document: int, bits: int, size: int) -> int:
@@ -596,22 +573,12 @@ def _beside_a_border(rng: np.random.Generator, document: int, bits: int, size: i
     return int(np.clip(border + rng.integers(-1, 2), 0, size))
 
 
-def _tensor(values: Array, device: str) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values)).to(device)
-
-
 def of_classes(case: Case) -> Case:
     """The case with 4 bytes a posting, whose contributions are made of impact classes: neither signed nor long."""
     work = case.work
     assert not work.signed
     assert not work.long_quanta
-    device = str(work.segments.device)
-    kept = list(case.kept)
-
-    def address(values: Array) -> int:
-        kept.append(_tensor(values, device))
-        return kept[-1].data_ptr()
-
+    placed = Placed(str(work.segments.device), case.kept)
     rows = work.segments.cpu().numpy().copy()
     tables = []
     for number, segment in enumerate(case.segments):
@@ -621,13 +588,13 @@ def of_classes(case: Case) -> Case:
         # Without an address, so that what must not be read is not there.
         rows[number, COLUMN["quanta"]] = 0
         words |= impact_classes.astype(np.uint32) << np.uint32(DOCUMENT_BITS)
-        rows[number, COLUMN["words"]] = address(words.view(np.int32))
-        rows[number, COLUMN["saturated"]] = address(distinct)
+        rows[number, COLUMN["words"]] = placed.address(words.view(np.int32))
+        rows[number, COLUMN["saturated"]] = placed.address(distinct)
         rows[number, COLUMN["idf"]] = segment.idf.data_ptr()
-        row = _tensor(rows[number : number + 1], device).clone()
+        row = placed.tensor(rows[number : number + 1]).clone()
         tables.append(replace(case.tables[number], segment=row, posting_bytes=4))
-    made = replace(work, segments=_tensor(rows, device), posting_bytes=4)
-    return replace(case, name=f"{case.name}, 4 bytes a posting", work=made, tables=tables, kept=kept)
+    made = replace(work, segments=placed.tensor(rows), posting_bytes=4)
+    return replace(case, name=f"{case.name}, 4 bytes a posting", work=made, tables=tables, kept=placed.kept)
 
 
 def planned(case: Case, seed: int, *, k: int | None = None) -> tuple[TermBatch, Case]:
@@ -636,7 +603,7 @@ def planned(case: Case, seed: int, *, k: int | None = None) -> tuple[TermBatch, 
     Only live documents count, all queries have one k, nothing decays.
     """
     rng = np.random.default_rng((seed, 2))
-    work, device = case.work, str(case.work.segments.device)
+    work, tensor = case.work, Placed(str(case.work.segments.device)).tensor
     queries, table = len(case.asked), len(work.segments)
     tile_offsets = work.segments[:, COLUMN["tile_offset"]].cpu().numpy()
     alive = work.segments[:, COLUMN["alive"]].cpu().numpy()
@@ -669,9 +636,6 @@ def planned(case: Case, seed: int, *, k: int | None = None) -> tuple[TermBatch, 
         elif (sums * largest < INT32_MAX).all() and rng.random() < 0.5:
             widest = None
     is_wide = np.full(queries, work.long_quanta) if widest is None else sums.astype(np.float64) * widest >= INT32_MAX
-
-    def tensor(values: Any, dtype: Any) -> torch.Tensor:
-        return _tensor(np.asarray(values, dtype=dtype), device)
 
     ids = [int(case.vocabulary[term]) if term >= 0 else UNKNOWN for own in asked for term, _ in own]
     # An id between two of the vocabulary, or beyond them, matches nothing either.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.evaluations import count_searches
 from support.langchain_cases import texts
 
 import fanrank as fr
@@ -186,17 +187,11 @@ def read(face: Face, rows: list[list[Any]]) -> list[list[Any]]:
 def test_a_batch_is_one_launch_and_what_a_loop_and_the_engine_give(
     make: Callable[..., Face], engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face, launches = make(engine), []
+    face = make(engine)
     face.write(TEXTS, {})
     asked = [text for text in ASKED if text or make is not langgraph]  # LangGraph lists where there is no text
     loop = [face.one(text) for text in asked]
-    search = fr.Engine.search
-
-    def counted(self: fr.Engine, queries: Any, *rest: Any, **more: Any) -> fr.Hits:
-        launches.append(len(queries))
-        return search(self, queries, *rest, **more)
-
-    monkeypatch.setattr(fr.Engine, "search", counted)
+    launches = count_searches(monkeypatch)
     assert face.batch(asked) == loop
     assert face.batch([]) == []
     assert [size for size in launches if size] == [len(asked)]

@@ -39,22 +39,14 @@ class TestRetriever(suites.RetrieversIntegrationTests):
 
 
 class TestVectorStore(suites.VectorStoreIntegrationTests):
-    @pytest.fixture
-    def vectorstore(self) -> VectorStore:
-        return FanrankVectorStore(self.get_embeddings())
-
-
-class TestVectorStoreOfTenant(suites.VectorStoreIntegrationTests):
-    @pytest.fixture
-    def vectorstore(self) -> VectorStore:
-        engine = fr.Engine(encoder=fr.OwnVectors(len(self.get_embeddings().embed_query(""))))
-        engine.add([fr.Record("1", "of another tenant", namespace="bo", embedding=[1.0] * 6)])
-        return FanrankVectorStore(self.get_embeddings(), engine=engine.namespace("ana"))
-
-
-class TestVectorStoreOfDirectory(suites.VectorStoreIntegrationTests):
-    @pytest.fixture
-    def vectorstore(self, tmp_path: Path) -> Iterator[VectorStore]:
-        store = FanrankVectorStore(self.get_embeddings(), engine=tmp_path / "memory")
+    @pytest.fixture(params=["memory", "tenant", "directory"])
+    def vectorstore(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[VectorStore]:
+        engine: Any = None if request.param == "memory" else tmp_path / "memory"
+        if request.param == "tenant":
+            shared = fr.Engine(encoder=fr.OwnVectors(len(self.get_embeddings().embed_query(""))))
+            shared.add([fr.Record("1", "of another tenant", namespace="bo", embedding=[1.0] * 6)])
+            engine = shared.namespace("ana")
+        store = FanrankVectorStore(self.get_embeddings(), engine=engine)
         yield store
-        store.engine.close()
+        if request.param == "directory":
+            store.engine.close()

@@ -15,7 +15,8 @@ pytest.importorskip("langchain_core")
 from langchain_core.documents import Document
 from langchain_core.load import dumpd
 from langchain_core.runnables import ConfigurableField, Runnable, RunnableConfig, RunnableLambda
-from support.langchain_cases import Letters, Seen, count_searches, metadatas, texts
+from support.evaluations import count_searches
+from support.langchain_cases import Letters, Seen, metadatas, texts
 
 import fanrank as fr
 from fanrank.integrations.langchain import FanrankRetriever, LangChainEncoder

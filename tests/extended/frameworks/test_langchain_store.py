@@ -14,7 +14,8 @@ pytest.importorskip("langchain_core")
 
 from langchain_core.documents import Document
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
-from support.langchain_cases import Letters, count_searches, metadatas, texts
+from support.evaluations import count_searches
+from support.langchain_cases import Letters, metadatas, texts
 
 import fanrank as fr
 from fanrank.engine.vectors.vectors import unit_rows

@@ -37,6 +37,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQuery,
     VectorStoreQueryMode,
 )
+from support.evaluations import count_searches
 
 import fanrank as fr
 from fanrank.integrations.llama_index import EmbeddingEncoder, FanrankRetriever, FanrankVectorStore
@@ -331,13 +332,7 @@ def test_a_batch_of_queries_of_any_mode_is_one_launch(
         )
     ]
     loop = [store.query(query) for query in queries]
-    launches: list[int] = []
-    search = fr.Engine.search
-    monkeypatch.setattr(
-        fr.Engine,
-        "search",
-        lambda self, queries, *rest, **more: launches.append(len(queries)) or search(self, queries, *rest, **more),
-    )
+    launches = count_searches(monkeypatch)
     assert store.query_batch(queries) == loop
     assert launches == [len(queries)]
     assert store.query_batch([]) == []

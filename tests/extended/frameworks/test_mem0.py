@@ -24,6 +24,7 @@ from mem0.memory import main as mem0_main
 from mem0.utils.factory import EmbedderFactory, LlmFactory, VectorStoreFactory
 from mem0.utils.scoring import get_bm25_params, normalize_bm25
 from mem0.vector_stores.base import VectorStoreBase
+from support.evaluations import count_searches
 
 import fanrank as fr
 from fanrank.integrations.mem0 import KEYWORD_WEIGHT, FanrankConfig, FanrankVectorStore, register
@@ -125,23 +126,15 @@ def test_no_cosine_exceeds_one() -> None:
     assert raw.max() > 1.0, "half precision exceeds 1 somewhere, or the test shows nothing"
 
 
-def test_a_batch_is_one_launch_and_what_a_loop_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_vectors_is_one_launch_and_what_a_loop_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled()
     vectors = [[1, 0, 0, 0], [0, 1, 0, 0], [0.3, 0.3, 0.3, 0]]
     texts = ["tea", "coffee", "lunch brew"]
     one_by_one = [store.search(text, vector, 3) for text, vector in zip(texts, vectors, strict=True)]
-    words = [store.keyword_search(text, 3) for text in texts]
-    calls: list[int] = []
-    search = store.engine.search
-    monkeypatch.setattr(
-        store.engine,
-        "search",
-        lambda queries, *rest, **more: calls.append(len(queries)) or search(queries, *rest, **more),
-    )
+    calls = count_searches(monkeypatch)
     assert store.search_batch(texts, vectors, 3) == one_by_one
-    assert store.keyword_search_batch(texts, 3) == words
-    assert calls == [3, 3]
-    assert store.search_batch([], []) == store.keyword_search_batch([]) == []
+    assert calls == [3]
+    assert store.search_batch([], []) == []
 
 
 def test_keyword_scores_are_bm25_in_the_scale_of_mem0() -> None:

@@ -18,50 +18,37 @@ from support.carry_cases import COLUMNS, answers, batches, encoded, engine_at, f
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
 
-FOUND = {"query": ["drink", "drink", "white"], "rank": [1, 2, 1], "id": ["a", "b", "c"]}
 
-
-@pytest.fixture
-def hits() -> fr.Hits:
+def test_answers_as_a_frame_and_as_a_table() -> None:
+    """Queries without hits have no row; each hit names its namespace."""
     engine = fr.Engine.from_records(
-        [fr.Record("a", "tea"), fr.Record("b", "coffee tea"), fr.Record("c", "milk")], analyzer="minimal"
+        [
+            *(fr.Record("m1", "tea", namespace="a"), fr.Record("m1", "tea tea", namespace="b")),
+            *(fr.Record("m2", "tea"), fr.Record("c", "milk")),
+        ]
     )
-    return engine.search(
-        [fr.Query("tea", id="drink"), fr.Query("water"), fr.Query("milk coffee", id="white", k=1)], k=3
-    )
-
-
-def test_to_pandas(hits: fr.Hits) -> None:
-    frame = hits.to_pandas()
-    assert list(frame.columns) == ["query", "rank", "id", "score", "namespace"]
-    assert frame[["query", "rank", "id"]].to_dict("list") == FOUND
-    assert frame["namespace"].tolist() == [""] * 3
-    assert frame["score"].tolist() == [score for row in hits for _, score in row]
-    assert len(fr.Engine().search([], 3).to_pandas()) == 0
-
-
-def test_to_arrow(hits: fr.Hits) -> None:
-    table = hits.to_arrow()
-    assert table.to_pydict() == {**FOUND, "score": [score for row in hits for _, score in row], "namespace": [""] * 3}
+    drink, white = fr.Query("tea", id="drink", namespaces=["a", "b"]), fr.Query("milk coffee", id="white", k=1)
+    hits = engine.search([drink, fr.Query("water"), "tea", white], k=3)
+    found = [hit for row in hits for hit in row]
+    expected = {
+        "query": ["drink", "drink", hits.query_ids()[2], "white"],
+        "rank": [1, 2, 1, 1],
+        "id": ["m1", "m1", "m2", "c"],
+        "score": [hit.score for hit in found],
+        "namespace": [hit.namespace for hit in found],
+    }
+    assert sorted(expected["namespace"]) == ["", "", "a", "b"]
+    frame, table = hits.to_pandas(), hits.to_arrow()
+    assert frame.to_dict("list") == table.to_pydict() == expected
+    assert list(frame.columns) == list(expected)
     types = {
         **{name: pyarrow.string() for name in ("query", "id", "namespace")},
         **{"rank": pyarrow.int64(), "score": pyarrow.float64()},
     }
     assert {field.name: field.type for field in table.schema} == types
+    assert len(fr.Engine().search([], 3).to_pandas()) == 0
     empty = fr.Engine().search(["x"], 3).to_arrow()
     assert (empty.num_rows, empty.schema) == (0, table.schema)
-
-
-def test_tables_name_the_namespace_of_each_hit() -> None:
-    engine = fr.Engine.from_records(
-        [fr.Record("m1", "tea", namespace="a"), fr.Record("m1", "tea tea", namespace="b"), fr.Record("m2", "tea")]
-    )
-    hits = engine.search([fr.Query("tea", namespaces=["a", "b"]), fr.Query("zzz", under="a"), "tea"])
-    expected = [(hit.id, hit.namespace) for row in hits for hit in row]
-    assert set(expected) == {("m1", "a"), ("m1", "b"), ("m2", "")}
-    frame, table = hits.to_pandas(), hits.to_arrow().to_pydict()
-    assert list(zip(frame["id"], frame["namespace"], strict=True)) == expected
-    assert list(zip(table["id"], table["namespace"], strict=True)) == expected
 
 
 @settings(max_examples=25, deadline=None)
