@@ -5,17 +5,15 @@ Nothing here reads the engine's arrays. `shrink` makes every size so small that 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from world import faded
+from world import Model
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.check.oracle import Oracle
-from fanrank.engine.index.snapshot import WEEK
 
 from . import borders
 
@@ -97,67 +95,17 @@ def expected(
     k: int = 10,
     *,
     passes: Callable[[fr.Record], bool] = lambda record: True,
-    method: str = "lucene",
-    window: float = WEEK,
-    newest: int | None = None,
 ) -> Answer:
-    """The answer of a namespace that holds `records`. `passes` states the query's filter, `newest` its windows."""
-    scope = query.scope
+    """The answer of a namespace that holds `records`, by the model of `world`. `passes` states the query's filter."""
+    if query.statistics == "filtered":
+        records = [record for record in records if passes(record)]
     if query.k is not None:
         k = query.k
-    elif scope is not None and scope.limit is not None:
-        k = scope.limit
-
-    def found_by(record: fr.Record) -> bool:
-        own = scope is None or scope.column is None or getattr(record, scope.column) == scope.id
-        return own and passes(record)
-
-    windows = sorted({math.floor(record.time / window) for record in records if record.time is not None})
-    if query.now is not None:
-        windows = [number for number in windows if number <= math.floor(query.now / window)]
-    searched = set(windows[-newest:]) if newest else None
-    if query.statistics == "filtered":
-        records = [record for record in records if found_by(record)]
-    delta = fr.BM25(method=method).delta
-    assert delta is not None
-    plain = Oracle([[record.text.split()] for record in records], method=method, delta=delta)
-    terms = list(query.text.split() if query.terms is None else query.terms)
-    found: list[tuple[float, int, str]] = []
-    for number, record in enumerate(records):
-        quanta = plain.score(terms, number)
-        if quanta is None or not found_by(record):
-            continue
-        ranged = query.since is not None or query.until is not None or searched is not None
-        if ranged and (
-            record.time is None
-            or (query.since is not None and record.time < query.since)
-            or (query.until is not None and record.time > query.until)
-            or (searched is not None and math.floor(record.time / window) not in searched)
-        ):
-            continue
-        value = quanta / 2.0**18
-        if query.half_life is not None:
-            assert query.now is not None
-            value = faded(quanta, record.time, query.now, query.half_life)
-        found.append((-value, number, record.id))
-    return [(name, -value) for value, _, name in sorted(found)[:k]]
-
-
-def rows(hits: fr.Hits, kept: Sequence[Mapping[str, fr.Record]]) -> list[Answer]:
-    """The hits, after checking shapes, padding, and that documents are numbered in order of last write.
-
-    ``kept[b]`` are the records of query b's namespace.
-    """
-    for row, records in enumerate(kept):
-        count = int(hits.counts[row])
-        assert (hits.documents[row, count:] == -1).all()
-        assert np.isneginf(hits.scores[row, count:]).all()
-        assert all(name is None for name in hits.ids[row, count:])
-        place = {name: number for number, name in enumerate(records)}
-        numbered = sorted(zip(hits.documents[row, :count].tolist(), hits.ids[row, :count].tolist(), strict=True))
-        assert len({number for number, _ in numbered}) == count
-        assert [place[name] for _, name in numbered] == sorted(place[name] for _, name in numbered)
-    return list(hits)
+    elif query.scope is not None and query.scope.limit is not None:
+        k = query.scope.limit
+    held = {record.id: record for record in records}
+    ranked = Model(held={query.namespace: held}).search(replace(query, filter=None, k=len(held)))
+    return [(name, score) for _, name, score in ranked if passes(held[name])][:k]
 
 
 def paths(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tuple[str, fr.Hits]]:
@@ -181,9 +129,3 @@ def statistics(engine: fr.Engine, namespace: str) -> tuple[int, int, dict[str, i
     assert not any(counts[len(every) :])
     found = {word: count for word, count in zip(words, counts, strict=True) if count}
     return held.statistics.documents, held.statistics.total_lengths[0], found
-
-
-def stated(records: Sequence[fr.Record]) -> tuple[int, int, dict[str, int]]:
-    """The same, counted."""
-    plain = Oracle([[record.text.split()] for record in records])
-    return len(records), plain.totals[0], dict(plain.df)

@@ -9,7 +9,6 @@ interpreter, so the tests start them as processes.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -28,7 +27,7 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from support import kernel_cases as kc  # noqa: E402
 from support.ptx import triton_jit  # noqa: E402
-from support.ptx.triton_jit import Compiled, Device  # noqa: E402
+from support.ptx.triton_jit import Compiled, Device, rows_of  # noqa: E402
 
 from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
 from fanrank.engine.vectors.interaction import Interaction  # noqa: E402
@@ -39,7 +38,6 @@ from fanrank.kernels.triton import verbs as verbs_module  # noqa: E402
 from fanrank.kernels.triton.segment_reduce import Settings, segment_reduce  # noqa: E402
 from fanrank.kernels.triton.verbs import DEFAULT  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 BLOCKS_AT_ONCE = 8
 TARGETS = (80, 90, 120)
 
@@ -59,28 +57,20 @@ def _compiler() -> None:
         pytest.skip(str(error))
 
 
-def rows_of(*arguments: Any) -> list[dict[str, Any]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "ignore", __file__, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert result.returncode == 0, result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def test_some_cases_with_blocks_at_once() -> None:
-    found = rows_of("runs", 1, 5, 30)
+    found = rows_of(__file__, "runs", 1, 5, 30)
     assert found
     assert [row for row in found if row["failure"]] == []
 
 
 def test_a_branch_by_what_each_warp_loaded_is_caught() -> None:
-    found = [row["failure"] for case in (13, 16) for row in rows_of("runs", 1, case, 100, "planted")]
+    found = [row["failure"] for case in (13, 16) for row in rows_of(__file__, "runs", 1, case, 100, "planted")]
     assert any("while others wait at that of line" in failure for failure in found), found
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_every_kernel_compiles_without_spills(target: int) -> None:
-    rows = rows_of("compiles", target)
+    rows = rows_of(__file__, "compiles", target)
     names = {"_derive", "_cuts", "_maxima", "_describe", "_plan", "_order", "_score", "_reduce_stripe", "_finish"}
     names.add("_segment_reduce")
     assert {row["name"] for row in rows} == names

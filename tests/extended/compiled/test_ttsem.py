@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -29,13 +27,13 @@ if importlib.util.find_spec("ttsem") is None:
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from support import kernel_cases as kc  # noqa: E402
 from support.ptx import triton_jit  # noqa: E402
+from support.ptx.triton_jit import rows_of  # noqa: E402
 from ttsem import harness, memory, sanitize  # noqa: E402
 
 from fanrank.kernels.triton import TritonVerbs, order  # noqa: E402
 from fanrank.kernels.triton import verbs as verbs_module  # noqa: E402
 from fanrank.kernels.triton.verbs import TUNING  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 CHECKED = ("plain", "ties everywhere", "signed, wide", "large weights", "long quanta, signed", "fields, bm25l")
 CHECKED += ("decay", "decay of long quanta", "learned weights", "ranges at borders")
 """Of all cases ttsem names two more, where a program reads a threshold that others raise: it may be late, by design."""
@@ -86,16 +84,8 @@ def failures(names: list[str]) -> Iterator[dict[str, Any]]:
             yield {"case": name, "failure": failure, "unchecked": state.races_unchecked}
 
 
-def rows_of(*arguments: str) -> list[dict[str, Any]]:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-W", "ignore", __file__, *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert result.returncode == 0, result.stderr
-    return [json.loads(line) for line in result.stdout.splitlines()]
-
-
 def test_no_program_races_or_leaves_its_tensors() -> None:
-    rows = rows_of("sound", *CHECKED)
+    rows = rows_of(__file__, "sound", *CHECKED)
     assert [row["case"] for row in rows] == list(CHECKED)
     assert [row for row in rows if row["failure"] or row["unchecked"]] == []
 
@@ -108,7 +98,7 @@ RACE = (
 
 
 def test_a_race_between_programs_is_caught() -> None:
-    (row,) = rows_of("planted", "plain")
+    (row,) = rows_of(__file__, "planted", "plain")
     assert "Program instances run in any order" in row["failure"]
 
 

@@ -9,6 +9,9 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +24,7 @@ import triton
 
 from fanrank.kernels.cuda_host.launcher import HostLauncher, Order
 
+from ..source import ROOT
 from .build import build
 from .parse import parse
 
@@ -139,6 +143,15 @@ def _passed(value: Any, type_: str) -> Any:
     if isinstance(value, torch.Tensor):
         return value
     return {"fp32": ctypes.c_float, "i32": ctypes.c_int32, "i64": ctypes.c_int64}[type_](value)
+
+
+def rows_of(program: str, *arguments: Any) -> list[dict[str, Any]]:
+    """The lines of JSON that a program prints, in a process without Triton's interpreter."""
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-W", "ignore", program, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert result.returncode == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def planted(module: ModuleType, old: str, new: str, folder: Path) -> Any:
