@@ -1,4 +1,4 @@
-"""The tools that agents call, through the official client: what they answer, refuse and never show, and how they cut it."""
+"""The tools that agents call, through the official client: what they answer, refuse, cut and never show."""
 
 from __future__ import annotations
 
