@@ -82,8 +82,13 @@ def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, quest
     assert max(map(len, text.splitlines())) < 240
 
 
-def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
-    found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given")
+def test_without_out_the_policy_is_in_the_answer_and_the_front_is_plotted(
+    tmp_path: Path, index: Path, questions: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "front.svg"
+    found = run_json("tune", index, "--questions", questions, *SYSTEMS, "--types-given", "--plot", picture)
+    assert "hit@1" in picture.read_text()
     assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
     assert found["classifier"] is None
     assert set(found["types"]) == {"name", "word"}
@@ -117,13 +122,6 @@ def test_drift_by_the_command(tmp_path: Path, index: Path, questions: Path) -> N
     assert "DRIFTED" in run("tune", index, "--questions", one_kind, "--check", out, code=1).stdout
     # Only as many as asked for.
     assert run_json(*asked, "--check", out, "--labels", "5", code=0)["n"] == 5
-
-
-def test_a_plot_of_the_front(tmp_path: Path, index: Path, questions: Path) -> None:
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "front.svg"
-    run("tune", index, "--questions", questions, *SYSTEMS, "--types-given", "--plot", picture)
-    assert "hit@1" in picture.read_text()
 
 
 @pytest.mark.parametrize(
