@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from .carry import copying
-from .carry import export as exporting
+from .carry.export import Source, export_records, source_of
 from .carry.files import AnyFile, path_of
-from .carry.importing import Import, Imported, MemoryTarget, read
+from .carry.importing import Import, Imported, MemoryTarget, Target, read
 from .carry.progress import counted
 from .errors import ParameterError, StorageError
 from .index.column_names import check_names
@@ -98,16 +98,21 @@ class Carrying:
         texts and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON,
         `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        return exporting.export(
-            self.index.ready(),
+        name = checked_scope(namespace)
+        return export_records(
+            self._source(name, vectors),
+            self.index.ready().schema,
             file,
             format=format,
-            namespace=checked_scope(namespace),
+            namespace=name,
             filter=filter,
-            vectors=vectors,
             pin=self.searcher.models.pin,
             progress=progress,
         )
+
+    def _source(self, namespace: str | None, vectors: bool) -> Source:
+        """What gives the records to export, which may be those of one namespace alone."""
+        return source_of(self.index.ready(), vectors)
 
     def import_records(
         self,
@@ -134,8 +139,12 @@ class Carrying:
         `DuplicateIdError` with file and line, `ModelMismatchError` for vectors of another model, `StorageError`,
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        importing = Import(MemoryTarget(self.index.ready()), self.searcher.models, upsert=upsert, resume=resume)
+        importing = Import(self._target(), self.searcher.models, upsert=upsert, resume=resume)
         return importing.run(counted(read(file, format), "importing", None, progress))
+
+    def _target(self) -> Target:
+        """Where records are imported to."""
+        return MemoryTarget(self.index.ready())
 
     def copy_to(self, path: str | os.PathLike[str], *, progress: bool = False, **options: Unpack[EngineOptions]) -> int:
         """Make the directory `path`, with these records and other parameters; returns how many records.

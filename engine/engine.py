@@ -1,7 +1,7 @@
 """`Engine`: records in, a batch of queries in one call, hits out; in memory, or over a durable directory.
 
-Long because every public verb stands here with its promise: what it takes, returns and raises. The modules that it
-calls do the work.
+Long because each verb that is of one engine alone stands here with its promise: what it takes, returns and raises. The
+modules that it calls do the work.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,8 +27,6 @@ from .encoders.encoder import Encoder
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
 from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
-from .hybrid.evidence import Evidence
-from .hybrid.strategy import AnyStrategy, Strategy
 from .index.column_names import check_names
 from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
@@ -43,17 +40,12 @@ from .opening import OpenIndex
 from .plan.device_options import DeviceOptions
 from .reading import Reading
 from .records.checks import checked_span
-from .records.explanation import Explanation, FusedExplanation
-from .records.hits import Hits
 from .records.query import DEFAULT_K
-from .rerank.reranker import DEPTH, CheckedReranker
-from .route.by_namespace import ByNamespace
-from .route.policy import Policy
 from .search.batch import AnyQuery, as_queries
 from .search.lexical import encode_batch
-from .search.options import SearchOptions
 from .searcher import Searcher
-from .signatures import EngineOptions, LaunchKeywords, check_engine_options
+from .searching import Searching
+from .signatures import EngineOptions, check_engine_options
 from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
@@ -69,7 +61,6 @@ if TYPE_CHECKING:
     import torch
 
     from .backends.choose import TensorHits
-    from .serve.coalesce import Coalescer
 
 
 SERVING = ("cuda", "triton", "cuda-host")
@@ -77,7 +68,7 @@ SERVING = ("cuda", "triton", "cuda-host")
 
 
 # Sources: A030 to A032, B004.
-class Engine(Reading, Writing, Carrying):
+class Engine(Searching, Reading, Writing, Carrying):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
@@ -298,29 +289,6 @@ class Engine(Reading, Writing, Carrying):
         self.searcher.backend = backend
 
     @property
-    def encoder(self) -> Encoder | None:
-        """The encoder that makes vectors of texts, or None."""
-        return self.searcher.models.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """``name``, ``version`` and ``dimension`` of the model that made the vectors; None where there are no vectors.
-
-        A directory or a saved index keeps it, so it is known also where no encoder is given.
-        """
-        return self.searcher.models.pin
-
-    @property
-    def term_encoder(self) -> TermEncoder | None:
-        """The encoder that makes learned term weights of texts, or None."""
-        return self.searcher.models.term_encoder
-
-    @property
-    def term_pin(self) -> dict[str, Any] | None:
-        """``name`` and ``version`` of the model that made the learned weights; None where there are no weights."""
-        return self.searcher.models.term_pin
-
-    @property
     def keeps_texts(self) -> bool:
         """Whether the engine has the records' texts: on disk, or in memory."""
         memory = self.index.memory
@@ -417,11 +385,6 @@ class Engine(Reading, Writing, Carrying):
             coalescer.close()
         self.index.close()
         self._end_writers()
-
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
@@ -546,148 +509,6 @@ class Engine(Reading, Writing, Carrying):
         """
         return self.searcher.stats()
 
-    def search(
-        self,
-        queries: Sequence[AnyQuery],
-        k: int = DEFAULT_K,
-        *,
-        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
-        offset: int = 0,
-        min_score: float | None = None,
-        distinct: str | None = None,
-        reranker: CheckedReranker | None = None,
-        rerank_depth: int = DEPTH,
-        threads: int = 1,
-        execution: str = "auto",
-        timing: bool = False,
-        texts: bool = False,
-        payload: bool = False,
-    ) -> Hits:
-        """Answer a batch of B queries in one call.
-
-        A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
-        do not say their own.
-
-        `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
-        It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
-        (`Hits.decisions` holds what was decided). A mapping from namespaces gives each tenant its own strategy or
-        policy, as in ``{"tenant-a": "recall", "": "bm25"}``; that of ``""``, else ``bm25``, is for all others.
-        `fanrank.routing.ByNamespace` names another default, and takes tenants called ``name`` or ``kind``, which in a
-        plain mapping are fields of a strategy or a policy. `Query.strategy` goes before all of these. Queries with one
-        strategy are one launch, and all of the batch reads one state of the memory.
-
-        `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
-        ``Query(offset=0)`` sets none: a query for the first page belongs in a batch without `offset`. Hits below
-        `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row b holds the
-        hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's, after its
-        fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends with its
-        candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders the first
-        `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
-
-        `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
-        answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
-
-        `texts` brings the records of the hits: their texts, times and metadata (`Hits.records`, `Hit.text`). `payload`
-        brings `Record.payload`. A hit's record is the one that was scored: where a write changes it before it is read,
-        the batch is searched again. An engine that was opened with ``read_only`` is refreshed for that.
-
-        While the index is built from the records after `open` with ``wait`` false, a scan for keywords answers,
-        whatever the strategy.
-
-        Raises `QueryError`, `ParameterError`, `ModelMismatchError`, `EncoderError`, `DeviceMemoryError`, `StorageError`
-        for texts that the engine does not keep, and `MissingExtraError` where a strategy needs a package that is not
-        installed.
-        """
-        return self.searcher.search(
-            queries,
-            k,
-            {
-                "strategy": strategy,
-                "reranker": reranker,
-                "rerank_depth": rerank_depth,
-                "threads": threads,
-                "execution": execution,
-                "timing": timing,
-                "texts": texts,
-                "payload": payload,
-                "offset": offset,
-                "min_score": min_score,
-                "distinct": distinct,
-            },
-        )
-
-    @property
-    def coalescer(self) -> Coalescer:
-        """The coalescer behind `asearch` and `submit`: it answers the batches of many callers in one launch."""
-        coalescer: Coalescer | None = self.__dict__.get("_coalescer")
-        if coalescer is None:
-            from .serve.coalesce import Coalescer  # as in `search_stream`
-
-            # `setdefault` keeps the first, where two threads make one at the same time.
-            coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
-            if self._closed:
-                coalescer.close()
-        return coalescer
-
-    async def asearch(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Hits:
-        """As `search`, awaited; concurrent callers share a launch. Keywords as `Coalescer.asearch`."""
-        return await self.coalescer.asearch(queries, k, **keywords)
-
-    def submit(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Future[Hits]:
-        """As `search`, but returns a future; concurrent callers share a launch. Keywords as `Coalescer.submit`."""
-        return self.coalescer.submit(queries, k, **keywords)
-
-    def search_stream(
-        self,
-        batches: Iterable[Sequence[AnyQuery]],
-        k: int = DEFAULT_K,
-        *,
-        ahead: int = 2,
-        threads: int = 1,
-        execution: str = "auto",
-        timing: bool = False,
-        texts: bool = False,
-        payload: bool = False,
-    ) -> Iterator[Hits]:
-        """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
-
-        Returns an iterator of one `Hits` a batch. Each is what `search` would have given at the moment when its batch
-        was read: it sees all writes that were done by then, whole, and none later.
-
-        `batches` is read only inside ``next``, by the thread that calls it. At most `ahead` batches (0 to 64) are read
-        beyond the one that is handed out; with 0 the batches are answered one by one in the caller's thread. Up to
-        `threads` threads score, one batch each, and one more plans. Where a device serves, two batches are on it at
-        once. The threads end when the iterator is exhausted, closed, garbage-collected, or has raised.
-
-        An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
-        read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
-
-        `texts` and `payload` are as in `search`. Where a write has changed the record of a hit, the batch is answered
-        as of a later moment.
-
-        Only the time of the analysis and of the plan is hidden, and only where cores are free.
-        """
-        from .serve import stream  # five modules that a plain search does not need
-
-        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
-        return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
-
-    def candidates(
-        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
-    ) -> Evidence:
-        """The evidence of a strategy: what its channels say of each query's candidates, before fusion and feedback.
-
-        Returns the candidates, and a function from the documents of all candidates to record ids (objects
-        [candidates]). Use it to try several fusions on the same evidence: any fusion of `fanrank.engine.fuse` takes the
-        candidates. Raises as `search`.
-        """
-        options = SearchOptions(threads=threads, execution=execution)
-        return self.searcher.candidates(queries, Strategy.of(strategy), options)
-
     def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
@@ -776,16 +597,6 @@ class Engine(Reading, Writing, Carrying):
     def drift(self, namespace: str = "") -> DriftReport:
         """How far the namespace's most frequent terms have moved since the last call."""
         return self.monitor.drift(self.index.ready(), namespace)
-
-    def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
-    ) -> Explanation | FusedExplanation:
-        """How the record with id `document` scores for the query.
-
-        The explanation is term by term, or channel by channel under a strategy other than ``bm25``. Raises
-        `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
-        """
-        return self.search([query], strategy=strategy).explain(0, document)
 
 
 def _check_name(analyzer: Analyzer) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .errors import ParameterError, QueryError, RecordError, StorageError
-from .index.masks import compile_filter
 from .listing import matching
-from .listing.listing import Listing, MemoryPages, Wanted, secret_of
-from .listing.matching import compiled, searched, snapshots_of
+from .listing.listing import Listing, MemoryPages, Pages, Wanted, secret_of
+from .listing.matching import compiled, read_matching, searched
 from .listing.orders import ORDERS
 from .moments import Moment
 from .monitor.monitor import checked_namespace, checked_scope
@@ -20,6 +20,8 @@ from .records.record import Record
 from .search import events as timeline
 from .search.batch import combine_filters
 from .searcher import Searcher
+
+T = TypeVar("T")
 
 
 class Reading:
@@ -77,20 +79,29 @@ class Reading:
         wanted = checked_wanted(filter, namespace, order, reverse, limit, texts)
 
         def begin() -> Listing:
-            pages = MemoryPages(self.index, wanted)
-            return Listing(pages, wanted, secret_of(self.index.ready()), after, limit)
+            return Listing(self._pages(wanted), wanted, self._secret(), after, limit)
 
         return self.searcher.declaring(begin, [wanted.filter])
 
+    def _pages(self, wanted: Wanted) -> Pages:
+        return MemoryPages(self.index, wanted)
+
+    def _secret(self) -> str:
+        """What the cursors of listings are sealed with."""
+        return secret_of(self.index.ready())
+
+    def _each(
+        self, read: Callable[..., T], filter: Filter | None, namespace: str | None, *arguments: Any
+    ) -> Sequence[T]:
+        """What a function of a module gives for the records that pass, as `read_matching`. Over shards it is one answer
+        of each.
+        """
+        asked = filter, namespace, *arguments
+        return [self.searcher.declaring(lambda: read_matching(read, self.index.ready().state, *asked), [filter])]
+
     def count(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = "") -> int:
         """How many live records pass a filter, in one namespace or (None) in all. Raises `QueryError`."""
-        parsed = parse_filter(filter)
-
-        def read() -> int:
-            state = self.index.ready().state
-            return matching.count(snapshots_of(state, checked_scope(namespace)), compiled(state, parsed))
-
-        return self.searcher.declaring(read, [parsed])
+        return sum(self._each(matching.count, parse_filter(filter), checked_scope(namespace)))
 
     def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
         """The ids of a namespace's live records that pass a filter, in the order of their last write.
@@ -115,14 +126,10 @@ class Reading:
         kind ``json`` equal values count as one (1 and 1.0), numbers come before strings, and lists and objects are
         named by their JSON. Raises `QueryError`.
         """
-        parsed = parse_filter(filter)
-
-        def read() -> dict[str | float | None, int]:
-            state = self.index.ready().state
-            snapshots = snapshots_of(state, checked_scope(namespace))
-            return matching.distinct(state, snapshots, column, compiled(state, parsed))
-
-        return self.searcher.declaring(read, [parsed])
+        counts: Counter[str | float | None] = Counter()
+        for part in self._each(matching.distinct, parse_filter(filter), checked_scope(namespace), column):
+            counts.update(part)
+        return matching.in_order(counts)
 
     # Sources: C041.
     def verify(self) -> dict[str, int]:
@@ -157,14 +164,13 @@ class Reading:
             raise QueryError(f"events takes a 'type' that is a string or None, not {type!r}")
         if query.since is None or query.until is None:
             raise QueryError("events takes the first and the last moment, 'since' and 'until'")
-        since, until = query.since, query.until
+        return self._events(combine_filters(query), namespace, type, float(query.since), float(query.until))
 
-        def read() -> list[tuple[str, float]]:
-            memory = self.index.ready().state
-            accepted = compile_filter(combine_filters(query), memory.schema, memory.values)
-            return timeline.events(memory, namespace, type, since, until, accepted)
-
-        return self.searcher.declaring(read, [query])
+    def _events(
+        self, filter: Filter | None, namespace: str, type: str | None, since: float, until: float
+    ) -> list[tuple[str, float]]:
+        (found,) = self._each(timeline.events, filter, namespace, type, since, until)
+        return found
 
 
 def checked_wanted(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from .encoders.embed import Given
 from .encoders.models import positive
@@ -36,6 +37,41 @@ AnyRecord = Record | Mapping[str, Any]
 
 WRITERS = 8
 """Threads of an engine's awaited writes. Writes that wait at the same time share one sync."""
+
+
+class Reader(Protocol):
+    """Reads the records that a batch depends on, by namespace, while no other writer comes between."""
+
+    def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
+        """Which of these ids live records have."""
+        ...
+
+    def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
+        """The ids of the live records that pass, in the order of their last write."""
+        ...
+
+    def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
+        """The live records with these ids. They are read as they are consumed."""
+        ...
+
+
+@dataclass(frozen=True)
+class PendingReader:
+    """A `Reader` of one memory."""
+
+    pending: Pending
+
+    def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
+        return {name: list(searched(self.pending.snapshot(name)).find_all(some)) for name, some in ids.items()}
+
+    def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
+        names = self.pending.namespaces if namespace is None else (namespace,)
+        accepted = self.pending.compile(filter)
+        found = {name: list(ids_in(searched(self.pending.snapshot(name)), accepted)) for name in names}
+        return {name: ids for name, ids in found.items() if ids}
+
+    def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
+        return chain.from_iterable(self.pending.records(name, some) for name, some in ids.items())
 
 
 class Writing:
@@ -140,15 +176,16 @@ class Writing:
         batch = list(dict.fromkeys([ids] if isinstance(ids, str) else checked_ids(ids, "patch")))
         name, patch = checked_namespace(namespace), self._patch(changes, fields)
 
-        def decide(pending: Pending) -> Decision:
-            live = searched(pending.snapshot(name)).find_all(batch)
-            missing = next((record_id for record_id in batch if record_id not in live), None)
+        def decide(reader: Reader) -> Decision:
+            live = reader.live({name: batch})
+            there = {*live[name]}
+            missing = next((record_id for record_id in batch if record_id not in there), None)
             if missing is not None and not missing_ok:
                 where = f" in namespace {name!r}" if name else ""
                 raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
-            return _patched(pending, {name: [record_id for record_id in batch if record_id in live]}, patch.apply)
+            return live, map(patch.apply, reader.records(live))
 
-        return self.index.ready().write(decide=decide)
+        return self._write_decided([name], decide)
 
     def update_where(
         self,
@@ -169,19 +206,20 @@ class Writing:
         values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
         call raises `RecordError`; vectors stay.
         """
-        parsed = checked_filter(filter, "update_where")
-        decide = partial(_ids_where, parsed, checked_scope(namespace))
-        memory = self.index.ready()
+        parsed, name = checked_filter(filter, "update_where"), checked_scope(namespace)
         if callable(changes):
             if fields:
                 raise ParameterError(f"give {min(fields)!r} by the function of changes, or changes as a mapping")
-            memory.check_texts()
+            self.index.ready().check_texts()
             change: Callable[[Record], Record] = partial(changed_by, changes)
         else:
             change = self._patch(changes, fields).apply
-        return self.searcher.declaring(
-            lambda: memory.write(decide=lambda pending: _patched(pending, decide(pending), change)), [parsed]
-        )
+
+        def decide(reader: Reader) -> Decision:
+            ids = reader.passing(parsed, name)
+            return ids, map(change, reader.records(ids))
+
+        return self.searcher.declaring(lambda: self._write_decided(None if name is None else [name], decide), [parsed])
 
     def rewrite(
         self,
@@ -206,18 +244,16 @@ class Writing:
         names = {
             checked_namespace(name): list(dict.fromkeys(checked_ids(some, "rewrite"))) for name, some in ids.items()
         }
-        memory = self.index.ready()
-        memory.check_texts()
+        self.index.ready().check_texts()
 
-        def decide(pending: Pending) -> Decision:
-            live = {name: list(searched(pending.snapshot(name)).find_all(some)) for name, some in names.items()}
-            records = {(name, one.id): one for name, some in live.items() for one in pending.records(name, some)}
-            changed = change(records)
+        def decide(reader: Reader) -> Decision:
+            live = reader.live(names)
+            changed = change({(one.namespace, one.id): one for one in reader.records(live)})
             check_batch(changed, "the function of rewrite")
             written = list(self.searcher.models.encode(as_records(changed, self.bm25.fields), None))
             return {name: some for name, some in live.items() if some}, written
 
-        return memory.write(decide=decide)
+        return self._write_decided([*names], decide)
 
     def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """Delete live records by id; returns how many, once the deletion is durable.
@@ -234,10 +270,12 @@ class Writing:
         when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
         says nothing: `drop` deletes a whole namespace.
         """
-        parsed = checked_filter(filter, "delete_where")
-        decide = partial(_ids_where, parsed, checked_scope(namespace))
-        memory = self.index.ready()
-        return self.searcher.declaring(lambda: memory.write(decide=lambda pending: (decide(pending), ())), [parsed])
+        parsed, name = checked_filter(filter, "delete_where"), checked_scope(namespace)
+
+        def decide(reader: Reader) -> Decision:
+            return reader.passing(parsed, name), ()
+
+        return self.searcher.declaring(lambda: self._write_decided(None if name is None else [name], decide), [parsed])
 
     def drop(self, namespace: str) -> None:
         """Delete a namespace with all its records and the counts of its searches."""
@@ -296,6 +334,10 @@ class Writing:
         """As `Memory.write`. Over shards it is another one."""
         return self.index.ready().write(removed=removed, added=added, missing_ok=missing_ok, threads=threads)
 
+    def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[Reader], Decision]) -> int:
+        """Write what `decide` makes of records of these namespaces (None: of any), as `Memory.write`."""
+        return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
+
     async def _write_awaited(self, write: Callable[[], int]) -> int:
         if self._closed:
             raise StorageError("the engine is closed")
@@ -327,20 +369,6 @@ def checked_filter(filter: Filter | Mapping[str, Any], verb: str) -> Filter:
     if parsed is None:
         raise ParameterError(f"{verb} needs a filter that says something; to delete a whole namespace use drop")
     return parsed
-
-
-def _ids_where(filter: Filter, namespace: str | None, pending: Pending) -> dict[str, list[str]]:
-    """The ids of the live records that pass, by namespace, in the order of their last write."""
-    names = pending.namespaces if namespace is None else (namespace,)
-    accepted = pending.compile(filter)
-    found = {name: list(ids_in(searched(pending.snapshot(name)), accepted)) for name in names}
-    return {name: ids for name, ids in found.items() if ids}
-
-
-def _patched(pending: Pending, ids: Mapping[str, Sequence[str]], change: Callable[[Record], Record]) -> Decision:
-    """What a change of these records removes and adds. The records are read while they are written."""
-    records: Iterator[Record] = chain.from_iterable(pending.records(name, some) for name, some in ids.items())
-    return ids, map(change, records)
 
 
 def changed_by(function: Callable[[Record], Record], record: Record) -> Record:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import ExitStack
 from functools import partial as bind
 from math import inf
@@ -14,7 +13,6 @@ from pathlib import Path
 from ..engine.errors import ParameterError
 from ..engine.hybrid.evidence import Evidence
 from ..engine.hybrid.strategy import AnyStrategy, Strategy
-from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
 from ..engine.rerank.reranker import DEPTH, CheckedReranker
@@ -22,14 +20,13 @@ from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyQuery
 from ..engine.search.options import SearchOptions
-from ..engine.serve.coalesce import Coalescer
-from ..engine.signatures import EngineOptions, LaunchKeywords, check_engine_options
+from ..engine.signatures import EngineOptions, check_engine_options
 from ..engine.storage.sqlite import named
 from .carrying import ShardedCarrying
 from .coordinator.checks import check_opening
 from .namespace import ShardedNamespace
-from .opening.importing import finishing, import_records
-from .opening.opening import Opened, PlacementSettings, Start, open_memory, start_local
+from .opening.importing import import_records
+from .opening.opening import Opened, Start, open_memory, start_local
 from .operations import ShardedOperations
 from .replicas.replicas import check_replicas
 from .search.candidates import collect
@@ -47,7 +44,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
+class ShardedEngine(ShardedSettings, ShardedOperations, ShardedCarrying):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -60,7 +57,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         super().__init__()
         self.coordinator = opened.coordinator
         self.template = opened.template
-        self.bm25, self.monitor = opened.template.bm25, opened.template.monitor
+        self.index, self.bm25, self.monitor = opened.template.index, opened.template.bm25, opened.template.monitor
         self.searcher = ShardedSearcher(opened.template, opened.coordinator, partial)
         self._opened = opened
         self._release = release
@@ -129,7 +126,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             raise ParameterError(f"transport must be {RAY!r} or {LOCAL!r}, not {transport!r}")
         check_replicas(replicas)
         check_opening(storage, address, num_gpus=num_gpus, num_cpus=num_cpus, actors=transport == RAY)
-        start: Start = bind(start_local, backend=backend)
+        start: Start = start_local
         release = None
         if transport == RAY:
             from .processes.cluster import Cluster  # Ray takes half a second to import, and is an extra
@@ -146,7 +143,7 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
                 # The owner scores nothing. Where shards are actors, the backend is that of their machines.
                 backend=backend if transport == LOCAL else None,
                 storage=None if storage is None else Path(storage),
-                settings=PlacementSettings(split_at, whole_at),
+                settings={"split_at": split_at, "whole_at": whole_at},
                 deadline=float(deadline),
                 source=None if source is None else Path(source),
                 replicas=replicas,
@@ -158,8 +155,13 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
                 raise
         engine = cls(opened, partial, release)
         if opened.source is not None:
-            with finishing(engine, opened.source) as taken:
-                import_records(engine, taken, progress=progress)
+            try:
+                import_records(engine, opened.source, progress=progress)
+            except BaseException:
+                engine.close()
+                raise
+            finally:
+                opened.source.close()
         return engine
 
     def __repr__(self) -> str:
@@ -228,7 +230,6 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
 
         Raises as `Engine.search`, `DeadlineError` and `ShardError`.
         """
-        self._check_open()
         searcher = self.searcher if partial is None else self.searcher.allowing(partial)
         return searcher.search(
             queries,
@@ -248,44 +249,11 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
             },
         )
 
-    @property
-    def coalescer(self) -> Coalescer:
-        """As `Engine.coalescer`: a launch of many callers is one message a shard."""
-        coalescer: Coalescer | None = self.__dict__.get("_coalescer")
-        if coalescer is None:
-            # `setdefault` keeps the first, where two threads make one at the same time.
-            coalescer = self.__dict__.setdefault("_coalescer", Coalescer(self))
-            if self._closed:
-                coalescer.close()
-        return coalescer
-
-    async def asearch(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Hits:
-        """As `Engine.asearch`."""
-        return await self.coalescer.asearch(queries, k, **keywords)
-
-    def submit(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Future[Hits]:
-        """As `Engine.submit`."""
-        return self.coalescer.submit(queries, k, **keywords)
-
-    def search_stream(
-        self,
-        batches: Iterable[Sequence[AnyQuery]],
-        k: int = DEFAULT_K,
-        *,
-        ahead: int = 2,
-        threads: int = 1,
-        execution: str = "auto",
-        timing: bool = False,
-        texts: bool = False,
-        payload: bool = False,
+    def _search_stream(
+        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, ahead: int
     ) -> Iterator[Hits]:
-        """As `Engine.search_stream`. All batches that were read are on their way to the shards at once."""
-        self._check_open()
-        options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
+        """All batches that were read are on their way to the shards at once."""
+        self.coordinator.check_open()
         return self.searcher.stream(batches, k, options, ahead=ahead)
 
     def candidates(
@@ -294,12 +262,5 @@ class ShardedEngine(ShardedOperations, ShardedCarrying, ShardedSettings):
         """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
         say, differs from an engine's.
         """
-        self._check_open()
         options = SearchOptions(threads=threads, execution=execution)
         return collect(self.searcher, queries, Strategy.of(strategy), options)
-
-    def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
-    ) -> Explanation | FusedExplanation:
-        """As `Engine.explain`."""
-        return self.search([query], strategy=strategy).explain(0, document)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ..engine.carrying import shown_progress
 from ..engine.errors import FanrankError, ParameterError
-from ..engine.opening import shows_progress
 from ..engine.records.record import Record
 from .moves.balancing import Step, plan_steps
 from .moves.moves import MovingCoordinator
 from .opening.opening import OPENING, Opened, check_versions
-from .processes.links import Link, call_all, deadline_at
+from .processes.links import Link, call_all, close_all, deadline_at
 from .protocol.messages import Description
 from .replicas.replicas import replicas_of
 from .writing import ShardedWriting
@@ -38,23 +37,19 @@ class ShardedOperations(ShardedWriting):
 
         Nothing moves yet: `rebalance` brings them their share. Raises `ShardError`, and as `Engine.open`.
         """
-        self._check_open()
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ParameterError(f"add_shards takes a number of 1 or more, not {count!r}")
         coordinator = self.coordinator
         with self._balancing, coordinator.paused() as view:
             first = view.placement.shards
-            columns = self.template.index.memory.schema.declared()
             links: list[Link] = []
             try:
-                links.extend(self._opened.begin(number, columns) for number in range(first, first + count))
+                links.extend(self._opened.begin(number) for number in range(first, first + count))
                 described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
                 check_versions(described)
                 coordinator.extend(links, [described[link.number].store for link in links])
             except BaseException:
-                for link in links:
-                    with suppress(FanrankError):
-                        link.close()
+                close_all(links)
                 raise
         logger.info("%d shards were added; there are %d", count, first + count)
         return first + count
@@ -67,7 +62,6 @@ class ShardedOperations(ShardedWriting):
         and the bytes of the shards ``before`` and ``after``. Moves that are done stay done if a later one fails.
         `progress` shows a bar on a terminal. Raises `ShardError`.
         """
-        self._check_open()
         with self._balancing:
             holdings = self.holdings()
             steps = plan_steps(holdings, self.coordinator.placement)
@@ -83,15 +77,15 @@ class ShardedOperations(ShardedWriting):
         return self.coordinator.holdings()
 
     def _carry_out(self, steps: list[Step], progress: bool) -> None:
-        total = sum(step.records for step in steps)
-        bar = None
-        watch: Callable[[int], object] = _ignore
-        if shows_progress(progress) and steps:
-            from tqdm import tqdm  # a tenth of the import of fanrank, for who looks at a terminal
+        done, total = 0, sum(step.records for step in steps)
+        with shown_progress(progress and bool(steps)) as show:
 
-            bar = tqdm(desc="moving", total=total, unit=" records")
-            watch = bar.update
-        try:
+            def watch(copied: int) -> None:
+                nonlocal done
+                done += copied
+                if show is not None:
+                    show("moving", done, total)
+
             apart = self.coordinator.place_together(
                 {step.namespace: (step.after[0], step.records) for step in steps if step.is_whole}, watch=watch
             )
@@ -101,9 +95,6 @@ class ShardedOperations(ShardedWriting):
                 logger.info(
                     "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
                 )
-        finally:
-            if bar is not None:
-                bar.close()
 
     def _write(
         self,
@@ -158,7 +149,3 @@ class ShardedOperations(ShardedWriting):
 
 def _bytes_of(holdings: dict[int, dict[str, tuple[int, int]]]) -> list[int]:
     return [sum(size for _, size in holdings[shard].values()) for shard in sorted(holdings)]
-
-
-def _ignore(copied: int) -> None:
-    """Nobody watches."""

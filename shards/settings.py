@@ -7,15 +7,13 @@ from functools import wraps
 from typing import Any, NoReturn
 
 from ..engine.backends.choose import Backend
-from ..engine.encoders.encoder import Encoder
-from ..engine.encoders.sparse import TermEncoder
 from ..engine.engine import Engine
 from ..engine.errors import ShardError
 from .coordinator.columns import change_columns
 from .opening.opening import Opened
 from .processes.links import call_all
 from .reading import ShardedReading
-from .shard.shard import Shard
+from .shard.records import of_engine
 
 NUMBERED = "each shard numbers its own terms; use search, or an Engine for tensors"
 
@@ -44,26 +42,6 @@ class ShardedSettings(ShardedReading):
         return self.template.backend
 
     @property
-    def encoder(self) -> Encoder | None:
-        """As `Engine.encoder`."""
-        return self.template.encoder
-
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        """As `Engine.pin`."""
-        return self.template.pin
-
-    @property
-    def term_encoder(self) -> TermEncoder | None:
-        """As `Engine.term_encoder`."""
-        return self.template.term_encoder
-
-    @property
-    def term_pin(self) -> dict[str, Any] | None:
-        """As `Engine.term_pin`."""
-        return self.template.term_pin
-
-    @property
     def keeps_texts(self) -> bool:
         """Always true: shards keep the records."""
         return True
@@ -86,44 +64,26 @@ class ShardedSettings(ShardedReading):
         """Always None: what goes wrong, `open` raises."""
         return None
 
-    @property
-    def closed(self) -> bool:
-        """Whether `close` was called."""
-        return self._closed
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """As `Engine.columns`."""
-        return self.template.columns
-
     def add_column(self, name: str, kind: str) -> None:
         """As `Engine.add_column`, in all shards or in none."""
-        self._check_open()
         change_columns(self.coordinator, self.template, (), {name: kind})
 
     def drop_column(self, name: str) -> None:
         """As `Engine.drop_column`, in all shards. After a crash in between, `open` brings the column back."""
-        self._check_open()
         change_columns(self.coordinator, self.template, (name,), {})
-
-    def keep_columns(self) -> None:
-        """As `Engine.keep_columns`."""
-        self.template.keep_columns()
 
     def refresh(self) -> None:
         """Does nothing: the process that owns a sharded memory sees all its writes."""
 
     def vacuum(self) -> int:
         """As `Engine.vacuum`, in all shards at a time. Writes to all of them wait."""
-        self._check_open()
         with self.coordinator.paused():
-            return sum(call_all(self.coordinator.links, None, "call", vacuum_shard).values())
+            return sum(call_all(self.coordinator.links, None, "call", of_engine, "vacuum").values())
 
     def sweep(self) -> int:
         """As `Engine.sweep`, in all shards."""
-        self._check_open()
         with self.coordinator.paused():
-            return sum(call_all(self.coordinator.links, None, "call", sweep_shard).values())
+            return sum(call_all(self.coordinator.links, None, "call", of_engine, "sweep").values())
 
     from_records = refuse(
         "from_records",
@@ -144,13 +104,3 @@ class ShardedSettings(ShardedReading):
     encode = refuse("encode", NUMBERED)
     numbering = refuse("numbering", NUMBERED)
     search_tensors = refuse("search_tensors", NUMBERED)
-
-
-def vacuum_shard(shard: Shard) -> int:
-    """Give back what deleted records take; returns how many bytes."""
-    return shard.engine.vacuum()
-
-
-def sweep_shard(shard: Shard) -> int:
-    """Delete what has expired; returns how many records."""
-    return shard.engine.sweep()

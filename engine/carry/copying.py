@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,7 +57,9 @@ class Pinned:
     dimension: int = 1
     encodes: bool = True
 
-    def documents(self, texts: Any, **_: Any) -> Any:
+    def documents(self, texts: Sequence[str], **_: Any) -> Any:
+        if not texts:
+            return []
         raise EncoderError(f"{self.name!r} is not at hand to encode; open the engine with it")
 
     queries = documents

@@ -25,35 +25,23 @@ from .tables import write_table
 FILTER_RECORDS = 1_000
 
 
-def export(
-    memory: Memory,
-    file: AnyFile,
-    *,
-    format: str | None,
-    namespace: str | None,
-    filter: Filter | Mapping[str, Any] | None,
-    vectors: bool,
-    pin: Mapping[str, Any] | None,
-    progress: bool,
-) -> int:
-    """As `Engine.export`; `pin` names the model of the vectors."""
+Source = tuple[Callable[[], AbstractContextManager[Iterable[Record]]], Callable[[], int]]
+"""What gives all records of a moment, and what says how many they are, for the bar."""
+
+
+def source_of(memory: Memory, vectors: bool) -> Source:
+    """The records of a memory. With `vectors` false they have no embedding."""
 
     def read() -> AbstractContextManager[Iterable[Record]]:
         memory.check_texts()
         held = stream_records(memory.store, memory.state, vectors=vectors)
         return nullcontext(held if memory.store is not None else _checked(held))
 
-    def count() -> int:
-        return count_records(memory.store, memory.state)
-
-    return export_records(
-        read, count, memory.schema, file, format=format, namespace=namespace, filter=filter, pin=pin, progress=progress
-    )
+    return read, lambda: count_records(memory.store, memory.state)
 
 
 def export_records(
-    read: Callable[[], AbstractContextManager[Iterable[Record]]],
-    count: Callable[[], int],
+    source: Source,
     schema: Schema,
     file: AnyFile,
     *,
@@ -63,7 +51,8 @@ def export_records(
     pin: Mapping[str, Any] | None,
     progress: bool,
 ) -> int:
-    """Write those of the records of `read` that are asked for. `count` says how many there are, for the bar."""
+    """Write those of the records that are asked for, as `Engine.export`; `pin` names the model of the vectors."""
+    read, count = source
     write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
     parsed = parse_filter(filter)
     if parsed is not None:

@@ -104,7 +104,7 @@ class Target(Protocol):
         """Whether it has the records, to compare them with."""
         ...
 
-    def write(self, namespaces: Collection[str], decide: Callable[[Reader], Decision]) -> None:
+    def write(self, namespaces: Collection[str], decide: Callable[[Reader], Decision]) -> object:
         """Write one batch of these namespaces, which `decide` makes of what is held."""
         ...
 

@@ -8,7 +8,7 @@ both wait for the interpreter's lock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,7 +105,7 @@ class Bulk:
         return self._segments
 
     def _check_new(self, ids: list[str], hashes: Hashes) -> None:
-        check_ids(self.namespace, ids, hashes, self.before)
+        check_ids(self.namespace, ids, self.before.find_all(ids, hashes))
         ascending = np.sort(hashes)
         shared = np.zeros(len(hashes), dtype=np.bool_)
         for seen in self._seen:
@@ -181,13 +181,12 @@ def check_new(namespace: str, records: Sequence[Record], before: Snapshot) -> Ha
     """The hashes of the records' ids. Raises `DuplicateIdError` for an id that occurs twice or is live in `before`."""
     ids = [record.id for record in records]
     hashes = hashes_of(ids)
-    check_ids(namespace, ids, hashes, before)
+    check_ids(namespace, ids, before.find_all(ids, hashes))
     return hashes
 
 
-def check_ids(namespace: str, ids: Sequence[str], hashes: Hashes, before: Snapshot) -> None:
-    """As `check_new`, for ids whose hashes are known."""
-    found = before.find_all(ids, hashes)
+def check_ids(namespace: str, ids: Sequence[str], found: Collection[str]) -> None:
+    """As `check_new`; `found` are those of the ids that are live."""
     if found:
         # The first of the batch: the first of the segments would be another one after a merge.
         taken = next(record_id for record_id in ids if record_id in found)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from ..index.snapshot import Snapshot
 from ..records.filters import Filter
 from ..records.values import hashable
 from ..storage.state import MemoryState
+
+T = TypeVar("T")
 
 Value = str | float | None
 """A value of a metadata column; None for records without one."""
@@ -49,7 +52,14 @@ def passing(snapshot: Snapshot, number: int, accepted: CompiledFilter) -> npt.ND
     return mask if alive is None else mask & alive
 
 
-def count(snapshots: Mapping[str, Snapshot], accepted: CompiledFilter) -> int:
+def read_matching(
+    read: Callable[..., T], state: MemoryState, filter: Filter | None, namespace: str | None, *arguments: Any
+) -> T:
+    """What a function gives for a state, its snapshots of one namespace or (None) of all, the filter, and arguments."""
+    return read(state, snapshots_of(state, namespace), compiled(state, filter), *arguments)
+
+
+def count(state: MemoryState, snapshots: Mapping[str, Snapshot], accepted: CompiledFilter) -> int:
     """How many records pass."""
     total = 0
     for snapshot in snapshots.values():
@@ -73,9 +83,9 @@ def ids_in(snapshot: Snapshot, accepted: CompiledFilter) -> Iterator[str]:
 
 
 def distinct(
-    state: MemoryState, snapshots: Mapping[str, Snapshot], column: str, accepted: CompiledFilter
-) -> dict[Value, int]:
-    """How many of the records that pass have each value of a column; the most frequent first, ties by value.
+    state: MemoryState, snapshots: Mapping[str, Snapshot], accepted: CompiledFilter, column: str
+) -> Counter[Value]:
+    """How many of the records that pass have each value of a column.
 
     Raises `UnknownColumnError`.
     """
@@ -94,7 +104,7 @@ def distinct(
                 codes = segment.columns.categories.get(column)
                 strings = state.values[column].strings
                 counts.update(_categories(codes, mask, strings) if codes is not None else {None: size})
-    return in_order(_joined(counts) if column in schema.json else counts)
+    return _joined(counts) if column in schema.json else counts
 
 
 def in_order(counts: Mapping[Value, int]) -> dict[Value, int]:

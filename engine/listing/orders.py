@@ -136,7 +136,8 @@ def _behind(
     return positions[bisect_right(numbers, after, key=lambda number: key_of(int(positions[number]))) :]
 
 
-def _blocks(positions: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def blocks(positions: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """The positions in runs, as they are read."""
     start, size = 0, LEAST_ENTRIES
     while start < len(positions):
         yield positions[start : start + size]
@@ -153,7 +154,7 @@ def _walk(
     mask: npt.NDArray[np.bool_] | None,
 ) -> Iterator[Entry]:
     """The entries at these positions of a segment, without those that the mask leaves out."""
-    for block in _blocks(positions):
+    for block in blocks(positions):
         kept = block if mask is None else block[mask[block]]
         ids = segment.ids.strings.take(kept.astype(np.int64))
         keys: list[Key] = (
@@ -184,7 +185,7 @@ def _written(
         return 0, arrivals(namespace, snapshot, np.array([document]))[0]
 
     firsts = np.array(snapshot.firsts, dtype=np.int64)
-    for block in _blocks(_behind(documents, after, reverse, key_of)):
+    for block in blocks(_behind(documents, after, reverse, key_of)):
         numbers = np.searchsorted(firsts, block, "right") - 1
         places = zip(
             arrivals(namespace, snapshot, block),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import Integers
 from ..errors import FanrankError, ParameterError, QueryError, RecordError
 from ..index.columns import hashes_of
 from ..moments import Moment
@@ -155,7 +156,11 @@ class Monitor:
         top = top_terms(terms, df[terms], TOP_TERMS)
         # Compared by their hashes: a term's number may be another at the next check.
         hashes = hashes_of([state.indexer.vocabulary.strings[term] for term in top.tolist()])
-        return self._drift.setdefault(namespace, HealthDrift()).check(hashes.view(np.int64))
+        return self.drift_of(namespace, hashes.view(np.int64))
+
+    def drift_of(self, namespace: str, top: Integers) -> DriftReport:
+        """As `drift`; `top` are the hashes of the most frequent terms."""
+        return self._drift.setdefault(namespace, HealthDrift()).check(top)
 
     def drop(self, namespace: str) -> None:
         """Forget the counts and the learned rate of a namespace."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..arrays import Integers
+from ..arrays import Floats, Integers
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Place, Snapshot
 from ..index.time_order import documents_between
@@ -16,15 +15,27 @@ from ..storage.state import MemoryState
 
 
 def events(
-    memory: MemoryState, namespace: str, kind: str | None, since: float, until: float, accepted: CompiledFilter
+    state: MemoryState,
+    snapshots: Mapping[str, Snapshot],
+    accepted: CompiledFilter,
+    kind: str | None,
+    since: float,
+    until: float,
 ) -> list[tuple[str, float]]:
-    """As `Engine.events`; `kind` is the type (None: any)."""
-    code = None if kind is None else memory.values["type"].ids.get(kind)
-    if kind is not None and code is None:
-        return []
-    snapshot = memory.snapshot(namespace).at(time.time())
-    documents, times = documents_between(snapshot, code, accepted, since, until)
+    """As `Engine.events`, of the one namespace whose snapshot it is; `kind` is the type (None: any)."""
+    ((_, snapshot),) = snapshots.items()
+    documents, times = events_in(state, snapshot, accepted, kind, since, until)
     return list(zip(snapshot.ids_of(documents).tolist(), times.tolist(), strict=True))
+
+
+def events_in(
+    state: MemoryState, snapshot: Snapshot, accepted: CompiledFilter, kind: str | None, since: float, until: float
+) -> tuple[Integers, Floats]:
+    """The documents of these events, and their times."""
+    code = None if kind is None else state.values["type"].ids.get(kind)
+    if kind is not None and code is None:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    return documents_between(snapshot, code, accepted, since, until)
 
 
 def window_ranks(snapshot: Snapshot, places: Sequence[Place], window: float, now: float | None) -> list[int]:

@@ -10,8 +10,9 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
-from ...engine.errors import DuplicateIdError, ParameterError, UnknownIdError
+from ...engine.errors import ParameterError, UnknownIdError
 from ...engine.index.build import entities_of, learned_of, vectors_of
+from ...engine.index.bulk import check_ids
 from ...engine.index.columns import Columns, Ids, Schema
 from ...engine.index.masks import compile_filter
 from ...engine.records.query import Query
@@ -57,18 +58,8 @@ def check_added(
 ) -> None:
     """Raise `DuplicateIdError` and `RecordError` for records that an engine would refuse, as `Engine.add`."""
     for namespace, records in group_by_namespace(added).items():
-        where = f"namespace {namespace!r}" if namespace else None
-        taken = {*live.get(namespace, ())} - {*removed.get(namespace, ())}
-        for record in records:
-            if record.id in taken:
-                message = "the id is already taken; give another, or replace the record with update"
-                raise DuplicateIdError(message, where=where, record_id=record.id)
-        seen: set[str] = set()
-        for record in records:
-            if record.id in seen:
-                message = "the batch has this id twice; ids must be unique"
-                raise DuplicateIdError(message, where=where, record_id=record.id)
-            seen.add(record.id)
+        ids = [record.id for record in records]
+        check_ids(namespace, ids, {*live.get(namespace, ())}.difference(removed.get(namespace, ())).intersection(ids))
         _check_values(records, schema)
 
 

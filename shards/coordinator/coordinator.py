@@ -20,13 +20,12 @@ from ...engine.index.columns import Schema
 from ...engine.locks import FairLock, Take, WriteQueue
 from ...engine.records.record import Record
 from ..processes.links import Link, UnavailableError, call_all, collect
-from ..protocol.batches import Batch, divide
+from ..protocol.batches import Part, divide
 from ..protocol.messages import Acknowledged
 from ..protocol.order import stamp
 from ..protocol.owner import OwnerFile
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
-from ..shard.parts import Part
 from .changes import Changes
 from .deciding import Deciding
 from .holding import WAITED, View
@@ -183,13 +182,13 @@ class Coordinator(Deciding):
             for name, ids in write.removed.items():
                 removed.setdefault(name, []).extend(ids)
         added = [record for write in writes for record in write.stamped]
-        batches = divide(self.placement, removed, added)
+        parts = divide(self.placement, removed, added)
         try:
-            if len(batches) > 1:
-                acknowledged = self.decide({shard: Part(batch) for shard, batch in batches.items()})
-            elif batches:
-                ((shard, batch),) = batches.items()
-                acknowledged = self._write_one(shard, batch, not any(write.strict for write in writes))
+            if len(parts) > 1:
+                acknowledged = self.decide(parts)
+            elif parts:
+                ((shard, part),) = parts.items()
+                acknowledged = self._write_one(shard, part, missing_ok=not any(write.strict for write in writes))
             else:
                 acknowledged = None
             if acknowledged is not None:
@@ -242,12 +241,13 @@ class Coordinator(Deciding):
         """Delete a namespace with all its records."""
         split = namespace in self.placement.split
         with self._bounded(), self.holding(None if split else [namespace]), self._copying_of([namespace]):
-            homes = self.placement.homes(namespace)
+            homes, part = self.placement.homes(namespace), Part(drop=(namespace,))
             if len(homes) > 1:
-                parts = {home: Part(drop=(namespace,)) for home in homes}
-                acknowledged = self.decide(parts, lambda before: before.placed(namespace, homes[:1]))
+                acknowledged = self.decide(
+                    dict.fromkeys(homes, part), lambda before: before.placed(namespace, homes[:1])
+                )
             else:
-                acknowledged = self._write_one(homes[0], Batch(), True, drop=(namespace,))
+                acknowledged = self._write_one(homes[0], part, missing_ok=True)
             for whole in self.wholes.values():
                 whole.forget(namespace)
             if acknowledged is not None:
@@ -371,5 +371,5 @@ class Coordinator(Deciding):
         with ExitStack() as taken:
             for lock in self._locks:
                 taken.enter_context(lock)
-            self._closed = True
+            self.closed = True
             self.owner.close()

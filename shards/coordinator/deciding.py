@@ -15,12 +15,11 @@ from typing import Any
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.storage.failpoints import reach
 from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 from ..protocol.messages import Acknowledged, Gone
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 from ..protocol.statistics import Table
-from ..shard.parts import Part
 from .holding import Decision, Holding, View
 
 
@@ -28,8 +27,7 @@ class Deciding(Holding):
     """A part of `Coordinator`."""
 
     def __init__(self, owner: OwnerFile, links: Sequence[Link], deadline: float) -> None:
-        super().__init__(links, deadline)
-        self.owner = owner
+        super().__init__(owner, links, deadline)
         self.tables: dict[str, Table] = {}
         """The counts of each split namespace. Where one is missing, the shards are asked."""
         self._session = secrets.token_hex(4)
@@ -41,11 +39,6 @@ class Deciding(Holding):
         self.view = View(0, {}, owner.placement, 0)
         self._counting = threading.Lock()
         self._read: dict[View, int] = {}  # searches under way, by the view that they read
-
-    @property
-    def placement(self) -> Placement:
-        """Where records lie by the owner's file. Searches go by that of their view."""
-        return self.owner.placement
 
     def oldest(self, shard: int) -> int:
         """The oldest epoch of a shard that a search reads or may begin to read."""
@@ -61,9 +54,11 @@ class Deciding(Holding):
         """The name by which a shard remembers a write, in whichever process it runs then."""
         return f"{self._session}/{number}"
 
-    def _send(self, shard: int, number: int, batch: Batch, **how: Any) -> Waiting:
-        how = {"missing_ok": True, "tracked": tuple(self.tables), **how}
-        return self.links[shard].send("apply", number, batch, oldest=self.oldest(shard), name=self._name(number), **how)
+    def _send(
+        self, shard: int, number: int, part: Part, *, missing_ok: bool = True, generation: int | None = None
+    ) -> Waiting:
+        how = {"missing_ok": missing_ok, "tracked": tuple(self.tables), "generation": generation}
+        return self.links[shard].send("apply", number, part, oldest=self.oldest(shard), name=self._name(number), **how)
 
     def _receive(self, number: int, sent: Mapping[int, Waiting]) -> dict[int, Acknowledged]:
         """What the shards acknowledge. What is not known of one that does not answer, `_settle` finds out."""
@@ -77,13 +72,13 @@ class Deciding(Holding):
         self.expiring |= any(answer.expiring for answer in answers.values())
         return answers
 
-    def _apply_apart(self, batches: Mapping[int, Batch], **how: Any) -> None:
+    def _apply_apart(self, parts: Mapping[int, Part]) -> None:
         """Send shards a write that no search sees before another view is published."""
         number = self._next()
-        self._receive(number, {shard: self._send(shard, number, batch, **how) for shard, batch in batches.items()})
+        self._receive(number, {shard: self._send(shard, number, part) for shard, part in parts.items()})
 
-    def _write_one(self, shard: int, batch: Batch, missing_ok: bool, **how: Any) -> dict[int, Acknowledged] | None:
-        """A batch for one shard: its engine checks it, and its log is the commit. None where searches see it already.
+    def _write_one(self, shard: int, part: Part, *, missing_ok: bool) -> dict[int, Acknowledged] | None:
+        """A write of one shard: its engine checks it, and its log is the commit. None where searches see it already.
 
         Where the shard ends meanwhile, it says afterwards which write was its last. If not this one, it gets it again.
         """
@@ -92,9 +87,7 @@ class Deciding(Holding):
             while True:
                 number = self._next()
                 try:
-                    return self._receive(
-                        number, {shard: self._send(shard, number, batch, missing_ok=missing_ok, **how)}
-                    )
+                    return self._receive(number, {shard: self._send(shard, number, part, missing_ok=missing_ok)})
                 except UnavailableError as error:
                     pause(until, error)
                     self._wait_for(self._settle)
@@ -190,8 +183,7 @@ class Deciding(Holding):
             self._open.remove(decision)
 
     def _send_part(self, shard: int, number: int, decision: Decision) -> Waiting:
-        part = decision.parts[shard]
-        return self._send(shard, number, part.batch, drop=part.drop, show=part.show, generation=decision.generation)
+        return self._send(shard, number, decision.parts[shard], generation=decision.generation)
 
     def _finish(self, decision: Decision) -> None:
         """Let shards carry out what was decided, or drop what was not."""

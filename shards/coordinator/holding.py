@@ -15,8 +15,9 @@ from typing import TypeVar
 from ...engine.errors import DeadlineError, StorageError
 from ...engine.locks import FairLock
 from ..processes.links import Link, UnavailableError, deadline_at, pause
+from ..protocol.batches import Part
+from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
-from ..shard.parts import Part
 
 T = TypeVar("T")
 
@@ -54,22 +55,28 @@ class Holding:
 
     view: View
 
-    def __init__(self, links: Sequence[Link], deadline: float) -> None:
+    def __init__(self, owner: OwnerFile, links: Sequence[Link], deadline: float) -> None:
+        self.owner = owner
         self.links = links
         self.deadline = deadline
         self._locks = [FairLock() for _ in links]
         self._open: list[Decision] = []  # those that are not carried out, or not dropped, by all their shards
         self._thread = threading.local()
-        self._closed = False
+        self.closed = False
 
     @property
     def placement(self) -> Placement:
         """Where records lie by the owner's file. Searches go by that of their view."""
-        raise NotImplementedError
+        return self.owner.placement
 
     def _settle(self) -> None:
         """Find out what is not known of the shards that this thread holds."""
         raise NotImplementedError
+
+    def check_open(self) -> None:
+        """Raise `StorageError` once the memory is closed."""
+        if self.closed:
+            raise StorageError("the engine is closed")
 
     def until(self) -> float | None:
         """When an answer that is asked for now must be there, by `time.monotonic`."""
@@ -135,8 +142,7 @@ class Holding:
             held = self._take(shards, taken)
             self._thread.held = before | held
             try:
-                if self._closed:
-                    raise StorageError("the engine is closed")
+                self.check_open()
                 if settled:
                     self._wait_for(self._settle)
                 yield

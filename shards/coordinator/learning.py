@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ...engine.arrays import Integers
 from ...engine.errors import FanrankError
 from ...engine.index.columns import hashes_of
-from ...engine.monitor.health import TOP_TERMS, DriftReport, HealthDrift, top_terms
+from ...engine.monitor.health import TOP_TERMS, top_terms
 from ...engine.monitor.recency import Recency
 from ...engine.search.events import occupied_windows, ranks_in, windows_of
 from ...engine.storage.state import MemoryState
@@ -78,24 +78,13 @@ def recency(coordinator: Coordinator, rule: Recency, namespace: str) -> Recency:
     return rule
 
 
-class Drifts:
-    """The most frequent terms of namespaces when they were last checked."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, HealthDrift] = {}
-
-    def check(self, namespace: str, parts: Iterable[Frequencies]) -> DriftReport:
-        """As `Engine.drift`. Which of equally frequent terms are the last of the most frequent, their hashes say."""
-        found = list(parts)
-        terms, places = np.unique(np.concatenate([hashes for hashes, _ in found]), return_inverse=True)
-        totals = np.zeros(len(terms), dtype=np.int64)
-        np.add.at(totals, places, np.concatenate([own for _, own in found]))
-        top = top_terms(terms.view(np.int64), totals, TOP_TERMS)
-        return self._known.setdefault(namespace, HealthDrift()).check(top)
-
-    def drop(self, namespace: str) -> None:
-        """Forget a namespace."""
-        self._known.pop(namespace, None)
+def most_frequent(parts: Iterable[Frequencies]) -> Integers:
+    """The hashes of the most frequent terms. Which of equally frequent ones are the last, their hashes say."""
+    found = list(parts)
+    terms, places = np.unique(np.concatenate([hashes for hashes, _ in found]), return_inverse=True)
+    totals = np.zeros(len(terms), dtype=np.int64)
+    np.add.at(totals, places, np.concatenate([own for _, own in found]))
+    return top_terms(terms.view(np.int64), totals, TOP_TERMS)
 
 
 def frequencies_of(shard: Shard, state: MemoryState, namespace: str) -> Frequencies:

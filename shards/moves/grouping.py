@@ -16,8 +16,7 @@ from ..coordinator.coordinator import Coordinator
 from ..coordinator.learning import carry_learned
 from ..processes.links import UnavailableError
 from ..processes.pages import PageStream
-from ..protocol.batches import Batch
-from ..shard.parts import Part
+from ..protocol.batches import Part
 
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
@@ -114,7 +113,7 @@ class GroupingCoordinator(Coordinator):
                 carry_learned(self, [name for name in taken if going[name] == after], self.links[after])
             reach("move.copied")
             shards = {*added, *removed}
-            parts = {shard: Part(Batch(removed.get(shard, {}), added.get(shard, ()))) for shard in shards}
+            parts = {shard: Part(removed.get(shard, {}), added.get(shard, ())) for shard in shards}
             placed = {name: going[name] for name in taken}
             if self.decide(parts, lambda before: before.all_placed(placed)) is not None:
                 self.show(shards, content=False)
@@ -133,7 +132,7 @@ class GroupingCoordinator(Coordinator):
             kept = {name for name in names if shard in self.placement.homes(name) or self._is_moving(name)}
             gone = tuple(name for name in names if name not in kept)
             if gone:
-                self._apply_apart({shard: Batch()}, drop=gone)
+                self._apply_apart({shard: Part(drop=gone)})
                 self.show([shard], content=False)
 
     def _is_moving(self, namespace: str) -> bool:

@@ -26,10 +26,9 @@ from ...engine.storage.failpoints import reach
 from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
 from ..processes.pages import PageStream
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 from ..protocol.messages import Acknowledged
 from ..protocol.placement import chosen_part
-from ..shard.parts import Part
 from .balancing import is_outgrown
 from .grouping import TRIES, GroupingCoordinator, Watch
 
@@ -169,11 +168,11 @@ class MovingCoordinator(GroupingCoordinator):
             target = move.target(record.id)
             if target != home:
                 added.setdefault(target, []).append(record)
-        batches = {
-            shard: Batch({namespace: removed[shard]} if shard in removed else {}, added.get(shard, ()))
+        parts = {
+            shard: Part({namespace: removed[shard]} if shard in removed else {}, added.get(shard, ()), hide=namespace)
             for shard in move.fresh
         }
-        self._apply_apart(batches, hide=namespace)
+        self._apply_apart(parts)
         move.removed.clear()
         watch(len(records))
         return move.stream.more
@@ -195,7 +194,7 @@ class MovingCoordinator(GroupingCoordinator):
                     parts[shard] = Part(drop=(namespace,))
                 elif len(move.after) > 1:
                     gone = self.links[shard].send("strangers", namespace, move.after).result(self.until())
-                    parts[shard] = Part(Batch({namespace: gone} if gone else {}))
+                    parts[shard] = Part({namespace: gone} if gone else {})
             # From here on it is done or not, whatever happens.
             del self._moves[namespace]
             try:
@@ -228,7 +227,7 @@ class MovingCoordinator(GroupingCoordinator):
             if move is not None:
                 if not self._held().issuperset(move.shards):
                     continue
-                self._apply_apart({shard: Batch() for shard in move.fresh}, drop=(namespace,))
+                self._apply_apart(dict.fromkeys(move.fresh, Part(drop=(namespace,))))
                 self.show(move.fresh, content=False)
                 del self._moves[namespace]
             self._stale.discard(namespace)

@@ -6,15 +6,14 @@ while others write.
 
 from __future__ import annotations
 
-import secrets
 import shutil
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...engine.errors import FanrankError, ForeignIndexError, ShardError, StorageError
+from ...engine.errors import ForeignIndexError, StorageError
 from ...engine.storage import backup as stores
 from ...engine.storage.backup import BackupReport, Progress, beside, check_apart, refuse_existing
 from ...engine.storage.index_files import OWNER, SHARDS
@@ -23,7 +22,8 @@ from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.sqlite import named
 from ...engine.storage.sync import sync
 from ..coordinator.coordinator import Coordinator
-from ..processes.links import call_all, collect, deadline_at
+from ..processes.links import Link
+from ..processes.tasks import Tasks
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 from ..shard.parts import names_of_copies
@@ -50,12 +50,12 @@ def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -
     if owner.path is None:
         raise StorageError("a memory without files keeps no records to back up; use ShardedEngine.open(path)")
     check_apart(owner.path.parent, target)
-    with named(target), beside(target) as folder, _Copies(coordinator, folder.absolute()) as copies:
+    with named(target), beside(target) as folder, Tasks(coordinator.deadline) as tasks:
         with coordinator.paused():
-            copies.begin()
+            tasks.begin(coordinator.links, begin_copy, str(folder.absolute()))
             copied = owner.copied()
         copied.write(folder / OWNER)
-        reports = copies.finish(progress)
+        reports = _wait_for(tasks, coordinator.links, progress)
         for number, report in reports.items():
             if not (folder / folder_of(number) / RECORDS).is_file():
                 raise StorageError(
@@ -153,44 +153,19 @@ def _of_shard(number: int, progress: Progress | None) -> Progress | None:
     return lambda what, done, total: progress(f"shard {number}: {what}", done, total)
 
 
-class _Copies:
-    """The copies that all shards make below one folder."""
-
-    def __init__(self, coordinator: Coordinator, folder: Path) -> None:
-        self._coordinator = coordinator
-        self._links = coordinator.links
-        self._folder = folder
-        self._key = secrets.token_hex(8)
-
-    def __enter__(self) -> _Copies:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(FanrankError):
-            sent = {link.number: link.send("call", end_copy, self._key) for link in self._links}
-            collect(sent, deadline_at(self._coordinator.deadline), missing=set())
-
-    def begin(self) -> None:
-        """Have each shard fix its moment. The caller lets nobody write meanwhile."""
-        sent = {
-            link.number: link.send("call", begin_copy, self._key, str(self._folder / folder_of(link.number)))
-            for link in self._links
-        }
-        collect(sent, self._coordinator.until())
-
-    def finish(self, progress: Progress | None) -> dict[int, BackupReport]:
-        """Wait for all copies."""
-        reports: dict[int, BackupReport] = {}
-        while left := [link for link in self._links if link.number not in reports]:
-            until = deadline_at(self._coordinator.deadline)
-            for number, answer in call_all(left, until, "call", poll_copy, self._key).items():
-                if answer is None:
-                    raise ShardError(f"shard {number} was started anew while it copied its records; back up again")
-                if isinstance(answer, BackupReport):
-                    reports[number] = answer
-                elif progress is not None:
-                    progress(f"shard {number}: copying", *answer)
-        return reports
+def _wait_for(tasks: Tasks, links: Iterable[Link], progress: Progress | None) -> dict[int, BackupReport]:
+    """Wait for the copies of all shards."""
+    reports: dict[int, BackupReport] = {}
+    shards = [link.number for link in links]
+    while len(reports) < len(shards):
+        sent = {shard: tasks.send(shard) for shard in shards if shard not in reports}
+        for shard, waiting in sent.items():
+            answer = tasks.receive(shard, waiting)
+            if isinstance(answer, BackupReport):
+                reports[shard] = answer
+            elif progress is not None:
+                progress(f"shard {shard}: copying", *answer)
+    return reports
 
 
 class _Ended(Exception):
@@ -198,33 +173,26 @@ class _Ended(Exception):
 
 
 class Copy:
-    """A copy of a shard's directory that a thread makes."""
+    """A copy of a shard's directory that a thread makes. Its moment is fixed once this is there.
+
+    Raises what the copy failed by before.
+    """
 
     def __init__(self, make: Callable[[Progress, Callable[[], None]], BackupReport]) -> None:
         self._make = make
+        self._report = Future[BackupReport]()
         self._fixed = threading.Event()
-        self._done = threading.Event()
         self._ended = False
-        self._error: BaseException | None = None
-        self._report: BackupReport | None = None
         self._progress = 0, 0
         self._thread = threading.Thread(target=self._run, name="fanrank-backup", daemon=True)
-
-    def begin(self) -> None:
-        """Return once the moment of the copy is fixed. Raises what the copy failed by before."""
         self._thread.start()
         self._fixed.wait()
-        if self._error is not None:
-            raise self._error
+        if self._report.done():
+            self._report.result()
 
-    def poll(self, seconds: float) -> BackupReport | tuple[int, int]:
-        """The report of the copy; or, after so many seconds, how much of how many pages is done."""
-        if not self._done.wait(seconds):
-            return self._progress
-        if self._report is None:
-            assert self._error is not None
-            raise self._error
-        return self._report
+    def go_on(self) -> BackupReport | tuple[int, int]:
+        """The report of the copy; or, after a moment, how much of how many pages is done."""
+        return self._report.result() if wait([self._report], POLL).done else self._progress
 
     def end(self) -> None:
         """Let the thread end."""
@@ -233,10 +201,9 @@ class Copy:
 
     def _run(self) -> None:
         try:
-            self._report = self._make(self._watch, self._fixed.set)
+            self._report.set_result(self._make(self._watch, self._fixed.set))
         except BaseException as error:
-            self._error = error
-        self._done.set()
+            self._report.set_exception(error)
         self._fixed.set()
 
     def _watch(self, what: str, done: int, total: int) -> None:
@@ -245,30 +212,12 @@ class Copy:
         self._progress = done, total
 
 
-def begin_copy(shard: Shard, key: str, target: str) -> None:
-    """Begin to copy a shard's directory to `target`, as of this moment."""
+def begin_copy(shard: Shard, folder: str) -> Copy:
+    """Begin to copy a shard's directory below `folder`, as of this moment."""
     memory = shard.engine.index.ready()
     store = memory.store
     assert store is not None
     config = store.config
     assert config is not None
-    index, owner = memory.saved(), config["store"]
-
-    def make(progress: Progress, fixed: Callable[[], None]) -> BackupReport:
-        return stores.back_up(store, index, owner, Path(target), progress, fixed)
-
-    copy = shard.tasks[key] = Copy(make)
-    copy.begin()
-
-
-def poll_copy(shard: Shard, key: str) -> BackupReport | tuple[int, int] | None:
-    """As `Copy.poll`; None where the shard knows of no such copy."""
-    copy: Copy | None = shard.tasks.get(key)
-    return None if copy is None else copy.poll(POLL)
-
-
-def end_copy(shard: Shard, key: str) -> None:
-    """Give up a copy that is not done, and forget it."""
-    copy: Copy | None = shard.tasks.pop(key, None)
-    if copy is not None:
-        copy.end()
+    index, owner, target = memory.saved(), config["store"], Path(folder) / folder_of(shard.number)
+    return Copy(lambda progress, fixed: stores.back_up(store, index, owner, target, progress, fixed))

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from ...engine.carry.copying import Pinned
 from ...engine.carry.progress import counted
 from ...engine.encoders.embed import as_encoder, check_pin, pin_of, term_pin_of
 from ...engine.encoders.encoder import OwnVectors
@@ -31,16 +31,9 @@ from ...engine.storage.record_stream import count_stored, stream_stored
 from ...engine.storage.writes import chunks_of
 from ..moves.moves import MovingCoordinator
 from ..reading import ShardedReading
-from ..shard.shard import PinnedTerms
 
 IMPORTING = "importing"
 """The setting beside the placement that says from where the records come, until all are there."""
-
-
-class Closed(Protocol):
-    """A memory that can be closed."""
-
-    def close(self) -> None: ...
 
 
 KEPT = ("encoder", "term_encoder", "log_texts")
@@ -109,7 +102,7 @@ class Source:
         if terms is not None:
             check_pin(term_pin, term_pin_of(terms), str(self.path))
         elif term_pin is not None:
-            options["term_encoder"] = PinnedTerms(term_pin["name"], term_pin["version"])
+            options["term_encoder"] = Pinned(**term_pin)
         return options
 
     def sizes(self) -> dict[str, int]:
@@ -142,18 +135,6 @@ def check_importing(folder: Path, settings: Mapping[str, Any], source: Source | 
             f"{folder}: holds a part of {begun['path']} as it was before its last writes; delete {folder} and its "
             "shards' directories, and import it anew"
         )
-
-
-@contextmanager
-def finishing(engine: Closed, source: Source) -> Iterator[Source]:
-    """Let go of the source at the end; close the memory where the import fails."""
-    try:
-        yield source
-    except BaseException:
-        engine.close()
-        raise
-    finally:
-        source.close()
 
 
 def import_records(engine: ShardedReading, source: Source, *, progress: bool = False) -> int:

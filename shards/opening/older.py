@@ -24,7 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.storage.index_files import SHARDS
 from ..processes.links import Link, call_all
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 from ..protocol.placement import Placement
 from ..shard.parts import decode_record
 from ..shard.shard import Shard
@@ -44,7 +44,7 @@ class Older:
     settings: Mapping[str, Any]
     copies: Mapping[str, Sequence[int]]
     """The shards that records of a namespace were being copied to."""
-    batches: Mapping[int, Batch]
+    batches: Mapping[int, Part]
     moves: Sequence[Move]
 
 
@@ -101,7 +101,7 @@ def carry_over(older: Older, links: Sequence[Link], until: float | None) -> Plac
                 gone.append((namespace, shard))
             elif len(homes) > 1:
                 strangers = links[shard].send("strangers", namespace, homes).result(until)
-                links[shard].send("call", write_again, Batch({namespace: strangers})).result(until)
+                links[shard].send("call", write_again, Part({namespace: strangers})).result(until)
     for namespace, shards in older.copies.items():
         gone += [(namespace, shard) for shard in shards if shard not in placement.homes(namespace)]
     for namespace, shard in gone:
@@ -122,7 +122,7 @@ def forget_older(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def write_again(shard: Shard, batch: Batch) -> None:
+def write_again(shard: Shard, batch: Part) -> None:
     """Let a shard do a batch, before it is tagged."""
     shard.engine.index.ready().write(removed=batch.removed, added=batch.added, missing_ok=True)
 
@@ -141,7 +141,7 @@ def _read_json(path: Path) -> Any:
         raise DamagedIndexError(f"{path}: is no JSON ({error}); restore it from a copy of the memory") from None
 
 
-def _read_intent(path: Path) -> tuple[dict[int, Batch], list[Move]]:
+def _read_intent(path: Path) -> tuple[dict[int, Part], list[Move]]:
     """What was about to be done. One that is torn was never synced, so no shard has seen it."""
     try:
         data = path.read_bytes() if path.exists() else b""
@@ -156,7 +156,7 @@ def _read_intent(path: Path) -> tuple[dict[int, Batch], list[Move]]:
             raise ValueError("its checksum differs")
         found = json.loads(body)
         batches = {
-            int(shard): Batch(batch["removed"], [decode_record(*row) for row in batch["added"]])
+            int(shard): Part(batch["removed"], [decode_record(*row) for row in batch["added"]])
             for shard, batch in found["batches"].items()
         }
         return batches, [(namespace, before, after) for namespace, before, after in found["moves"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ from ...engine.encoders.pins import PINNED, Models
 from ...engine.engine import Engine
 from ...engine.errors import (
     DamagedStoreError,
-    FanrankError,
     ForeignIndexError,
     ParameterError,
     ShardVersionError,
@@ -28,37 +27,25 @@ from ...engine.storage.row_codec import RECORDS
 from ...engine.storage.sync import sync
 from ..coordinator.columns import settle_columns
 from ..moves.moves import MovingCoordinator
-from ..processes.links import Link, LocalLink, call_all, deadline_at
+from ..processes.links import Link, LocalLink, call_all, close_all, deadline_at
 from ..protocol.messages import Description, own_version
 from ..protocol.order import with_order, without_order
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 from ..replicas.replicas import Replicas
 from ..replicas.whole_copies import MODELLED, WHOLE, WholeCopies
-from ..shard.shard import Shard
+from ..shard.shard import Setup, Shard
 from .importing import IMPORTING, Source, check_importing
 from .older import INTENTS, carry_over, forget_older, read_older
 
 OPENING = 600.0
 """Seconds that shards have to start, which may build their indexes anew."""
 
-Start = Callable[[int, "str | None", EngineOptions, "Mapping[str, Any] | None", "Mapping[str, Any] | None", bool], Link]
-"""Starts a shard: its number, its directory (None: in memory), the options of its engine, the pins of vectors and
-weights, and whether the directory must be there."""
+Start = Callable[[Setup], Link]
+"""Starts a shard."""
 
-
-@dataclass(frozen=True)
-class PlacementSettings:
-    """What a caller says of `Placement`; None: as it is kept."""
-
-    split_at: int | None = None
-    whole_at: int | None = None
-
-    def of(self, placement: Placement) -> Placement:
-        """The placement with these settings."""
-        split_at = placement.split_at if self.split_at is None else self.split_at
-        whole_at = placement.whole_at if self.whole_at is None else self.whole_at
-        return replace(placement, split_at=split_at, whole_at=whole_at)
+Settings = Mapping[str, "int | None"]
+"""What a caller says of `Placement`: ``split_at`` and ``whole_at``; None: as it is kept."""
 
 
 @dataclass(eq=False)
@@ -69,23 +56,15 @@ class Opened:
     template: Engine
     release: Callable[[], None]
     opened: tuple[str | None, ...]
-    begin: Callable[[int, Mapping[str, str]], Link]
-    """Starts a further shard with this number and these columns."""
+    begin: Callable[[int], Link]
+    """Starts a further shard with this number."""
     source: Source | None = None
     """The engine's directory whose records are to be brought in."""
 
 
-def start_local(
-    number: int,
-    path: str | None,
-    options: EngineOptions,
-    pin: Mapping[str, Any] | None,
-    term_pin: Mapping[str, Any] | None,
-    known: bool,
-    backend: str | None = None,
-) -> Link:
+def start_local(setup: Setup) -> Link:
     """A shard in this process."""
-    return LocalLink(Shard(number, path, options, pin, term_pin, backend, known=known))
+    return LocalLink(Shard(setup))
 
 
 def open_memory(
@@ -96,7 +75,7 @@ def open_memory(
     *,
     backend: str | None,
     storage: Path | None,
-    settings: PlacementSettings,
+    settings: Settings,
     deadline: float,
     source: Path | None = None,
     replicas: int = 1,
@@ -110,16 +89,17 @@ def open_memory(
     """
     links: list[Link] = []
     taken: Source | None = None
-    lock: int | None = None
-    owner: OwnerFile | None = None
-    try:
+    with ExitStack() as undo:
         if source is not None:
             taken = Source(source)
+            undo.callback(taken.close)
             options = taken.options(options)
             check_apart(source, folder)
         make_folder(folder)
         lock = _take_lock(folder)
+        undo.callback(let_go, lock)
         owner = OwnerFile.open(folder)
+        undo.callback(lambda: None if owner is None else owner.close())
         older = read_older(folder) if owner is None else None
         new = owner is None and older is None
         if owner is None and older is None:
@@ -143,9 +123,10 @@ def open_memory(
         models = Models(options.get("encoder"), options.get("term_encoder"))
         own = shard_options(options, new=new)
         root = folder if storage is None else storage
+        undo.callback(close_all, links)
         for number in range(placement.shards):
             path = str(root / folder_of(number))
-            links.append(start(number, path, own, models.pin, models.term_pin, not new))
+            links.append(start(Setup(number, path, own, models.pin, models.term_pin, not new, backend)))
         described: dict[int, Description] = call_all(links, deadline_at(OPENING), "describe")
         check_versions(described)
         stores = [described[number].store for number in range(placement.shards)]
@@ -162,37 +143,18 @@ def open_memory(
             owner = OwnerFile.make(folder, placement, kept)
         forget_older(folder)
         described = settle_parts(owner, links, described)
-        owner.keep(settings.of(owner.placement), kept)
+        owner.keep(placed(owner.placement, settings), kept)
         check_strays(owner, links)
-        memory_options = shard_options(template_options(config, options), new=True)
-        wholes = make_wholes(start, memory_options, template, owner.placement, backend)
-        copies = make_replicas(replicas, start, memory_options, template, deadline, background)
-        links = [copies.lead(link) for link in links]
-        coordinator = MovingCoordinator(owner, links, wholes, len(template.bm25.fields), deadline)
-        copies.recover = coordinator.recover
+        shards_options = shard_options(template_options(config, options), new=True)
+        begin = Begin(start, root, shards_options, template, backend)
+        coordinator, begin_more = coordinate(owner, links, begin, deadline, replicas, background)
+        links[:] = coordinator.links
         expiring = any(each.expiring for each in described.values())
         next_order = max(each.next_order for each in described.values())
         coordinator.start(next_order, expiring=expiring, until=deadline_at(OPENING))
-    except BaseException:
-        for link in links:
-            with suppress(FanrankError):
-                link.close()
-        if taken is not None:
-            taken.close()
-        if owner is not None:
-            with suppress(FanrankError):
-                owner.close()
-        if lock is not None:
-            let_go(lock)
-        raise
-
-    def begin(number: int, columns: Mapping[str, str]) -> Link:
-        given: EngineOptions = {**memory_options, "columns": with_order(columns)}
-        path = str(root / folder_of(number))
-        return copies.lead(start(number, path, given, template.pin, template.term_pin, False))
-
+        undo.pop_all()
     how = tuple(described[number].opened for number in sorted(described))
-    return Opened(coordinator, template, partial(let_go, lock), how, begin, taken)
+    return Opened(coordinator, template, partial(let_go, lock), how, begin_more, taken)
 
 
 def _take_lock(folder: Path) -> int:
@@ -207,72 +169,59 @@ def _take_lock(folder: Path) -> int:
         ) from None
 
 
-def make_in_memory(
-    shards: int,
-    options: EngineOptions,
-    *,
-    backend: str | None = None,
-    start: Start | None = None,
-    deadline: float = 30.0,
-    settings: PlacementSettings | None = None,
-    replicas: int = 1,
-    background: bool = True,
-) -> Opened:
-    """A memory without files, over shards in this process or over those that `start` starts: for trials and tests."""
-    begin = partial(start_local, backend=backend) if start is None else start
-    template = Engine(backend=backend, **options)
-    placement = (settings or PlacementSettings()).of(Placement(shards))
-    pin, term_pin = template.pin, template.term_pin
-    own = shard_options(options, new=True)
-    copies = make_replicas(replicas, begin, own, template, deadline, background)
-    links = [copies.lead(begin(number, None, own, pin, term_pin, False)) for number in range(shards)]
-    wholes = make_wholes(begin, own, template, placement, backend)
-    fields = len(template.bm25.fields)
-    coordinator = MovingCoordinator(OwnerFile(None, placement, {}), links, wholes, fields, deadline)
-    copies.recover = coordinator.recover
-    coordinator.start(0)
-
-    def begin_more(number: int, columns: Mapping[str, str]) -> Link:
-        given: EngineOptions = {**own, "columns": with_order(columns)}
-        return copies.lead(begin(number, None, given, template.pin, template.term_pin, False))
-
-    return Opened(coordinator, template, lambda: None, (None,) * shards, begin_more)
+def placed(placement: Placement, settings: Settings) -> Placement:
+    """The placement with what a caller says of it."""
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    return replace(placement, **given)
 
 
-def make_wholes(
-    start: Start, options: EngineOptions, template: Engine, placement: Placement, backend: str | None
-) -> list[WholeCopies]:
-    """The shards of whole copies; none is started yet."""
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """Starts the shards that join a memory, with the columns that are declared by then."""
 
-    def start_modelled() -> Link:
-        models = template.searcher.models
-        given: EngineOptions = {**options, "encoder": models.encoder, "term_encoder": models.term_encoder}
-        return LocalLink(Shard(MODELLED, None, given, None, None, backend))
+    start: Start
+    root: Path | None
+    """The folder of the shards' directories; None: a memory without files."""
+    options: EngineOptions
+    template: Engine
+    backend: str | None
 
-    plain = partial(start, WHOLE, None, options, template.pin, template.term_pin, False)
-    return [
-        WholeCopies(WHOLE, plain, placement.whole_at),
-        WholeCopies(MODELLED, start_modelled, placement.whole_at),
-    ]
+    def __call__(self, number: int, *, stored: bool = False) -> Link:
+        """The shard with this number, in memory or (`stored`) in its directory."""
+        template = self.template
+        given: EngineOptions = {**self.options, "columns": with_order(template.index.memory.schema.declared())}
+        path = str(self.root / folder_of(number)) if stored and self.root is not None else None
+        return self.start(Setup(number, path, given, template.pin, template.term_pin, False, self.backend))
 
-
-def make_replicas(
-    replicas: int, start: Start, options: EngineOptions, template: Engine, deadline: float, background: bool
-) -> Replicas:
-    """Makes the links of shards with so many replicas. Followers have the columns that are declared by then."""
-
-    def begin(number: int) -> Link:
-        given: EngineOptions = {**options, "columns": with_order(template.index.memory.schema.declared())}
-        link = start(number, None, given, template.pin, template.term_pin, False)
+    def follower(self, number: int) -> Link:
+        """A follower of the shard with this number."""
+        link = self(number)
         try:
             check_versions(call_all([link], deadline_at(OPENING), "describe"))
         except BaseException:
-            with suppress(FanrankError):
-                link.close()
+            close_all([link])
             raise
         return link
 
-    return Replicas(replicas, begin, deadline, background=background)
+    def modelled(self) -> Link:
+        """The shard of whole copies in this process, with its models."""
+        models = self.template.searcher.models
+        given: EngineOptions = {**self.options, "encoder": models.encoder, "term_encoder": models.term_encoder}
+        given["columns"] = with_order(self.template.index.memory.schema.declared())
+        return LocalLink(Shard(Setup(MODELLED, None, given, backend=self.backend)))
+
+
+def coordinate(
+    owner: OwnerFile, links: Sequence[Link], begin: Begin, deadline: float, replicas: int = 1, background: bool = True
+) -> tuple[MovingCoordinator, Callable[[int], Link]]:
+    """(the coordinator of these shards, which is yet to be started; what starts a further shard)."""
+    copies = Replicas(replicas, begin.follower, deadline, background=background)
+    most = owner.placement.whole_at
+    wholes = [WholeCopies(WHOLE, partial(begin, WHOLE), most), WholeCopies(MODELLED, begin.modelled, most)]
+    leading = [copies.lead(link) for link in links]
+    coordinator = MovingCoordinator(owner, leading, wholes, len(begin.template.bm25.fields), deadline)
+    copies.recover = coordinator.recover
+    return coordinator, lambda number: copies.lead(begin(number, stored=True))
 
 
 def folder_of(number: int) -> str:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,8 +27,7 @@ from ...engine.errors import (
     ShardVersionError,
     StoreLockedError,
 )
-from ...engine.signatures import EngineOptions
-from ..shard.shard import Shard
+from ..shard.shard import Setup, Shard
 from .links import Done, Link, UnavailableError, Verb, Waiting
 
 try:
@@ -72,20 +72,10 @@ class Actor:
     by then. If it failed to start, Ray would start it again and again, and nobody would learn why.
     """
 
-    def __init__(
-        self,
-        number: int,
-        path: str | None,
-        options: EngineOptions,
-        pin: Mapping[str, Any] | None,
-        term_pin: Mapping[str, Any] | None,
-        backend: str | None,
-        known: bool,
-    ) -> None:
+    def __init__(self, setup: Setup) -> None:
         # Started anew, it must find its directory, be it new when the actor was made.
-        known = known or bool(ray.get_runtime_context().was_current_actor_reconstructed)
-        self._arguments = number, path, options, pin, term_pin, backend
-        self._known = known
+        again = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+        self._setup = replace(setup, known=setup.known or again)
         self._opening = threading.Lock()
         self._shard: Shard | None = None
 
@@ -116,7 +106,7 @@ class Actor:
         until = time.monotonic() + LET_GO
         while True:
             try:
-                return Shard(*self._arguments, known=self._known)
+                return Shard(self._setup)
             except StoreLockedError:  # noqa: PERF203
                 if time.monotonic() >= until:
                     raise
@@ -155,18 +145,14 @@ class Cluster:
 
     def start(
         self,
-        number: int,
-        path: str | None,
-        options: EngineOptions,
-        pin: Mapping[str, Any] | None,
-        term_pin: Mapping[str, Any] | None,
-        known: bool,
+        setup: Setup,
         backend: str | None = None,
         num_gpus: float = 0,
         num_cpus: float = 0,
         shared: bool = False,
     ) -> Link:
-        """The shard with this number, as an actor, on the machine of its directory. `shared` is as in `open`."""
+        """A shard as an actor, on the machine of its directory. The keywords are those of `ShardedEngine.open`."""
+        number, path = setup.number, setup.path
         settings: dict[str, Any] = {
             # Shards wait more than they compute, and a small machine may hold many.
             "num_cpus": num_cpus if number >= 0 else 0,
@@ -185,9 +171,9 @@ class Cluster:
             folder, name = where.rsplit("/", 1)
             if self._machines is None:
                 self._machines = Machines(folder, needs_of(num_gpus, num_cpus))
-            settings["resources"] = self._machines.resources(number, name, known)
+            settings["resources"] = self._machines.resources(number, name, setup.known)
         try:
-            actor = ray.remote(Actor).options(**settings).remote(number, where, options, pin, term_pin, backend, known)
+            actor = ray.remote(Actor).options(**settings).remote(replace(setup, path=where, backend=backend))
         except Exception as error:
             raise ShardError(f"shard {number} cannot be started: {shown(error)}") from error
         return ActorLink(number, actor)

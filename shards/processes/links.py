@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
@@ -108,6 +109,13 @@ def call_all(
 ) -> dict[int, Any]:
     """The same verb of several shards, which work at the same time; their answers by number. Raises as `collect`."""
     return collect({link.number: link.send(verb, *arguments, **keywords) for link in links}, until)
+
+
+def close_all(links: Iterable[Link]) -> None:
+    """Close shards after a failure, whatever becomes of it."""
+    for link in links:
+        with suppress(FanrankError):
+            link.close()
 
 
 def pause(until: float | None, error: UnavailableError) -> None:

@@ -29,11 +29,11 @@ class PageStream:
         Where several hold parts of a namespace, its records come in one order, as far as all of them are known.
         """
         pages: dict[int, Page] = call_all(links, until, "page", self.names, self.place, self.most)
-        bound = min((page.last for page in pages.values() if page.last is not None), default=None)
+        bound = min((last for _, last in pages.values() if last is not None), default=None)
         found = [
             ((record.namespace, number_of(record)), shard, record)
-            for shard, page in pages.items()
-            for record in page.records
+            for shard, (records, _) in pages.items()
+            for record in records
         ]
         found = sorted((each for each in found if bound is None or each[0] <= bound), key=itemgetter(0))
         self.place = bound or (found[-1][0] if found else self.place)

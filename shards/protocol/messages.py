@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from ...engine.arrays import Flags, Floats, Integers
 from ...engine.errors import FanrankError
+from ...engine.fuse.candidates import Candidates
 from ...engine.hybrid.strategy import Strategy
-from ...engine.records.decision import Decision
 from ...engine.records.filters import Filter
 from ...engine.records.hits import Hits
 from ...engine.records.query import Query
@@ -78,13 +78,22 @@ class Spread:
 
 
 @dataclass(frozen=True, eq=False)
+class Collect:
+    """Asks for the candidates of queries whose records all lie in this shard, with the ids of their records."""
+
+    queries: tuple[Query, ...]
+    strategy: Strategy
+    options: SearchOptions
+
+
+@dataclass(frozen=True, eq=False)
 class Count:
     """Asks for the statistics of scopes, with the document frequencies of these terms."""
 
     scopes: tuple[tuple[Scope, tuple[str, ...]], ...]
 
 
-Item = Forward | Spread | Count
+Item = Forward | Spread | Collect | Count
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,15 +109,28 @@ class Ask:
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
-    """The hits of a `Spread` by BM25 in one shard. Rows are the queries'; width is at most k."""
+class Ranked:
+    """The hits of queries, best first; padding is -inf, -1 and None."""
 
-    scores: Floats  # [B, w] padding -inf
-    orders: Integers  # [B, w] numbers of the records' last writes, padding -1
+    scores: Floats  # [B, w]
+    orders: Integers  # [B, w] numbers of the records' last writes
     ids: npt.NDArray[np.object_]  # [B, w]
     namespaces: npt.NDArray[np.object_]  # [B, w]
     counts: npt.NDArray[np.int32]  # [B]
-    source: tuple[int, ...]
+
+    @classmethod
+    def empty(cls, queries: int, width: int) -> Ranked:
+        """No hits yet."""
+        shape = queries, width
+        ids, names = (np.full(shape, None, dtype=object) for _ in range(2))
+        orders = np.full(shape, -1, dtype=np.int64)
+        return Ranked(np.full(shape, -np.inf), orders, ids, names, np.zeros(queries, dtype=np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class Listed(Ranked):
+    """The hits of a `Spread` by BM25 in one shard. Rows are the queries'; width is at most k."""
+
     notes: tuple[str | None, ...]
     backend: str
     timing: dict[str, float] | None
@@ -131,29 +153,16 @@ class ListedEvidence:
     timing: dict[str, float] | None
 
 
-@dataclass(frozen=True, eq=False)
-class Forwarded:
-    """The hits of a `Forward`: what `Hits` would make later, made now, without the queries, which their sender has."""
+Forwarded = dict[str, Any]
+"""The hits of a `Forward`: what `Hits` would make later, made now, without the queries, which their sender has."""
 
-    scores: Floats  # [B, k]
-    documents: Integers  # [B, k]
-    counts: npt.NDArray[np.int32]  # [B]
-    ids: npt.NDArray[np.object_]  # [B, k]
-    namespaces: npt.NDArray[np.object_]  # [B, k]
-    notes: tuple[str | None, ...]
-    backend: str
-    timing: dict[str, float] | None
-    postings: int | None
-    reranked: Floats | None
-    decisions: tuple[Decision, ...] | None
-    source: Sequence[int] | Integers | None
-    records: npt.NDArray[np.object_] | None
-    texts: bool
-    payload: bool
+_OWNERS = ("queries", "resolver", "explainer", "annotator", "missing_shards")
+_FORWARDED = (*(each.name for each in fields(Hits) if each.name not in _OWNERS), "ids", "namespaces", "notes")
 
-    @classmethod
-    def of(cls, hits: Hits) -> Forwarded:
-        return cls(**{each.name: getattr(hits, each.name) for each in fields(cls)})
+
+def forwarded(hits: Hits) -> Forwarded:
+    """What travels of the hits."""
+    return {name: getattr(hits, name) for name in _FORWARDED}
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +186,10 @@ def own_version() -> str:
     return version
 
 
-Answered = Forwarded | Listed | ListedEvidence | tuple[Counts, ...] | Failure | Any
+Collected = tuple[Candidates, npt.NDArray[np.object_]]
+"""Candidates, and the ids of their records."""
+
+Answered = Forwarded | Listed | ListedEvidence | Collected | tuple[Counts, ...] | Failure | Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ with its record, and merges and moves keep it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,10 @@ import numpy.typing as npt
 from ...engine.errors import DamagedIndexError, RecordError, StorageError
 from ...engine.index.column_names import check_free
 from ...engine.index.columns import AUTO, ORDER
+from ...engine.index.masks import CompiledFilter
 from ...engine.index.snapshot import Snapshot
+from ...engine.listing.matching import passing
+from ...engine.listing.orders import Entry, blocks
 from ...engine.records.record import Record
 
 # The first integer that float64, in which columns of numbers are kept, cannot tell from its successor.
@@ -90,6 +93,32 @@ def orders_of(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> npt.NDArr
     present = documents >= 0
     orders[present] = snapshot.numbers_of(ORDER, documents[present]).astype(np.int64)
     return orders
+
+
+def entries_written(
+    namespace: str, snapshot: Snapshot, accepted: CompiledFilter, after: int | None = None, reverse: bool = False
+) -> Iterator[Entry]:
+    """The records of a namespace that pass, in the order of their writes, from behind the number `after`.
+
+    A shard's documents stand in the order of these numbers, so each segment is entered by bisection.
+    """
+    places = range(len(snapshot.segments))
+    for place in reversed(places) if reverse else places:
+        segment = snapshot.segments[place]
+        numbers = segment.columns.numbers[ORDER]
+        start, stop = 0, segment.size
+        if after is not None:
+            bound = int(np.searchsorted(numbers, after, "left" if reverse else "right"))
+            start, stop = (0, bound) if reverse else (bound, stop)
+        if start == stop:
+            continue
+        mask = passing(snapshot, place, accepted)
+        positions = np.arange(start, stop) if mask is None else start + np.flatnonzero(mask[start:stop])
+        for block in blocks(positions[::-1] if reverse else positions):
+            orders = numbers[block].astype(np.int64).tolist()
+            ids = segment.ids.strings.take(block)
+            for order, record_id, position in zip(orders, ids, block.tolist(), strict=True):
+                yield Entry((0, order), namespace, record_id, place, position)
 
 
 def next_order(snapshots: Iterable[Snapshot]) -> int:

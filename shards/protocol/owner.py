@@ -155,10 +155,7 @@ class OwnerFile:
                 if connection is not None:
                     _put(connection, "head", {"generation": str(last)})
                     _put(connection, "shards", {str(number): str(value) for number, value in changed.items()})
-                    if after is not self.placement:
-                        self._put_placement(connection, after)
-                    if kept != self.settings:
-                        _put(connection, "head", {"settings": JSON.encode(kept)})
+                    self._put_changes(connection, after, kept)
             self.generation, self.decided = last, {**self.decided, **changed}
             self.placement, self.settings = after, kept
 
@@ -169,8 +166,7 @@ class OwnerFile:
         with self._writing:
             with self._transaction() as connection:
                 if connection is not None:
-                    self._put_placement(connection, placement)
-                    _put(connection, "head", {"settings": JSON.encode(dict(settings))})
+                    self._put_changes(connection, placement, settings)
             self.placement, self.settings = placement, dict(settings)
 
     def confirm(self) -> None:
@@ -210,7 +206,11 @@ class OwnerFile:
         _put(connection, "placement", _values(self.placement))
         _put(connection, "head", {"placement": _numbers(self.placement)})
 
-    def _put_placement(self, connection: sqlite3.Connection, placement: Placement) -> None:
+    def _put_changes(self, connection: sqlite3.Connection, placement: Placement, settings: Mapping[str, Any]) -> None:
+        if settings != self.settings:
+            _put(connection, "head", {"settings": JSON.encode(dict(settings))})
+        if placement is self.placement:
+            return
         before, after = _values(self.placement), _values(placement)
         gone = [(name,) for name in before if name not in after]
         connection.executemany("DELETE FROM placement WHERE name = ?", gone)

@@ -7,7 +7,7 @@ is in the part that its id chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.errors import ParameterError
@@ -46,6 +46,10 @@ class Placement:
         """The shards that hold records of the namespace; one, unless it is split."""
         parts = self.split.get(namespace)
         return (self.home(namespace),) if parts is None else parts
+
+    def holders(self, namespace: str | None) -> Sequence[int]:
+        """The shards that may hold records of the namespace, or (None) of any."""
+        return range(self.shards) if namespace is None else self.homes(namespace)
 
     def home(self, namespace: str) -> int:
         """The shard of a namespace that is not split."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ...engine.index.snapshot import Snapshot
 from ...engine.locks import make_short_lock
@@ -33,10 +35,6 @@ class Counts:
     """Whether a record has a time of expiry, so that the numbers depend on the moment."""
 
     @classmethod
-    def none(cls, fields: int) -> Counts:
-        return cls(0, (0,) * fields, {})
-
-    @classmethod
     def of(cls, snapshot: Snapshot, terms: Sequence[str], numbers: Mapping[str, int]) -> Counts:
         """The counts of a snapshot, for these terms; `numbers` are those of the terms in its vocabulary."""
         statistics = snapshot.statistics
@@ -55,29 +53,26 @@ class Counts:
     @classmethod
     def sum(cls, parts: Iterable[Counts], fields: int) -> Counts:
         """The counts of all parts together."""
-        documents, lengths, expiring = 0, [0] * fields, False
+        total = cls(0, (0,) * fields, {})
         frequencies: dict[str, int] = {}
         for part in parts:
-            documents += part.documents
-            lengths = [one + other for one, other in zip(lengths, part.lengths, strict=True)]
+            total = total.moved(part)
             for term, count in part.frequencies.items():
                 frequencies[term] = frequencies.get(term, 0) + count
-            expiring |= part.expiring
-        return cls(documents, tuple(lengths), frequencies, expiring)
+        return replace(total, frequencies=frequencies)
+
+    def moved(self, change: Counts, sign: int = 1) -> Counts:
+        """These documents and lengths with a change or (-1) without it, and no frequencies."""
+        lengths = tuple(one + sign * other for one, other in zip(self.lengths, change.lengths, strict=True))
+        expiring = self.expiring or (sign > 0 and change.expiring)
+        return Counts(self.documents + sign * change.documents, lengths, {}, expiring)
 
 
 def whole_counts(snapshot: Snapshot, strings: Sequence[str]) -> Counts:
     """The counts of a snapshot, for all its terms; `strings` are the terms by number."""
-    frequencies = snapshot.all_document_frequencies()
-    present = np.flatnonzero(frequencies)
-    terms = map(strings.__getitem__, present.tolist())
     statistics = snapshot.statistics
-    return Counts(
-        statistics.documents,
-        statistics.total_lengths,
-        dict(zip(terms, frequencies[present].tolist(), strict=True)),
-        snapshot.expiring,
-    )
+    frequencies = _by_term(snapshot.all_document_frequencies(), strings)
+    return Counts(statistics.documents, statistics.total_lengths, frequencies, snapshot.expiring)
 
 
 def changed_counts(before: Snapshot, after: Snapshot, strings: Sequence[str]) -> Counts:
@@ -86,19 +81,17 @@ def changed_counts(before: Snapshot, after: Snapshot, strings: Sequence[str]) ->
     It goes through the vocabulary once, as the write itself does where it copies the counts of a large namespace.
     """
     old, new = before.all_document_frequencies(), after.all_document_frequencies()
-    width = max(len(old), len(new))
-    change = np.zeros(width, dtype=np.int64)
+    change = np.zeros(max(len(old), len(new)), dtype=np.int64)
     change[: len(new)] += new
     change[: len(old)] -= old
-    present = np.flatnonzero(change)
-    terms = map(strings.__getitem__, present.tolist())
     lengths = zip(after.statistics.total_lengths, before.statistics.total_lengths, strict=True)
-    return Counts(
-        after.size - before.size,
-        tuple(one - other for one, other in lengths),
-        dict(zip(terms, change[present].tolist(), strict=True)),
-        after.expiring,
-    )
+    moved = tuple(one - other for one, other in lengths)
+    return Counts(after.size - before.size, moved, _by_term(change, strings), after.expiring)
+
+
+def _by_term(frequencies: npt.NDArray[np.integer[Any]], strings: Sequence[str]) -> dict[str, int]:
+    present = np.flatnonzero(frequencies)
+    return dict(zip(map(strings.__getitem__, present.tolist()), frequencies[present].tolist(), strict=True))
 
 
 @dataclass(eq=False)
@@ -123,12 +116,7 @@ class Table:
     def add(self, epoch: int, change: Counts) -> None:
         """Count a write of this epoch."""
         with self._lock:
-            self.counts = Counts(
-                self.counts.documents + change.documents,
-                tuple(one + other for one, other in zip(self.counts.lengths, change.lengths, strict=True)),
-                {},
-                self.counts.expiring or change.expiring,
-            )
+            self.counts = self.counts.moved(change)
             for term, count in change.frequencies.items():
                 total = self._frequencies.get(term, 0) + count
                 if total:
@@ -151,14 +139,9 @@ class Table:
                 if number <= epoch:
                     since = number
                     break
-                counts = Counts(
-                    counts.documents - change.documents,
-                    tuple(one - other for one, other in zip(counts.lengths, change.lengths, strict=True)),
-                    {},
-                    counts.expiring,
-                )
+                counts = counts.moved(change, -1)
                 for term in frequencies:
                     frequencies[term] -= change.frequencies.get(term, 0)
             else:
                 since = self._first
-            return since, Counts(counts.documents, counts.lengths, frequencies, counts.expiring)
+            return since, replace(counts, frequencies=frequencies)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ..processes.links import Done, Link, Verb, Waiting, deadline_at
 from ..processes.pages import PageStream
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 from ..protocol.messages import Gone
 from .whole_copies import apply_to
 
@@ -58,9 +58,15 @@ class LeaderCall:
         return number
 
     @property
+    def part(self) -> Part:
+        """What a write does."""
+        part: Part = self.arguments[1]
+        return part
+
+    @property
     def records(self) -> int:
         """The records that wait with it."""
-        return len(self.arguments[1].added) if self.verb == "apply" else 0
+        return len(self.part.added) if self.verb == "apply" else 0
 
     @property
     def namespaces(self) -> list[str]:
@@ -152,13 +158,7 @@ class Follower:
 
     def report(self) -> dict[str, Any]:
         """What it does, the reads that it was sent, and how many writes of its leader it has not acknowledged."""
-        return {
-            "replica": self.number,
-            "state": self.state,
-            "messages": self.messages,
-            "lag": len(self._queue),
-            "failure": self._failure,
-        }
+        return report(self.number, self.state, self.messages, len(self._queue), self._failure)
 
     def start(self) -> None:
         """Begin to work in a thread, if there is none yet."""
@@ -239,12 +239,12 @@ class Follower:
             records = [record for _, record in stream.read([leading.leader], self._until())]
             number += 1
             # A record that was written between two pages may be in both.
-            apply_to(link, number, Batch(added=records).again(), self._until, oldest=number)
+            apply_to(link, number, Part(added=records).again(), self._until, oldest=number)
             with changed:
                 self._check(queue)
         for namespace in hidden:
             number += 1
-            apply_to(link, number, Batch(), self._until, oldest=number, hide=namespace)
+            apply_to(link, number, Part(hide=namespace), self._until, oldest=number)
         self._learn(link, None)
         self._wait_for_pending(queue)
         while True:
@@ -286,8 +286,7 @@ class Follower:
     def _redo(self, link: Link, number: int, call: LeaderCall) -> None:
         """Do on a copy in the making what pages may hold already."""
         if call.verb == "apply":
-            how = {name: call.keywords[name] for name in ("drop", "hide", "show") if name in call.keywords}
-            apply_to(link, number, call.arguments[1].again(), self._until, oldest=number, **how)
+            apply_to(link, number, call.part.again(), self._until, oldest=number)
         else:
             self._do(link, call, tagging=False)
 
@@ -344,6 +343,11 @@ class Follower:
         """Take over what the leader has learned of these namespaces or (None) of all."""
         learned = self._leading.leader.send("learned", namespaces).result(self._until())
         link.send("learn", learned, alone=namespaces is None).result(self._until())
+
+
+def report(number: int, state: str, messages: int, lag: int = 0, failure: str | None = None) -> dict[str, Any]:
+    """What the statistics say of a replica."""
+    return {"replica": number, "state": state, "messages": messages, "lag": lag, "failure": failure}
 
 
 class _Nowhere:

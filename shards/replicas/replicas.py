@@ -28,9 +28,9 @@ from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardE
 from ...engine.serve.calls import LaunchOptions
 from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
 from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
-from .followers import LOST, Follower, LeaderCall
+from .followers import LOST, Follower, LeaderCall, report
 
-READS = frozenset({"ask", "fetch", "texts", "sizes", "read"})
+READS = frozenset({"ask", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
 
 WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
@@ -38,7 +38,7 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 
 OWN = frozenset(
     {"describe", "newest", "number_at", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
-    | {"page", "begin", "call", "stats", "verify", "flush"}
+    | {"page", "call", "stats", "verify", "shown"}
     | {"prepare", "forget", "finish", "drop_copies"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
@@ -134,14 +134,8 @@ class ReplicatedLink:
     def report(self) -> list[dict[str, Any]]:
         """Of each replica, the leader first: what it does, the reads that it was sent, and by how much it lags."""
         with self.changed:
-            leader = {
-                "replica": 0,
-                "state": "away" if self.away else "leading",
-                "messages": self._messages,
-                "lag": 0,
-                "failure": None,
-            }
-            return [leader, *(follower.report() for follower in self.followers)]
+            state = "away" if self.away else "leading"
+            return [report(0, state, self._messages), *(follower.report() for follower in self.followers)]
 
     def note(self, call: LeaderCall, answer: Any) -> None:
         """Tell the followers what the leader has done. `answer` is what it said."""
@@ -182,9 +176,8 @@ class ReplicatedLink:
         oldest = call.keywords.get("oldest")
         kept = bisect_right(self.numbers, call.number if oldest is None else oldest)
         self.numbers = [*self.numbers[max(kept - 1, 0) :], call.number]
-        self.hidden -= {call.keywords.get("show"), *call.keywords.get("drop", ())}
-        if (hidden := call.keywords.get("hide")) is not None:
-            self.hidden.add(hidden)
+        for name, begins in call.part.copies.items():
+            (self.hidden.add if begins else self.hidden.discard)(name)
         self._tell(call)
 
     def _tell(self, call: LeaderCall) -> None:

@@ -7,13 +7,12 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ...engine.records.record import Record
 from ..processes.links import Link
 from ..processes.pages import PageStream
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 from ..protocol.messages import Gone
 from ..protocol.placement import Placement
 
@@ -71,7 +70,7 @@ class WholeCopies:
                 while stream.more:
                     found = stream.read([links[home] for home in placement.homes(namespace)], until())
                     number += 1
-                    apply_to(link, number, Batch(added=[record for _, record in found]), until, oldest=number)
+                    apply_to(link, number, Part(added=[record for _, record in found]), until, oldest=number)
                 self.names |= {namespace}
         except BaseException:
             self.clear()
@@ -91,7 +90,7 @@ class WholeCopies:
         if link is None or not (own or records):
             return False
         try:
-            apply_to(link, number, Batch(own, records), until, oldest=oldest)
+            apply_to(link, number, Part(own, records), until, oldest=oldest)
         except FanrankError:
             self.clear()
         return True
@@ -118,8 +117,8 @@ class WholeCopies:
             link.close()
 
 
-def apply_to(link: Link, number: int, batch: Batch, until: Until, **how: Any) -> None:
+def apply_to(link: Link, number: int, part: Part, until: Until, *, oldest: int) -> None:
     """Let a copy do a write. Raises `ShardError` where the copy has ended, and is empty again."""
-    answer = link.send("apply", number, batch, **{"missing_ok": True, **how}).result(until())
+    answer = link.send("apply", number, part, missing_ok=True, oldest=oldest).result(until())
     if isinstance(answer, Gone):
         raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from ...engine.encoders.embed import checked_terms
 from ...engine.encoders.encoder import check_rows
@@ -19,47 +20,22 @@ def encode_queries(queries: Sequence[Query], answerer: Answerer | None, models: 
     A policy decides later which strategies it needs, so its queries get what any of them compares. Raises
     `EncoderError`.
     """
-    if answerer is None:
-        return tuple(queries)
     made = list(queries)
-    if answerer.dense:
-        _add_vectors(made, models)
-    if answerer.learned:
-        _add_weights(made, models)
+    encoder, terms = models.encoder, models.term_encoder
+    if answerer is not None and answerer.dense and encoder is not None and getattr(encoder, "encodes", True):
+        _fill(made, "vector", lambda texts: unit_rows(check_rows(encoder.queries(texts), texts, encoder))[:, None])
+    if answerer is not None and answerer.learned and terms is not None:
+        _fill(made, "weights", lambda texts: checked_terms(terms.queries(texts), len(texts), terms))
     return tuple(made)
 
 
-def _add_vectors(queries: list[Query], models: Models) -> None:
-    encoder = models.encoder
-    if encoder is None or not getattr(encoder, "encodes", True):
-        return
-    rows_of = _texts(queries, "vector")
-    if not rows_of:
-        return
-    texts = list(rows_of)
-    vectors = unit_rows(check_rows(encoder.queries(texts), texts, encoder))
-    for number, rows in enumerate(rows_of.values()):
-        for row in rows:
-            queries[row] = with_fields(queries[row], vector=vectors[number : number + 1])
-
-
-def _add_weights(queries: list[Query], models: Models) -> None:
-    encoder = models.term_encoder
-    rows_of = {} if encoder is None else _texts(queries, "weights")
-    if not rows_of:
-        return
-    assert encoder is not None
-    texts = list(rows_of)
-    encoded: Sequence[Mapping[str, float]] = checked_terms(encoder.queries(texts), len(texts), encoder)
-    for weights, rows in zip(encoded, rows_of.values(), strict=True):
-        for row in rows:
-            queries[row] = with_fields(queries[row], weights=weights)
-
-
-def _texts(queries: Sequence[Query], lacking: str) -> dict[str, list[int]]:
-    """The texts of the queries without this field, each with the rows whose query it is."""
+def _fill(queries: list[Query], field: str, encode: Callable[[list[str]], Iterable[Any]]) -> None:
+    """Give queries without this field what is made of their texts; equal texts are encoded once."""
     rows_of: dict[str, list[int]] = {}
     for row, query in enumerate(queries):
-        if getattr(query, lacking) is None and query.terms is None and query.text.strip():
+        if getattr(query, field) is None and query.terms is None and query.text.strip():
             rows_of.setdefault(query.text, []).append(row)
-    return rows_of
+    if rows_of:
+        for value, rows in zip(encode(list(rows_of)), rows_of.values(), strict=True):
+            for row in rows:
+                queries[row] = with_fields(queries[row], **{field: value})

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from ...engine.records.hits import Hits, TravelledIds, join_names
 from ...engine.records.query import Query
 from ...engine.route.parts import Part, renumber
 from ...engine.search.batch import check_places, k_of
+from ...engine.search.explain import position_of
 from ...engine.search.options import SearchOptions
 from ...engine.search.shaping import with_fields
-from ..protocol.messages import Forward, Forwarded, Listed, ListedEvidence, Scope, ScopeCounts, Spread
+from ..protocol.messages import Forward, Forwarded, Listed, ListedEvidence, Ranked, Scope, ScopeCounts, Spread
 from ..protocol.statistics import Counts
 from .failures import row_of
 from .launches import Launch
-from .merge import Merged, MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, note_over, place_of
-from .routing import SPREAD, Routed, keys_of, shards_of
+from .merge import MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, note_over, place_of
+from .routing import Routed, keys_of, shards_of
 
 Counted = Mapping[Scope, tuple[int | None, Counts]]
 """The statistics of scopes: the epoch since which they hold (None: they are of this moment alone), and the counts."""
@@ -33,27 +34,19 @@ Explain = Callable[["Job", int, str], Explanation | FusedExplanation]
 """Explains the score of a record for the query at a place of a job."""
 
 
+@dataclass(eq=False)
 class Job:
     """The queries of a batch that are answered in one way by one strategy."""
 
-    def __init__(
-        self,
-        launch: Launch,
-        routed: Routed,
-        given: tuple[Query, ...],
-        queries: tuple[Query, ...],
-        k: int,
-        options: SearchOptions,
-        explain: Explain,
-    ) -> None:
-        """`given` are the queries as the caller wrote them, `queries` the same with their vectors."""
-        self.launch = launch
-        self.routed = routed
-        self.given = given
-        self.queries = queries
-        self.k = k
-        self.options = options
-        self.explain = explain
+    launch: Launch
+    routed: Routed
+    given: tuple[Query, ...]
+    """The queries as the caller wrote them."""
+    queries: tuple[Query, ...]
+    """The same with their vectors."""
+    k: int
+    options: SearchOptions
+    explain: Explain
 
     @property
     def shard(self) -> int:
@@ -73,37 +66,23 @@ class Job:
         """Add what is asked to the launch."""
         raise NotImplementedError
 
-    def receive(self) -> Hits:
+    def receive(self) -> Any:
         """The hits, once the launch is answered. Raises what the queries failed by."""
         raise NotImplementedError
 
     def hits(
-        self, merged: Merged, backend: str, timing: dict[str, float] | None, notes: tuple[str | None, ...]
+        self, merged: Ranked, backend: str, timing: dict[str, float] | None, notes: tuple[str | None, ...]
     ) -> Hits:
-        return Hits(
-            merged.scores,
-            merged.orders,
-            merged.counts,
-            self.given,
-            backend,
-            TravelledIds(merged.orders, merged.ids, merged.namespaces),
-            Explainer(self),
-            timing,
-            annotator=Notes(notes),
-        )
+        found = TravelledIds(merged.orders, merged.ids, merged.namespaces)
+        own = self.given, backend, found, self.explain_hit, timing
+        return Hits(merged.scores, merged.orders, merged.counts, *own, annotator=Notes(notes))
 
-
-def make_job(
-    launch: Launch,
-    routed: Routed,
-    given: Sequence[Query],
-    queries: tuple[Query, ...],
-    k: int,
-    options: SearchOptions,
-    explain: Explain,
-) -> Job:
-    kind = SpreadJob if routed.route.way == SPREAD else ForwardJob
-    return kind(launch, routed, tuple(given), queries, k, options, explain)
+    def explain_hit(self, position: int, record_id: str) -> Explanation | FusedExplanation:
+        """Explains the score of a record for the query at a position."""
+        row = position_of(range(len(self.given)), position)
+        if not isinstance(record_id, str):
+            raise QueryError(f"a record's id is text, not {record_id!r}")
+        return self.explain(self, row, record_id).at(row)
 
 
 class ForwardJob(Job):
@@ -123,49 +102,32 @@ class ForwardJob(Job):
     def receive(self) -> Hits:
         answer: Forwarded | None = self.launch.answer(self.shard, self._place)
         if answer is None:
-            return self.hits(Merged.empty(len(self.given), self.width), "", None, ())
+            return self.hits(Ranked.empty(len(self.given), self.width), "", None, ())
+        ids, names, notes = (answer.pop(name) for name in ("ids", "namespaces", "notes"))
         return Hits(
-            answer.scores,
-            answer.documents,
-            answer.counts,
-            self.given,
-            answer.backend,
-            TravelledIds(answer.documents, answer.ids, answer.namespaces),
-            Explainer(self),
-            answer.timing,
-            answer.postings,
-            answer.reranked,
-            answer.decisions,
-            answer.source,
-            Notes(answer.notes),
-            answer.records,
-            answer.texts,
-            answer.payload,
+            queries=self.given,
+            resolver=TravelledIds(answer["documents"], ids, names),
+            explainer=self.explain_hit,
+            annotator=Notes(notes),
+            **answer,
         )
 
 
+@dataclass(eq=False)
 class SpreadJob(Job):
     """Queries that several shards answer together."""
 
-    listing = True
+    listing: ClassVar = True
     """Whether BM25 alone gives lists, not candidates."""
+    places: dict[int, int] = field(default_factory=dict)
+    """The place of what each shard is asked."""
+    _rows: dict[int, list[int]] = field(default_factory=dict)
 
-    def __init__(
-        self,
-        launch: Launch,
-        routed: Routed,
-        given: tuple[Query, ...],
-        queries: tuple[Query, ...],
-        k: int,
-        options: SearchOptions,
-        explain: Explain,
-    ) -> None:
-        super().__init__(launch, routed, given, queries, k, options, explain)
-        assert isinstance(routed.part.answerer, Strategy)
-        self.strategy: Strategy = routed.part.answerer
-        self.places: dict[int, int] = {}
-        self._rows: dict[int, list[int]] = {}
-        self._depths = np.zeros(0, dtype=np.int64)
+    @property
+    def strategy(self) -> Strategy:
+        chosen = self.routed.part.answerer
+        assert isinstance(chosen, Strategy)
+        return chosen
 
     def send(self, counted: Counted) -> None:
         check_places(len(self.given), self.width)
@@ -208,7 +170,7 @@ class SpreadJob(Job):
         asked = sizes if depth is None else [max(depth, limit) for limit in limits]
         return np.minimum(np.array(sizes, dtype=np.int64), np.array(asked, dtype=np.int64))
 
-    def receive(self) -> Hits:
+    def receive(self) -> Any:
         answers = self._answers()
         parts = {shard: answer for shard, answer in answers.items() if answer is not None}
         pages, places = Pages.of(self.given, self.limits), place_of(self.routed.scopes)
@@ -220,7 +182,7 @@ class SpreadJob(Job):
             joined = self.join(parts)
             merged = merge_evidence(joined, fuse(self.strategy, joined.candidates), pages, self.width)
         else:
-            merged = Merged.empty(count, self.width)
+            merged = Ranked.empty(count, self.width)
         backend = join_names(part.backend for part in parts.values())
         hits = self.hits(
             merged, backend, _longest([part.timing for part in parts.values()]), self._notes(merged, parts)
@@ -250,7 +212,7 @@ class SpreadJob(Job):
             raise min(failures, key=lambda error: row_of(error, 0))
         return answers
 
-    def _notes(self, merged: Merged, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
+    def _notes(self, merged: Ranked, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
         """Why queries have no hits in any shard."""
         notes_of: dict[int, list[str | None]] = {row: [] for row in np.flatnonzero(merged.counts == 0).tolist()}
         for shard, part in parts.items():
@@ -262,23 +224,14 @@ class SpreadJob(Job):
         )
 
 
-def _expand_list(part: Listed, rows: Sequence[int], count: int) -> Listed:
+def _expand_list(part: Ranked, rows: Sequence[int], count: int) -> Ranked:
     """A list over all rows of the job; those that did not ask this shard are empty."""
     if len(rows) == count:
         return part
-    wide = Merged.empty(count, part.scores.shape[1])
-    at = np.array(rows, dtype=np.int64)
-    for whole, own in (
-        (wide.scores, part.scores),
-        (wide.orders, part.orders),
-        (wide.ids, part.ids),
-        (wide.namespaces, part.namespaces),
-        (wide.counts, part.counts),
-    ):
-        whole[at] = own
-    return replace(
-        part, scores=wide.scores, orders=wide.orders, ids=wide.ids, namespaces=wide.namespaces, counts=wide.counts
-    )
+    wide = Ranked.empty(count, part.scores.shape[1])
+    for each in fields(Ranked):
+        getattr(wide, each.name)[rows] = getattr(part, each.name)
+    return wide
 
 
 def _expand_evidence(part: ListedEvidence, rows: Sequence[int], count: int) -> ListedEvidence:
@@ -320,24 +273,3 @@ class Notes:
 
     def slice(self, start: int, stop: int) -> Notes:
         return Notes(self.notes[start:stop])
-
-
-@dataclass(frozen=True, eq=False)
-class Explainer:
-    """Explains scores of a job's queries from `start` to `stop` (None: the last)."""
-
-    job: Job
-    start: int = 0
-    stop: int | None = field(default=None)
-
-    def __call__(self, position: int, record_id: str) -> Explanation | FusedExplanation:
-        count = (len(self.job.given) if self.stop is None else self.stop) - self.start
-        if not -count <= position < count:
-            raise QueryError(f"no query {position} in a batch of {count}")
-        if not isinstance(record_id, str):
-            raise QueryError(f"a record's id is text, not {record_id!r}")
-        position %= count
-        return self.job.explain(self.job, self.start + position, record_id).at(position)
-
-    def slice(self, start: int, stop: int) -> Explainer:
-        return Explainer(self.job, self.start + start, self.start + stop)

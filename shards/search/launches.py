@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from ...engine.records.record import Record
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.holding import View
 from ..processes.links import Link, Waiting, collect
-from ..protocol.messages import Ask, Failure, Gone, Item
-from .merge import Merged
+from ..protocol.messages import Ask, Failure, Gone, Item, Ranked
+from ..shard.records import read_sizes, read_texts
 
 
 class Again(Exception):
@@ -94,26 +95,37 @@ class Launch:
                 raise answer.error
         return answers
 
+    def read(self, asked: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """What functions give in shards, by shard; for each the function and its arguments, as `Shard.read` takes them.
+
+        Raises `Again`.
+        """
+        return self.receive(
+            {shard: self.link(shard).send("read", self.view.at(shard), *own) for shard, own in asked.items()}
+        )
+
+    def read_records(
+        self, function: Callable[..., Any], keys: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], Record]:
+        """What a function of `shard/records.py` gives for the records with these keys. Raises `Again`."""
+        wanted = self.view.placement.by_shard(keys)
+        found: dict[tuple[str, str], Record] = {}
+        for answer in self.read({shard: (function, ids) for shard, ids in wanted.items()}).values():
+            found |= answer
+        return found
+
     def sizes(self, *, expired: bool = False) -> dict[str, int]:
         """The live records of each namespace, with `expired` also those that have expired. Raises `Again`."""
-        links = self.coordinator.links[: self.view.placement.shards]
-        sent = {link.number: link.send("sizes", self.view.at(link.number), expired=expired) for link in links}
-        sizes: dict[str, int] = {}
-        for answer in self.receive(sent).values():
-            for name, size in answer.items():
-                sizes[name] = sizes.get(name, 0) + size
+        sizes = Counter[str]()
+        for answer in self.read(dict.fromkeys(range(self.view.placement.shards), (read_sizes, expired))).values():
+            sizes.update(answer)
         return sizes
 
-    def records(self, merged: Merged) -> npt.NDArray[np.object_]:
+    def records(self, merged: Ranked) -> npt.NDArray[np.object_]:
         """The records of the hits as they were scored, in their places. Raises `Again` where they have changed."""
         present = merged.orders >= 0
         keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
-        wanted = self.view.placement.by_shard(dict.fromkeys(keys))
-        links = self.coordinator.links
-        sent = {shard: links[shard].send("texts", self.view.at(shard), ids) for shard, ids in wanted.items()}
-        found: dict[tuple[str, str], Record] = {}
-        for answer in self.receive(sent).values():
-            found |= answer
+        found = self.read_records(read_texts, dict.fromkeys(keys))
         arranged = np.full(merged.orders.shape, None, dtype=object)
         arranged[present] = [found.get(key) for key in keys]
         return arranged

@@ -13,34 +13,12 @@ from ...engine.fuse.candidates import Candidates, Channel, Fused, best, rank_row
 from ...engine.hybrid.strategy import Dense, Strategy
 from ...engine.records.query import Query
 from ...engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNKNOWN, UNSEARCHABLE
-from ..protocol.messages import Listed, ListedEvidence, Scope
+from ..protocol.messages import ListedEvidence, Ranked, Scope
 
 Objects = npt.NDArray[np.object_]
 Places = Callable[[Integers, Objects], Integers]
 """The place of each namespace in the scope of its row's query, by rows [n] and namespaces [n]: records of one namespace
 come before those of the next."""
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """The hits of queries over all shards, [B, width]; padding is -inf, -1 and None."""
-
-    scores: Floats
-    orders: Integers
-    ids: Objects
-    namespaces: Objects
-    counts: npt.NDArray[np.int32]  # [B]
-
-    @classmethod
-    def empty(cls, queries: int, width: int) -> Merged:
-        shape = queries, width
-        return cls(
-            np.full(shape, -np.inf),
-            np.full(shape, -1, dtype=np.int64),
-            np.full(shape, None, dtype=object),
-            np.full(shape, None, dtype=object),
-            np.zeros(queries, dtype=np.int32),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +38,10 @@ class Pages:
         )
 
 
-def merge_lists(parts: Sequence[Listed], pages: Pages, width: int, places: Places) -> Merged:
+def merge_lists(parts: Sequence[Ranked], pages: Pages, width: int, places: Places) -> Ranked:
     """The hits of BM25 from the lists of the shards, each of which is at least as long as the page needs."""
     queries = len(pages.k)
-    merged = Merged.empty(queries, width)
+    merged = Ranked.empty(queries, width)
     if not parts:
         return merged
     scores, orders = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("scores", "orders"))
@@ -168,11 +146,11 @@ def fuse(strategy: Strategy, candidates: Candidates) -> Fused:
     return Fused.of({name: channel.scores}, channel.listed)
 
 
-def merge_evidence(evidence: MergedEvidence, fused: Fused, pages: Pages, width: int) -> Merged:
+def merge_evidence(evidence: MergedEvidence, fused: Fused, pages: Pages, width: int) -> Ranked:
     """The hits of a strategy from its candidates."""
     candidates = evidence.candidates
     queries = len(pages.k)
-    merged = Merged.empty(queries, width)
+    merged = Ranked.empty(queries, width)
     if not (pages.offset.any() or (pages.least > -np.inf).any()):
         scores, documents, places = best(fused, candidates, pages.k, width)
         taken = places >= 0

@@ -15,7 +15,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ...engine.signatures import SearchKeywords
 from ...engine.storage.state import MemoryState, names_under
 from ..coordinator.checks import check_columns
-from ..coordinator.columns import take_columns
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.holding import View
 from ..coordinator.learning import carry_learned
@@ -45,10 +44,10 @@ from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
 from .encoding import encode_queries
 from .failures import Failures
-from .jobs import Counted, ForwardJob, Job, SpreadJob, make_job
+from .jobs import Counted, ForwardJob, Job, SpreadJob
 from .launches import Again, Launch
+from .routing import SPREAD, Routed, route_batch, shards_of
 from .routing import WHOLE as WHOLE_WAY
-from .routing import Routed, route_batch, shards_of
 
 T = TypeVar("T")
 
@@ -103,7 +102,9 @@ class ShardedSearcher(Searcher):
             asked = set_defaults(asked, options.offset, options.min_score, options.distinct)
             options = replace(options, offset=0, min_score=None, distinct=None)
         k = check_k(k)
-        return self.retry(lambda view, until: self._answer_at(view, until, asked, k, answerer, options))
+        return self.retry(
+            lambda launch: self._answer_at(launch, asked, k, answerer, options), partial=self.partial == ALLOW
+        )
 
     def allowing(self, partial: str) -> ShardedSearcher:
         """The same searcher with another `partial`. Raises `ParameterError`."""
@@ -170,19 +171,24 @@ class ShardedSearcher(Searcher):
             links = [*coordinator.links, *copies]
             call_all(links, coordinator.until(), "declare", wanted)
 
-    def retry(self, read: Callable[[View, float | None], T]) -> T:
-        """What `read` gives at an epoch that all shards keep, by the time that it is told.
+    def retry(self, read: Callable[[Launch], T], *, partial: bool = False) -> T:
+        """What `read` gives at an epoch that all shards keep. With `partial`, shards may be missing.
 
         It is called again where a shard has gone on, the last time while nobody writes. A batch of a stream first asks
         for the epoch at which it was read. Raises `ShardError`.
         """
         coordinator, first = self.coordinator, self._first
+        coordinator.check_open()
         until = coordinator.until()
         attempt = 0
+
+        def launch(view: View) -> Launch:
+            return Launch(coordinator, view, until, set() if partial else None)
+
         while attempt < TRIES:
             try:
                 with coordinator.reading() as view:
-                    return read(view if first is None else first, until)
+                    return read(launch(first or view))
             except UnavailableError as error:  # noqa: PERF203
                 pause(until, error)
             except Again as again:
@@ -192,57 +198,61 @@ class ShardedSearcher(Searcher):
         with coordinator.quiet(until):
             for _ in range(2):  # the first one may find whole copies missing, and make them
                 with suppress(Again):
-                    return read(coordinator.view, until)
+                    return read(launch(coordinator.view))
         raise ShardError("a shard is started anew again and again; its log says why")
 
     def _answer_at(
+        self, launch: Launch, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
+    ) -> Hits:
+        """The hits of a batch at one epoch. Raises `Again`."""
+        answered = self.ask(launch, queries, k, answerer, options, ForwardJob, SpreadJob)
+        parts, answers = [part for part, _ in answered], [hits for _, hits in answered]
+        # A single part has all rows, in their order.
+        hits = answers[0] if len(answers) == 1 else _join(queries, parts, answers, options)
+        return replace(hits, missing_shards=tuple(sorted(launch.missing))) if launch.missing else hits
+
+    def ask(
         self,
-        view: View,
-        until: float | None,
+        launch: Launch,
         queries: tuple[Query, ...],
         k: int,
         answerer: AnyAnswerer,
         options: SearchOptions,
-    ) -> Hits:
-        """The hits of a batch at one epoch. Raises `Again`."""
-        missing: set[int] | None = set() if self.partial == ALLOW else None
-        launch = Launch(self.coordinator, view, until, missing)
+        forward: type[Job],
+        spread: type[SpreadJob],
+    ) -> list[tuple[Part, Any]]:
+        """The parts of a batch with their answers: `forward` asks one shard of a part, `spread` several.
+
+        Whole copies that this needs are made first, then raises `Again`.
+        """
         check_columns(queries, self.template.index.memory.state)
-        routed = self.route(launch, queries, answerer, options)
+        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
+        placement, expiring = launch.view.placement, self.coordinator.expiring
+        routed = route_batch(queries, answerer, options, placement, self.template.bm25, modelled, expiring)
+        self._bring_whole(launch, routed)
         jobs: list[Job] = []
         failures = Failures(routed)
         for each in routed:
-            given = [queries[row] for row in each.part.rows]
+            given = tuple(queries[row] for row in each.part.rows)
             try:
                 encoded = encode_queries(given, each.part.answerer, self.models)
             except FanrankError as error:
                 failures.add(error, each.part)
             else:
-                jobs.append(make_job(launch, each, given, encoded, k, options, self.explain_job))
+                kind = spread if each.route.way == SPREAD else forward
+                jobs.append(kind(launch, each, given, encoded, k, options, self.explain_job))
         counted = self.count_scopes(launch, [job for job in jobs if isinstance(job, SpreadJob)])
         for job in jobs:
             job.send(counted)
         launch.send()
-        answers: list[Hits] = []
+        answers: list[tuple[Part, Any]] = []
         for job in jobs:
             try:
-                answers.append(job.receive())
+                answers.append((job.routed.part, job.receive()))
             except FanrankError as error:  # noqa: PERF203
                 failures.add(error, job.routed.part)
         failures.check()
-        # A single part has all rows, in their order.
-        hits = answers[0] if len(answers) == 1 else _join(queries, [job.routed.part for job in jobs], answers, options)
-        return replace(hits, missing_shards=tuple(sorted(missing))) if missing else hits
-
-    def route(
-        self, launch: Launch, queries: tuple[Query, ...], answerer: AnyAnswerer, options: SearchOptions
-    ) -> list[Routed]:
-        """Which shards answer which queries. Whole copies that this needs are made first, then raises `Again`."""
-        modelled = self.models.encoder is not None and getattr(self.models.encoder, "encodes", True)
-        placement, expiring = launch.view.placement, self.coordinator.expiring
-        routed = route_batch(queries, answerer, options, placement, self.template.bm25, modelled, expiring)
-        self._bring_whole(launch, routed)
-        return routed
+        return answers
 
     def count_scopes(self, launch: Launch, jobs: Sequence[SpreadJob]) -> Counted:
         """The statistics of all scopes of these jobs, with the terms of their queries.
@@ -305,8 +315,6 @@ class ShardedSearcher(Searcher):
             whole.check(read, "the batch", named=False)
             self.coordinator.copy_whole(number, sorted(read), sizes)
             if whole.link is not None:
-                # Columns may have been added since the memory was opened.
-                whole.link.send("change", take_columns, self.template.columns).result(launch.until)
                 carry_learned(self.coordinator, read, whole.link)
             made = True
         if made:
@@ -315,16 +323,15 @@ class ShardedSearcher(Searcher):
     def explain_job(self, job: Job, row: int, record_id: str) -> Explanation | FusedExplanation:
         """How a record scores for a query of a job, by the records of its search."""
 
-        def explain(view: View, until: float | None) -> Explanation | FusedExplanation:
+        def explain(launch: Launch) -> Explanation | FusedExplanation:
             before, names = job.launch.view, job.routed.scopes[row].names
             # Writes to other namespaces change no score.
             changed = names is None or self.coordinator.changes.since(names, before.epoch)
-            if view.content != before.content and changed:
+            if launch.view.content != before.content and changed:
                 raise QueryError(
                     "records of the query's namespaces were written since the search, whose scores can be explained no "
                     "more; search again, or ask engine.explain"
                 )
-            launch = Launch(self.coordinator, view, until, None)
             spread = isinstance(job, SpreadJob)
             if spread:
                 self._bring_whole(launch, [job.routed], explaining=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...engine.arrays import Integers
 from ...engine.engine import Engine
-from ...engine.hybrid.search import make_collector
+from ...engine.hybrid.search import collect_evidence, make_collector
 from ...engine.index.masks import compile_filter
 from ...engine.index.snapshot import Snapshot
 from ...engine.records.hits import Hits
@@ -23,7 +23,7 @@ from ...engine.search.batch import Batch, prepare
 from ...engine.search.lexical import answer_lexical
 from ...engine.search.notes import note_of
 from ...engine.storage.state import MemoryState
-from ..protocol.messages import Count, Listed, ListedEvidence, Scope, ScopeCounts, Spread
+from ..protocol.messages import Answered, Collect, Collected, Count, Listed, ListedEvidence, Scope, ScopeCounts, Spread
 from ..protocol.order import orders_of
 from ..protocol.statistics import Counts
 from .imposed import ImposedSnapshot, ImposedUnion, impose
@@ -43,12 +43,12 @@ class Answerer:
         # The last snapshots with imposed statistics, each with the snapshot that it was made of and their epoch.
         self._kept: dict[str, _Kept] = {}
 
-    def answer(
-        self, state: MemoryState, item: Spread | Count, clock: float
-    ) -> Listed | ListedEvidence | tuple[Counts, ...]:
+    def answer(self, state: MemoryState, item: Spread | Collect | Count, clock: float) -> Answered:
         """The answer to one item. Raises as `Engine.search`."""
         if isinstance(item, Count):
             return tuple(count_scope(state, scope, terms, clock) for scope, terms in item.scopes)
+        if isinstance(item, Collect):
+            return collect(self._engine, state, item)
         imposed = {each.key: self._impose(state, each, clock) for each in item.scopes}
         memory = replace(
             state, snapshots=imposed, names=tuple(sorted(imposed)), unions={}, expiries={}, next_expiry=inf
@@ -97,6 +97,14 @@ class Answerer:
         return made
 
 
+def collect(engine: Engine, state: MemoryState, item: Collect) -> Collected:
+    """The candidates of queries whose records all lie here, and the ids of their records."""
+    batch = prepare(state, item.queries, 1, engine.monitor.windows, aged=item.strategy.aged)
+    sources = engine.searcher.sources(state, item.queries)
+    candidates, name = collect_evidence(batch, engine.backend, sources, item.strategy, item.options)
+    return candidates, name(candidates.documents)
+
+
 def snapshot_of(state: MemoryState, scope: Scope, clock: float) -> Snapshot:
     """The part of a scope's records that lies in this state, without those that have expired."""
     if scope.under is not None:
@@ -125,7 +133,6 @@ def _list_hits(batch: Batch, hits: Hits, spaces: Mapping[str, str]) -> Listed:
         ids.reshape(shape),
         names.reshape(shape),
         hits.counts,
-        batch.source,
         _notes(batch, np.flatnonzero(hits.counts == 0).tolist()),
         hits.backend,
         hits.timing,

@@ -12,7 +12,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ...engine.errors import StorageError
 from ...engine.records.record import Record
 from ...engine.storage.record_store import Notes, RecordStore
 from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode
-from ..protocol.batches import Batch
+from ..protocol.batches import Part
 
 STATE, PENDING, COPY = "state", "pending", "copy/"
 """The notes of a shard: its last write and decision; the part that it has prepared; a namespace that is being copied
@@ -34,21 +33,6 @@ ROOM = 1 << 18
 
 TIMES = 6
 """Bytes of room for each byte of a part: its rows and their index, in the log and then in the file."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one shard does of a decision: it drops namespaces, then does the batch, then shows a copy."""
-
-    batch: Batch = field(default_factory=Batch)
-    drop: tuple[str, ...] = ()
-    show: str | None = None
-
-    def encoded(self, generation: int) -> str:
-        added = [_encode_record(record) for record in self.batch.added]
-        removed = {name: list(ids) for name, ids in self.batch.removed.items()}
-        values = {"generation": generation, "removed": removed, "added": added, "drop": self.drop, "show": self.show}
-        return JSON.encode(values)
 
 
 class ShardNotes:
@@ -78,10 +62,10 @@ class ShardNotes:
             return
         self._newest = generation
         if self._store is None:
-            for record in part.batch.added:
+            for record in part.added:
                 check_objects(record, "payload")
         elif self._reserve is not None:
-            text = part.encoded(generation)
+            text = encode_part(generation, part)
             self._reserve.keep(TIMES * len(text.encode()) + ROOM)
             self._store.keep_notes({PENDING: text})
         self.pending = generation, part
@@ -157,6 +141,15 @@ class Reserve:
         return bool(held)
 
 
+def encode_part(generation: int, part: Part) -> str:
+    """A part that is prepared, as text."""
+    added = [_encode_record(record) for record in part.added]
+    removed = {name: list(ids) for name, ids in part.removed.items()}
+    return JSON.encode(
+        {"generation": generation, "removed": removed, "added": added, "drop": part.drop, "show": part.show}
+    )
+
+
 def _encode_record(record: Record) -> list[Any]:
     row = encode(record)
     vectors = None if row.vectors is None else base64.b64encode(row.vectors).decode()
@@ -164,15 +157,15 @@ def _encode_record(record: Record) -> list[Any]:
 
 
 def decode_record(namespace: str, record_id: str, checksum: int, text: str, vectors: str | None) -> Record:
-    """The record of a row as `Part.encoded` makes it."""
+    """The record of a row as `encode_part` makes it."""
     rows = None if vectors is None else base64.b64decode(vectors)
     return decode(namespace, EncodedRecord(record_id, checksum, text, rows))
 
 
 def _decode_part(text: str) -> tuple[int, Part]:
     data = json.loads(text)
-    batch = Batch(data["removed"], [decode_record(*row) for row in data["added"]])
-    return data["generation"], Part(batch, tuple(data["drop"]), data["show"])
+    added = [decode_record(*row) for row in data["added"]]
+    return data["generation"], Part(data["removed"], added, tuple(data["drop"]), show=data["show"])
 
 
 def names_of_copies(store: RecordStore) -> Sequence[str]:

@@ -9,56 +9,38 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...engine.carry.copying import Pinned
 from ...engine.encoders.encoder import OwnVectors
-from ...engine.encoders.sparse import TermEncoder
 from ...engine.engine import Engine
-from ...engine.errors import EncoderError, FanrankError, StorageError, UnknownColumnError
+from ...engine.errors import FanrankError, StorageError, UnknownColumnError
 from ...engine.index.masks import EVERYTHING
 from ...engine.listing import matching
-from ...engine.records.jsonl import checked_ids
 from ...engine.records.record import Record
-from ...engine.search.texts import bring_records_of, stored_texts
+from ...engine.search.texts import bring_records_of
 from ...engine.signatures import EngineOptions
-from ...engine.storage.record_store import Notes
 from ...engine.storage.sizes import sizes_in
 from ...engine.storage.state import MemoryState
-from ..protocol.batches import Batch
-from ..protocol.messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Forwarded, Gone, own_version
-from ..protocol.order import next_order, strip
+from ..protocol.batches import Part
+from ..protocol.messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, forwarded, own_version
+from ..protocol.order import entries_written, next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
-from .copying import Following, Hidden
+from .copying import Hidden, Page, Place
 from .metrics import Metrics
-from .parts import Part, ShardNotes
+from .parts import ShardNotes
 
 
 class OutdatedError(Exception):
     """A record was written since the state that is read."""
-
-
-class PinnedTerms:
-    """Stands for the encoder of term weights, which the owner's process holds. It encodes nothing."""
-
-    def __init__(self, name: str, version: str) -> None:
-        self.name, self.version = name, version
-
-    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[Mapping[str, float]]:
-        return self._refuse(texts)
-
-    def queries(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        return self._refuse(texts)
-
-    def _refuse(self, texts: Sequence[str]) -> list[Mapping[str, float]]:
-        if texts:
-            raise EncoderError(f"a shard holds no model, and {self.name!r} was to encode text; the owner encodes it")
-        return []
 
 
 class ShardEngine(Engine):
@@ -67,41 +49,42 @@ class ShardEngine(Engine):
     _serves_shard = True
 
 
-class Shard(Following):
-    """The shard with this number. `path` is its engine's directory; None: an engine in memory.
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What a shard is made of."""
 
-    `options` are those of its engine, with the column of orders; `pin` and `term_pin` name the models of the vectors
-    and weights that it is given. Raises as `Engine.open`.
-    """
+    number: int
+    path: str | None
+    """Its engine's directory; None: an engine in memory."""
+    options: EngineOptions
+    """Those of its engine, with the column of orders."""
+    pin: Mapping[str, Any] | None = None
+    """The model of the vectors that it is given."""
+    term_pin: Mapping[str, Any] | None = None
+    """That of the learned weights."""
+    known: bool = False
+    """Whether the directory was made before, and must be there."""
+    backend: str | None = None
 
-    def __init__(
-        self,
-        number: int,
-        path: str | None,
-        options: EngineOptions,
-        pin: Mapping[str, Any] | None,
-        term_pin: Mapping[str, Any] | None,
-        backend: str | None = None,
-        *,
-        known: bool = False,
-    ) -> None:
-        """`known` says that the directory was made before, and must be there. Raises `StorageError` where it is not."""
-        path = None if path is None else os.path.expanduser(path)
-        if known and path is not None and not Path(path).is_dir():
+
+class Shard:
+    """One shard. Raises as `Engine.open`, and `StorageError` where its directory is lost."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.number = number = setup.number
+        path = None if setup.path is None else os.path.expanduser(setup.path)
+        if setup.known and path is not None and not Path(path).is_dir():
             raise StorageError(
                 f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
                 "the memory was made with"
             )
-        self.number = number
-        given: EngineOptions = {**options}
-        if pin is not None:
+        given: EngineOptions = {**setup.options}
+        if (pin := setup.pin) is not None:
             given["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
-        if term_pin is not None:
-            terms: TermEncoder = PinnedTerms(term_pin["name"], term_pin["version"])
-            given["term_encoder"] = terms
+        if (term_pin := setup.term_pin) is not None:
+            given["term_encoder"] = Pinned(**term_pin)
         make = ShardEngine if path is None else partial(ShardEngine.open, path)
-        self.engine: Engine = make(backend=backend, **given)
-        self.path = None if path is None else Path(path)
+        self.engine: Engine = make(backend=setup.backend, **given)
         self._answerer = Answerer(self.engine)
         self._states: list[tuple[int, MemoryState]] = []
         # Held while the list of states is read or changed, and while records are read as of a state.
@@ -113,7 +96,7 @@ class Shard(Following):
         self._hidden = Hidden(self.notes.copies)
         self._metrics = Metrics()
         self.tasks: dict[str, Any] = {}
-        """What functions of `call` and `read` go on with at their next call, by keys of the caller's."""
+        """What goes on over several calls (`processes/tasks.py`), by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -139,9 +122,13 @@ class Shard(Following):
             if epoch <= self._last and not anew:
                 return
             self._renew()
-            present = epoch, self._hidden.without(self.engine.index.ready().state)
+            present = epoch, self.shown()
             self._states = [present] if anew else [*self._states, present]
             self._last = epoch
+
+    def shown(self) -> MemoryState:
+        """The present state, without the namespaces that are being copied here."""
+        return self._hidden.without(self.engine.index.ready().state)
 
     def newest(self) -> int | None:
         """The epoch of the newest state; None: it has yet to be told."""
@@ -166,14 +153,11 @@ class Shard(Following):
     def apply(
         self,
         epoch: int,
-        batch: Batch,
+        part: Part,
         *,
         missing_ok: bool,
         tracked: Iterable[str] = (),
         oldest: int | None = None,
-        drop: Sequence[str] = (),
-        hide: str | None = None,
-        show: str | None = None,
         name: str = "",
         generation: int | None = None,
     ) -> Acknowledged | Gone:
@@ -183,14 +167,9 @@ class Shard(Following):
         tag does nothing either: its sender has given it up, and what took its place is done.
 
         `tracked` are the namespaces whose change of counts the coordinator adds up, `oldest` is the oldest epoch that a
-        search may still ask for, `drop` names namespaces to delete whole. `hide` is a namespace that is being copied
-        here, which no search sees before an epoch at which the coordinator says `show`. The shard remembers the write
-        by its `name`, and by the `generation` of the decision that it carries out. Raises as `Engine.update`, and
-        changes nothing then.
+        search may still ask for. The shard remembers the write by its `name`, and by the `generation` of the decision
+        that it carries out. Raises as `Engine.update`, and changes nothing then.
         """
-        copies = {**dict.fromkeys(drop, False), **({} if show is None else {show: False})}
-        if hide is not None:
-            copies[hide] = True
         with self._writing:
             memory = self.engine.index.ready()
             with self._lock:
@@ -200,10 +179,9 @@ class Shard(Following):
                 self._renew()
                 self._applying = True
                 before = memory.state
-                self._hidden.add(hide)
+                self._hidden.add(part.hide)
             try:
-                count = self._carry_out(batch, missing_ok, drop, self.notes.of_write(name, generation, copies))
-                self.notes.wrote(name, generation, copies)
+                count = self._carry_out(part, missing_ok, name, generation)
                 after = memory.state
             except BaseException as error:
                 with self._lock:
@@ -214,26 +192,27 @@ class Shard(Following):
                 raise
             with self._lock:
                 self._applying = False
-                self._hidden.discard(show, *drop)
+                self._hidden.discard(part.show, *part.drop)
                 self._states.append((epoch, self._hidden.without(after)))
                 self._forget(epoch if oldest is None else oldest)
-        written = {*batch.removed, *(record.namespace for record in batch.added), *drop}
-        changes = {name: _change(name, before, after) for name in tracked if name in written}
-        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in written}, after.expiring)
+        names = part.names
+        changes = {name: _change(name, before, after) for name in tracked if name in names}
+        return Acknowledged(count, changes, {name: after.snapshot(name).size for name in names}, after.expiring)
 
-    def _carry_out(self, batch: Batch, missing_ok: bool, drop: Sequence[str], notes: Notes) -> int:
-        """Drop namespaces, then do a batch and keep the notes in one transaction. All of it may be done again."""
-        memory = self.engine.index.ready()
-        for _ in range(2):
-            try:
-                for namespace in drop:
-                    self.engine.drop(namespace)
-                return memory.write(removed=batch.removed, added=batch.added, missing_ok=missing_ok, notes=notes)
-            except StorageError:  # noqa: PERF203
-                # On a full disk, what makes room and what is decided have the room that was kept for them.
-                if not self.notes.make_room():
-                    raise
-        raise AssertionError("room is let go of once")
+    def _carry_out(self, part: Part, missing_ok: bool, name: str, generation: int | None = None) -> int:
+        """Drop namespaces, then do the rest and keep the notes in one transaction. All of it may be done again."""
+        memory, notes = self.engine.index.ready(), self.notes.of_write(name, generation, part.copies)
+        try:
+            for namespace in part.drop:
+                self.engine.drop(namespace)
+            count = memory.write(removed=part.removed, added=part.added, missing_ok=missing_ok, notes=notes)
+        except StorageError:
+            # On a full disk, what makes room and what is decided have the room that was kept for them.
+            if not self.notes.make_room():
+                raise
+            return self._carry_out(part, missing_ok, name, generation)
+        self.notes.wrote(name, generation, part.copies)
+        return count
 
     def prepare(self, generation: int, part: Part) -> None:
         """Keep a part of a decision until it is known whether it was decided. Raises `StorageError`."""
@@ -250,11 +229,8 @@ class Shard(Following):
         with self._writing:
             if self.notes.pending is not None:
                 generation, part = self.notes.pending
-                copies = {**dict.fromkeys(part.drop, False), **({} if part.show is None else {part.show: False})}
-                name = f"decision {generation}"
-                self._carry_out(part.batch, True, part.drop, self.notes.of_write(name, generation, copies))
-                self.notes.wrote(name, generation, copies)
-                self._hidden.discard(*copies)
+                self._carry_out(part, True, f"decision {generation}", generation)
+                self._hidden.discard(*part.copies)
 
     def last_write(self) -> tuple[str | None, int]:
         """(the name of the last write, the generation of the last decision) that the shard has carried out."""
@@ -263,21 +239,19 @@ class Shard(Following):
 
     def strays(self, placement: Placement) -> dict[str, int]:
         """The records of each namespace that this placement has elsewhere. Copies do not count."""
-        held = self._hidden.without(self.engine.index.ready().state).snapshots
         return {
             name: snapshot.size
-            for name, snapshot in held.items()
+            for name, snapshot in self.shown().snapshots.items()
             if snapshot.size and self.number not in placement.homes(name)
         }
 
     def drop_copies(self) -> None:
         """Drop the namespaces that were being copied here when their owner ended."""
         with self._writing:
-            copies = dict.fromkeys(self.notes.copies, False)
-            if copies:
-                self._carry_out(Batch(), True, tuple(copies), self.notes.of_write("copies", None, copies))
-                self.notes.wrote("copies", None, copies)
-                self._hidden.discard(*copies)
+            part = Part(drop=tuple(self.notes.copies))
+            if part.drop:
+                self._carry_out(part, True, "copies")
+                self._hidden.discard(*part.drop)
 
     def _forget(self, oldest: int) -> None:
         """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
@@ -324,51 +298,19 @@ class Shard(Following):
             for place, record in enumerate(records := hits.records.reshape(-1)):
                 if record is not None:
                     records[place] = strip(record)
-        return Forwarded.of(hits)
+        return forwarded(hits)
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Which of these ids live records have now, by namespace."""
         state = self.engine.index.ready().state
         return {name: list(matching.searched(state.snapshot(name)).find_all(some)) for name, some in ids.items()}
 
-    def fetch(
-        self, epoch: int, ids: Mapping[str, Sequence[str]], *, vectors: bool = True
-    ) -> dict[tuple[str, str], Record] | Gone:
-        """The live records with these ids at an epoch, stamped, by (namespace, id); without expired ones."""
-        clock = time.time()
-        with self._lock:
-            state = self._state_at(epoch)
-            if state is None or self._applying or self._states[-1][0] > epoch:
-                return Gone(self._states[-1][0] if self._states else None)
-            searcher = self.engine.searcher
-            found: dict[tuple[str, str], Record] = {}
-            for namespace, some in ids.items():
-                records = searcher.fetch(checked_ids(some, "fetch"), namespace)
-                found |= {(namespace, one.id): one for one in records if one is not None and not one.expired(clock)}
-        return found
-
-    def texts(self, epoch: int, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record] | Gone:
-        """The records with these ids as they are scored at an epoch, without embeddings, by (namespace, id)."""
-        with self._lock:
-            state = self._state_at(epoch)
-        if state is None:
-            return Gone(self.newest())
-        memory = self.engine.index.memory
-        memory.check_texts()
-        if memory.store is not None:
-            found = stored_texts(memory.store, state, ids)
-            if found is None:
-                return Gone(self.newest())
-            return {key: strip(record) for key, record in found.items()}
-        kept = [record for name, some in ids.items() for record in state.records_of(name, some, vectors=False)]
-        return {(record.namespace, record.id): strip(record) for record in kept if record is not None}
-
     def holdings(self, namespace: str | None = None) -> dict[str, tuple[int, int]]:
         """The live records of each namespace, expired ones included, and their bytes in memory. Copies do not count.
 
         `namespace` None: of all.
         """
-        snapshots = self._hidden.without(self.engine.index.ready().state).snapshots
+        snapshots = self.shown().snapshots
         names = snapshots if namespace is None else {namespace}.intersection(snapshots)
         return {
             name: (snapshots[name].size, sum(sizes_in([snapshots[name]]).values()))
@@ -386,34 +328,18 @@ class Shard(Following):
         state = self.engine.index.ready().state
         return whole_counts(state.snapshot(namespace), state.indexer.vocabulary.strings)
 
-    def sizes(self, epoch: int, *, expired: bool = False) -> dict[str, int] | Gone:
-        """The live records of each namespace at an epoch, with `expired` also those that have expired."""
-        with self._lock:
-            state = self._state_at(epoch)
-        if state is None:
-            return Gone(self.newest())
-        snapshots = state.snapshots if expired else state.present(time.time())
-        return {name: held.size for name, held in snapshots.items() if held.size}
-
-    def _read(self, epoch: int, read: Callable[[MemoryState], Any]) -> Any:
+    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
         with self._lock:
             state = self._state_at(epoch)
         if state is None:
             return Gone(self.newest())
         try:
-            return read(state)
+            return function(self, state, *arguments)
         except OutdatedError:
             return Gone(self.newest())
         except FanrankError as error:
             return Failure(error)
-
-    def read(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """What a function of a module gives for this shard, its state at an epoch, and these arguments."""
-        return self._read(epoch, lambda state: function(self, state, *arguments))
-
-    def begin(self, epoch: int, function: Callable[..., Any], *arguments: Any) -> Any:
-        """As `read`, for what later calls go on with: they must find it in the same process."""
-        return self.read(epoch, function, *arguments)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function of a module gives for this shard and these arguments, now."""
@@ -453,6 +379,46 @@ class Shard(Following):
         if store is not None and learned:
             store.keep_learned(learned)
 
+    def as_of(self, number: int, verb: str, asked: Ask | int, *arguments: Any, **keywords: Any) -> Any:
+        """What a verb answers at the epoch of `asked` (an epoch, or a message that says it) from the state `number`.
+
+        `Gone` where the newest state of that epoch is another one.
+        """
+        epoch = asked.epoch if isinstance(asked, Ask) else asked
+        if self.number_at(epoch) != number:
+            return Gone(self.newest())
+        return getattr(self, verb)(asked, *arguments, **keywords)
+
+    def follow(self, after: int, verb: str, *arguments: Any, **keywords: Any) -> Any:
+        """Do a write or a tag that the leader did after its state of this number.
+
+        `Gone` where this follower's newest state is another one: then it has missed a write.
+        """
+        newest = self.newest()
+        return getattr(self, verb)(*arguments, **keywords) if newest == after else Gone(newest)
+
+    def page(self, names: Sequence[str] | None, after: Place, most: int) -> Page:
+        """Up to `most` live records of these namespaces (None: of all), stamped, behind this place. Copies count.
+
+        Others may write meanwhile. A record that they write between two pages may be in both, in one or in none.
+        """
+        memory = self.engine.index.ready()
+        state = memory.state
+        records: list[Record] = []
+        left = most
+        for name in state.names[bisect_left(state.names, after[0]) :] if names is None else sorted(names):
+            if name < after[0]:
+                continue
+            behind = after[1] if name == after[0] else None
+            found = list(islice(entries_written(name, state.snapshot(name), EVERYTHING, behind), left))
+            ids = [entry.id for entry in found]
+            read = memory.store.fetch(name, ids) if memory.store is not None else state.records_of(name, ids)
+            records += [record for record in read if record is not None]
+            left -= len(found)
+            if not left:
+                return records, (name, found[-1].key[1])
+        return records, None
+
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""
         found = self.engine.stats()
@@ -467,10 +433,6 @@ class Shard(Following):
         """As `Engine.verify`. Copies do not count."""
         found = self.engine.verify()
         return {**found, "records": found["records"] - self._hidden.size(self.engine.index.memory.state)}
-
-    def flush(self) -> None:
-        """As `Engine.flush`."""
-        self.engine.flush()
 
     def close(self) -> None:
         """Close the engine."""

@@ -15,7 +15,6 @@ from support.sharding import sharded
 import fanrank as fr
 from fanrank.server.app import make_app
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening.opening import PlacementSettings
 from fanrank.shards.processes.links import Done
 
 RECORDS = [fr.Record(f"r{number}", f"tea {number % 3}", "big") for number in range(20)]
@@ -24,7 +23,7 @@ SECRET = "/home/secret/shard-0001"
 
 @pytest.fixture
 def memory() -> ShardedEngine:
-    engine = sharded(3, split=["big"], settings=PlacementSettings(whole_at=5))
+    engine = sharded(3, split=["big"], settings={"whole_at": 5})
     engine.add([*RECORDS, fr.Record("own", "tea", "small")])
     return engine
 

@@ -13,7 +13,7 @@ from support.sharding import assert_same_answers, sharded
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.processes.links import Done
-from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.batches import Part
 from fanrank.shards.protocol.messages import Gone
 from fanrank.shards.shard import shard as shards
 
@@ -116,7 +116,7 @@ def test_a_tag_that_comes_late_moves_no_shard_back() -> None:
     link.send("tag", 7).result(None)
     assert link.send("newest").result(None) == 10
     # With an older number the shard would carry this out, and call its state that of an older epoch.
-    assert isinstance(link.send("apply", 8, Batch(), missing_ok=True).result(None), Gone)
+    assert isinstance(link.send("apply", 8, Part(), missing_ok=True).result(None), Gone)
 
 
 def test_a_move_that_is_interrupted_can_be_made_again(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ from support.sharding import assert_same_answers, assert_same_records
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.protocol.batches import Batch
+from fanrank.shards.protocol.batches import Part
 from fanrank.shards.protocol.messages import Gone
-from fanrank.shards.shard.shard import Shard
+from fanrank.shards.shard.records import read_sizes
+from fanrank.shards.shard.shard import Setup, Shard
 
 SPACES = ("big", "small")
 RECORDS = [fr.Record(f"r{number}", "ant bee", space) for space in SPACES for number in range(12)]
@@ -64,17 +65,17 @@ def test_a_message_that_comes_after_later_writes_changes_nothing(tmp_path: Path,
 
 
 def test_a_shard_that_was_started_anew_writes_nothing_before_it_is_told_an_epoch() -> None:
-    shard = Shard(0, None, {"columns": {"fanrank_order": "number"}}, None, None)
+    shard = Shard(Setup(0, None, {"columns": {"fanrank_order": "number"}}))
     assert shard.newest() is None
-    batch = Batch(added=[fr.Record("r1", "ant", extra={"fanrank_order": 0})])
+    batch = Part(added=[fr.Record("r1", "ant", extra={"fanrank_order": 0})])
     answer = shard.apply(5, batch, missing_ok=True)
     assert isinstance(answer, Gone)
     assert answer.newest is None
     shard.tag(4)
-    assert shard.sizes(4) == {}
+    assert shard.read(4, read_sizes, False) == {}
     assert isinstance(shard.apply(4, batch, missing_ok=True), Gone)
     assert not isinstance(shard.apply(5, batch, missing_ok=True), Gone)
-    assert shard.sizes(5) == {"": 1}
+    assert shard.read(5, read_sizes, False) == {"": 1}
     shard.close()
 
 

@@ -28,7 +28,6 @@ import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.moves.balancing import plan_steps
-from fanrank.shards.opening.opening import PlacementSettings
 from fanrank.shards.protocol.placement import Placement, chosen_part, chosen_shard
 
 SPACES = ("", "big", "team/a", "team/b")
@@ -149,7 +148,7 @@ GROWTH = [
 @example(history=GROWTH, between=[("upsert", turns(30, 6))])
 @settings(max_examples=25)
 def test_any_history_of_moves_gives_the_answers_of_one_engine(history: Any, between: Any) -> None:
-    several = sharded(2, settings=PlacementSettings(split_at=6))
+    several = sharded(2, settings={"split_at": 6})
     several.coordinator.page = 3
     start = [("upsert", turns(0, 5))]
     run_history(fr.Engine(), several, [*start, *history], between)
@@ -225,7 +224,7 @@ def test_a_move_goes_on_after_a_shard_ended(tmp_path: Path, failing: str, at: in
 
 
 def test_a_namespace_that_outgrows_its_shard_is_split_while_others_write() -> None:
-    one, several = fr.Engine(), sharded(4, settings=PlacementSettings(split_at=20))
+    one, several = fr.Engine(), sharded(4, settings={"split_at": 20})
     for first in range(0, 60, 6):
         for engine in (one, several):
             engine.add(turns(first, 6))

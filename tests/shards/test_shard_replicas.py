@@ -31,14 +31,16 @@ from support.sharding import FOLDER, assert_same_answers, assert_same_records, o
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.listing.matching import count
 from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
 from fanrank.engine.storage.memory import Memory
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.listing.matching import count_passing
+from fanrank.shards.listing.matching import matching_in
 from fanrank.shards.moves.moves import MovingCoordinator
 from fanrank.shards.protocol.messages import Ask, Forward
 from fanrank.shards.replicas.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
+from fanrank.shards.shard.records import read_sizes
 from fanrank.shards.shard.shard import Shard
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox")
@@ -284,7 +286,9 @@ def test_a_read_of_an_older_epoch_is_answered_by_its_state() -> None:
         several.add([turn(number) for number in range(8, 16)])
         catch_up(several)
         with answered_by(several, 1) as ways:
-            sent = [link.send("read", view.at(link.number), count_passing, None, "big") for link in coordinator.links]
+            sent = [
+                link.send("read", view.at(link.number), matching_in, count, None, "big") for link in coordinator.links
+            ]
             assert sum(each.result(None) for each in sent) == before["big"] == 8
     assert ways == ["follower", "follower"]
 
@@ -419,7 +423,7 @@ def test_a_write_that_fails_when_it_is_done_already(
             if follower.state == "following":
                 with links_of(several)[0].changed:
                     number = links_of(several)[0].numbers[-1]
-                held = follower.via.send("as_of", number, "sizes", number).result(None)
+                held = follower.via.send("as_of", number, "read", number, read_sizes, False).result(None)
                 assert held == {"big": 2}
         several.coordinator.recover()
         for engine in (one, several):
@@ -674,7 +678,7 @@ def test_reads_take_turns_and_go_where_fewer_are_under_way() -> None:
     for _ in range(4):
         several.search([fr.Query("ant", namespace="big")])
     assert [each["messages"] for each in link.report()] == [3, 7, 3]
-    abandoned = link.send("sizes", several.coordinator.view.at(link.number))
+    abandoned = link.send("read", several.coordinator.view.at(link.number), read_sizes, False)
     del abandoned
     assert link.followers[0].under_way == 0
 

@@ -18,7 +18,6 @@ from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.records.explanation import Explanation, FusedExplanation
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening.opening import PlacementSettings
 from fanrank.shards.search.routing import adds_up
 from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 
@@ -262,7 +261,7 @@ def test_explanations(shards: int, strategy: str) -> None:
 
 
 def test_tenants_whose_whole_copies_have_no_room_together_are_answered_in_turn() -> None:
-    settings = PlacementSettings(whole_at=12)
+    settings = {"whole_at": 12}
     one, several = fr.Engine(), sharded(2, split=["ana", "bo"], settings=settings)
     for engine in (one, several):
         engine.add([fr.Record(f"r{n}", f"tea {n % 3}", name) for name in ("ana", "bo") for n in range(10)])

@@ -28,7 +28,7 @@ from fanrank.errors import ForeignIndexError, StorageError
 from fanrank.shards.coordinator.changes import Changes
 from fanrank.shards.coordinator.columns import take_columns
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.listing.streams import begin_stream, stream_all
+from fanrank.shards.listing.streams import Stream, stream_all
 from fanrank.shards.opening.backup import begin_copy
 from fanrank.shards.processes.links import Done, LocalLink
 from fanrank.shards.protocol.order import without_order
@@ -200,7 +200,7 @@ def test_an_export_is_of_one_moment(own_memories: Any, tmp_path: Path, monkeypat
     one.export(tmp_path / "one.jsonl")
     borders.shrink(monkeypatch, **{"streams.PAGE": 5})
     batch = [fr.Record(f"between{number}", "late", namespace="big") for number in range(9)]
-    writer, sent = write_after_first(monkeypatch, begin_stream, lambda: several.add(batch))
+    writer, sent = write_after_first(monkeypatch, Stream, lambda: several.add(batch))
     records = stream_all(several.coordinator, None)
     found = [next(records)]
     for space in SPACES:

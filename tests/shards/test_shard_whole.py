@@ -11,7 +11,6 @@ import fanrank as fr
 from fanrank.engine.backends.choose import choose, statuses
 from fanrank.engine.storage.memory import Memory
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening.opening import PlacementSettings
 
 SPACES = tuple(f"space{number}" for number in range(8))
 RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], space) for space in SPACES for number in range(6)]
@@ -30,7 +29,7 @@ def test_one_batch_may_need_copies_of_many_namespaces() -> None:
 
 
 def test_a_copy_gives_way_to_the_next_where_both_would_be_too_large() -> None:
-    one, several = both(SPACES, RECORDS, settings=PlacementSettings(whole_at=10))
+    one, several = both(SPACES, RECORDS, settings={"whole_at": 10})
     for space in (*SPACES[:3], SPACES[0]):
         assert_same_answers(one, several, [fr.Query("ant", namespace=space)], strategy="recall")
     with pytest.raises(fr.errors.ShardError, match="12 records"):

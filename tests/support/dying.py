@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fanrank as fr
 from fanrank.engine.errors import DeadlineError, FanrankError
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening.opening import PlacementSettings, open_memory
+from fanrank.shards.opening.opening import open_memory
 from fanrank.shards.processes.links import Done, Link, LocalLink, UnavailableError, Verb, Waiting
 from fanrank.shards.replicas.replicas import ReplicatedLink
-from fanrank.shards.shard.shard import Shard
+from fanrank.shards.shard.shard import Setup, Shard
 
 from .sharding import split_over_all
 
@@ -116,18 +117,17 @@ def dying(
     Without `background`, followers do nothing before a test says so.
     """
 
-    def start(number: int, path: str | None, options: Any, pin: Any, term_pin: Any, known: bool) -> Link:
+    def start(setup: Setup) -> Link:
         made: list[int] = []
 
         def make() -> Shard:
             again = bool(made)
-            made.append(number)
+            made.append(setup.number)
             # One in memory is empty when it is started anew.
-            return Shard(number, path, options, pin, term_pin, known=path is not None and (known or again))
+            return Shard(replace(setup, known=setup.path is not None and (setup.known or again)))
 
         return DyingLink(make)
 
-    settings = PlacementSettings()
     opened = open_memory(
         folder,
         shards,
@@ -135,7 +135,7 @@ def dying(
         {},
         backend=None,
         storage=None,
-        settings=settings,
+        settings={},
         deadline=deadline,
         replicas=replicas,
         background=background,

@@ -14,8 +14,11 @@ import numpy as np
 import fanrank as fr
 from fanrank.engine.index.columns import ORDER
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.opening.opening import PlacementSettings, make_in_memory
+from fanrank.shards.opening.opening import Begin, Opened, Settings, coordinate, placed, shard_options, start_local
 from fanrank.shards.processes.links import Done, LocalLink, UnavailableError
+from fanrank.shards.protocol.owner import OwnerFile
+from fanrank.shards.protocol.placement import Placement
+from fanrank.shards.shard.shard import Setup
 
 WORDS = ("ant", "bee", "cat", "dog")
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
@@ -76,7 +79,7 @@ def sharded(
     shards: int,
     *,
     split: Sequence[str] = (),
-    settings: PlacementSettings | None = None,
+    settings: Settings | None = None,
     replicas: int = 1,
     background: bool = False,
     **options: Any,
@@ -85,8 +88,13 @@ def sharded(
 
     Without `background`, followers do nothing before a test says so.
     """
-    opened = make_in_memory(shards, options, settings=settings, replicas=replicas, background=background)
-    engine = ShardedEngine(opened, "refuse")
+    template, own = fr.Engine(**options), shard_options(options, new=True)
+    setups = [Setup(number, None, own, template.pin, template.term_pin) for number in range(shards)]
+    owner = OwnerFile(None, placed(Placement(shards), settings or {}), {})
+    begin = Begin(start_local, None, own, template, None)
+    coordinator, more = coordinate(owner, [*map(start_local, setups)], begin, 30.0, replicas, background)
+    coordinator.start(0)
+    engine = ShardedEngine(Opened(coordinator, template, lambda: None, (None,) * shards, more), "refuse")
     for namespace in split:
         split_over_all(engine, namespace)
     return engine
