@@ -20,6 +20,9 @@ class Nvrtc:
     """One NVRTC library."""
 
     def __init__(self, path: Path) -> None:
+        # NVRTC 13.0 does not look for its own builtins beside itself.
+        for builtins in path.parent.glob("libnvrtc-builtins.so*"):
+            ctypes.CDLL(str(builtins))
         self._library = ctypes.CDLL(str(path))
 
     def compile(self, source: Path, architecture: str, cubin: Path | None = None) -> str:
