@@ -25,10 +25,10 @@ _LOW = tl.constexpr((1 << 32) - 1)
 
 @dataclass(frozen=True)
 class Settings:
-    tiles: int = 128  # looked at at once
+    tiles: int = 128  # looked at at once, fewer than 256: `_sort` counts in bytes
     slots: int = 8  # of these tiles, at a time
     words: int = 8  # of their filter, at a time
-    classes: int = 16  # of bounds
+    classes: int = 16  # of bounds, at most
     warps: int = 4
 
 
@@ -87,10 +87,11 @@ def _order(
     room = tl.load(entry_offset + query)
     listed += 2 * room
     count = tl.full((), 0, tl.int32)
-    most = tl.full((), _INT64_MIN, tl.int64)
-    least = tl.full((), _INT64_MAX, tl.int64)
     if ((tl.load(query_wide + query) != 0) == WIDE) & (tl.load(query_k + query) > 0):
         threshold = tl.load(thresholds + query)
+        # By place in the vector; they are reduced once.
+        most = tl.full((TILES_AT_ONCE,), _INT64_MIN, tl.int64)
+        least = tl.full((TILES_AT_ONCE,), _INT64_MAX, tl.int64)
         for unit in range(tl.load(query_units + query), tl.load(query_units + query + 1)):
             row = segments + tl.load(unit_segment + unit) * FIELDS
             tiles = tl.load(row + TILES).to(tl.int32)
@@ -116,11 +117,11 @@ def _order(
                 tl.store(listed + 2 * place, bound, mask=stays)
                 tl.store(listed + 2 * place + 1, (tile.to(tl.int64) << 32) | unit, mask=stays)
                 count += tl.sum(stays.to(tl.int32))
-                most = tl.maximum(most, tl.max(tl.where(stays, bound, _INT64_MIN)))
-                least = tl.minimum(least, tl.min(tl.where(stays, bound, _INT64_MAX)))
+                most = tl.maximum(most, tl.where(stays, bound, _INT64_MIN))
+                least = tl.minimum(least, tl.where(stays, bound, _INT64_MAX))
         tl.debug_barrier()
         if count > 0:
-            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES, DECAYS)
+            _sort(listed, entries + 2 * room, count, tl.max(most), tl.min(least), TILES_AT_ONCE, CLASSES, DECAYS)
     tl.store(entry_counts + query, count)
     tl.atomic_max(progress, count.to(tl.int64), sem="relaxed")
 
@@ -160,18 +161,18 @@ def _any_passes(
     TILES_AT_ONCE: tl.constexpr,
     WORDS_AT_ONCE: tl.constexpr,
 ):
-    """Whether any document of [low, high) passes the filter in each tile."""
-    passes = tl.zeros((TILES_AT_ONCE,), tl.int32)
+    """Whether any document of [low, high), which is not empty, passes the filter in each tile."""
+    first, last = low >> 5, (high - 1) >> 5
+    from_low = (tl.full((), _LOW, tl.uint32) << (low & 31)).to(tl.int32)
+    to_high = (tl.full((), _LOW, tl.uint32) >> (31 - ((high - 1) & 31))).to(tl.int32)
+    passing = tl.zeros((TILES_AT_ONCE, WORDS_AT_ONCE), tl.int32)
     for start in range(0, 1 << (TILE_BITS - 5), WORDS_AT_ONCE):
         word = (tile << (TILE_BITS - 5))[:, None] + (start + tl.arange(0, WORDS_AT_ONCE))[None, :]
-        begin = tl.minimum(tl.maximum(low - 32 * word, 0), 32)
-        end = tl.minimum(tl.maximum(high - 32 * word, 0), 32)
-        present = live[:, None] & (begin < end)
+        present = live[:, None] & (word >= first) & (word <= last)
         bits = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + word, mask=present, other=0)
-        # In 64 bits, where a shift by 32 leaves nothing.
-        within = ((tl.full((), 1, tl.int64) << end) - 1) >> begin << begin
-        passes = tl.maximum(passes, tl.max(((bits.to(tl.int64) & within) != 0).to(tl.int32), axis=1))
-    return passes > 0
+        bits = tl.where(word == first, bits & from_low, bits)
+        passing |= tl.where(word == last, bits & to_high, bits)
+    return tl.max((passing != 0).to(tl.int32), axis=1) > 0
 
 
 @triton.jit
@@ -186,6 +187,7 @@ def _sort(
     LAST_FIRST: tl.constexpr,
 ):
     """Class by class; within a class in the order of the tiles, or from the last, which is the youngest, on."""
+    tl.static_assert((TILES_AT_ONCE < 256) and (CLASSES <= 16))
     # A class is as wide as a power of two. A division would cost a spill and buy nothing.
     shift = tl.full((), 0, tl.int32)
     while ((most - least) >> shift) >= CLASSES:
@@ -196,8 +198,8 @@ def _sort(
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
-        sizes += tl.sum(own, axis=1)
+        low, high = _counted(((most - bound) >> shift).to(tl.int32), live)
+        sizes += _count_of(number, tl.sum(low), tl.sum(high))
     begin = tl.cumsum(sizes, axis=0) - sizes
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
@@ -205,8 +207,25 @@ def _sort(
         if LAST_FIRST:
             place = count - 1 - place
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        own = (live[None, :] & (((most - bound) >> shift)[None, :] == number[:, None])).to(tl.int32)
-        target = tl.sum(own * (begin[:, None] + tl.cumsum(own, axis=1) - 1), axis=0)
+        own = tl.where(live, ((most - bound) >> shift).to(tl.int32), 0)
+        low, high = _counted(own, live)
+        target = tl.gather(begin, own, 0) + _count_of(own, tl.cumsum(low, axis=0), tl.cumsum(high, axis=0)) - 1
         tl.store(entries + 2 * target, bound, mask=live)
         tl.store(entries + 2 * target + 1, tl.load(listed + 2 * place + 1, mask=live, other=0), mask=live)
-        begin += tl.sum(own, axis=1)
+        begin += _count_of(number, tl.sum(low), tl.sum(high))
+
+
+@triton.jit
+def _counted(number, live):
+    """One in the byte of the class: of classes 0 to 7 in the first number, of 8 to 15 in the second.
+
+    A scan of two numbers takes the place of one of 16.
+    """
+    one = live.to(tl.int64) << (8 * (number & 7)).to(tl.int64)
+    return tl.where(number < 8, one, 0), tl.where(number < 8, 0, one)
+
+
+@triton.jit
+def _count_of(number, low, high):
+    """What was counted of a class."""
+    return ((tl.where(number < 8, low, high) >> (8 * (number & 7)).to(tl.int64)) & 0xFF).to(tl.int32)

@@ -33,7 +33,8 @@ class Settings:
 
 def _sizes(extent: Extent, settings: Settings, processors: int) -> tuple[int, int]:
     """(width of a list of the best, programs of a query that thin its candidates first: none if 1 or less)."""
-    stripes = min(settings.stripes, processors // extent.queries, triton.cdiv(extent.candidates, settings.stripe))
+    most = min(extent.candidates, extent.most_tiles * min(extent.width, 1 << extent.tile_bits))
+    stripes = min(settings.stripes, processors // extent.queries, triton.cdiv(most, settings.stripe))
     return triton.next_power_of_2(min(max(extent.width, 1), MAX_SELECTED)), stripes
 
 

@@ -48,7 +48,7 @@ WHOLE_CORPUS = Tuning(
     derive=derive.Settings(block=1 << 14),
     tabulate=tabulate.Settings(borders=128, tiles=16, postings=512),
     plan=plan.Settings(tiles=256, postings=4096, ways=1024, begun=1024, terms=64),
-    order=order.Settings(tiles=256, slots=16, words=64),
+    order=order.Settings(slots=16, words=64),
     score=score.Settings(slots=16, postings=512, emitted=4096, programs=1),
     select=select.Settings(block=1024, ranked=64, stripe=1 << 14, stripes=1),
 )

@@ -27,9 +27,9 @@ from fanrank.engine.backends import choose as backend  # noqa: E402
 from fanrank.engine.index.bm25 import BM25, METHODS  # noqa: E402
 from fanrank.kernels import runtime  # noqa: E402
 from fanrank.kernels import triton as family  # noqa: E402
-from fanrank.kernels.triton import TritonVerbs, launching, score  # noqa: E402
-from fanrank.kernels.triton.verbs import INTERPRETED_PROCESSORS, TUNING  # noqa: E402
-from fanrank.kernels.work import Buffers, Work  # noqa: E402
+from fanrank.kernels.triton import TritonVerbs, launching, score, select  # noqa: E402
+from fanrank.kernels.triton.verbs import DEFAULT, INTERPRETED_PROCESSORS, TUNING  # noqa: E402
+from fanrank.kernels.work import Buffers, Extent, Work  # noqa: E402
 
 INTERPRETED = not isinstance(score._score, triton.runtime.JITFunction)
 STATUS = next(status for status in backend.statuses() if status.name == "triton")
@@ -108,6 +108,29 @@ def test_terms_before_the_first_query_are_left_alone(verbs: TritonVerbs) -> None
     before = buffers.descriptors[: batch.tiles].clone()
     verbs.plan(replace(batch, terms=terms, offsets=offsets, weights=weights), work, buffers)
     assert torch.equal(buffers.descriptors[: batch.tiles], before)
+
+
+@interpreted
+@pytest.mark.parametrize("wide", ["none", "all"])
+def test_several_programs_select_for_a_query_of_many_candidates(
+    verbs: TritonVerbs, wide: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = []
+
+    def launch(kernel: Any, grid: Any, *given: Any, **own: Any) -> None:
+        launched.append((kernel, *grid))
+        launching.launch_by_name(kernel, grid, *given, **own)
+
+    monkeypatch.setattr(select, "launch_by_name", launch)
+    case = launches.build(5, queries=1, ks=(40,), sizes=(150, 90), tile_bits=5, empty=0.0, restricted=0.0, wide=wide)
+    kernel_cases.check_family(verbs, case)
+    assert (select._reduce_stripe, 1, INTERPRETED_PROCESSORS) in launched
+
+
+def test_one_program_selects_for_a_query_of_few_candidates() -> None:
+    """Another would find none, in a fan-out of 32 queries over a small memory for example."""
+    extent = Extent(32, 32 * 16, 32 * 16 * 16, 16, 16, DEFAULT.narrow_tile_bits, False, False, decays=False)
+    assert select._sizes(extent, DEFAULT.select, 132) == (16, 1)
 
 
 BORDERS = ("33 tiles", "short lists alone", "a table of four, half of it padding", "many tiles, signed")

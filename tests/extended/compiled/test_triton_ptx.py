@@ -128,8 +128,9 @@ def compiles(capability: str) -> Iterator[dict[str, Any]]:
                 verbs.describe(own, buffers)
                 verbs.order(own, buffers)
                 verbs.score(own, buffers)
-                for width, keys in ((16, buffers.keys), (1024, torch.empty(1 << 16, dtype=torch.int64))):
-                    verbs.select(replace(own, width=width), replace(buffers, keys=keys), answer)
+                verbs.select(replace(own, width=16), buffers, answer)
+                many = replace(buffers, keys=torch.empty(1 << 16, dtype=torch.int64))
+                verbs.select(replace(own, width=1024, most_tiles=1 << 6), many, answer)
         for kind in ("late", "top", "lse", "lme"):
             segment_reduce(
                 torch.zeros((2, 5), dtype=torch.float64), torch.tensor([0, 2, 5]), Interaction(kind), Settings()
