@@ -90,7 +90,7 @@ class CommitLog:
             # An interrupt comes before SQLite folds the log in, or after it.
             self._write(self._note.write_folding, sequence, False)
             raise
-        self._write(self._note.write_folding, sequence, False)
+        self._write(self._note.write_folding, sequence, False, folded)
         whole = not busy and frames == folded
         self._folded = self._folded or whole
         return whole

@@ -14,6 +14,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 NOTE = "-note"
 """What the note's name has after the database's."""
 
@@ -26,6 +29,7 @@ NO_LOG = (0, 0)
 _NOTE = struct.Struct("<4sQIIIIII")
 _MAGIC = b"fan1"
 _HEADER, _FRAME = 32, 24
+_MODULUS = 1 << 32
 
 
 class Note(NamedTuple):
@@ -39,6 +43,8 @@ class Note(NamedTuple):
     """Whether the log is being folded in: without its log the database is then no state of any moment."""
     unnumbered: int = 0
     """How many changes had no sequence (`UNNUMBERED` in engine/storage/sqlite.py)."""
+    folded: int = 0
+    """How many pages of the log stand in the database too."""
 
 
 def log_of(path: Path) -> Path:
@@ -57,11 +63,10 @@ def read_note(path: Path) -> Note | None:
         return None
     if len(data) != _NOTE.size:
         return None
-    # The fifth number counted the log's pages, which the sequence made needless.
-    magic, sequence, first, second, _, folding, unnumbered, checksum = _NOTE.unpack(data)
+    magic, sequence, first, second, folded, folding, unnumbered, checksum = _NOTE.unpack(data)
     if magic != _MAGIC or checksum != zlib.crc32(data[:-4]):
         return None
-    return Note(sequence, (first, second), bool(folding), unnumbered)
+    return Note(sequence, (first, second), bool(folding), unnumbered, folded)
 
 
 def read_salts(path: Path) -> Salts:
@@ -77,6 +82,39 @@ def read_salts(path: Path) -> Salts:
     return first, second
 
 
+def count_whole(path: Path, pages: int) -> int:
+    """How many of the first `pages` of a database's log SQLite takes: those before the first with a wrong checksum."""
+    try:
+        with log_of(path).open("rb") as handle:
+            head = handle.read(_HEADER)
+            magic, _, size = struct.unpack(">3I", head[:12])
+            data = handle.read(pages * (_FRAME + size))
+    except (FileNotFoundError, struct.error):
+        return 0
+    frames = np.frombuffer(data[: len(data) - len(data) % (_FRAME + size)], np.uint8).reshape(-1, _FRAME + size)
+    words = ">u4" if magic & 1 else "<u4"
+    # A checksum goes on from that of the page before. What each page adds to it is found for all pages at once.
+    added = _sums(np.concatenate([frames[:, :8], frames[:, _FRAME:]], axis=1).view(words))
+    grown = np.linalg.matrix_power(np.array([[1, 1], [1, 2]], dtype=object), 1 + size // 8) % _MODULUS
+    state = _sums(np.frombuffer(head[:24], words)[None])[0]
+    if head[24:] != struct.pack(">2I", *state):
+        return 0
+    for number in range(len(frames)):
+        state = (grown @ state + added[number]) % _MODULUS
+        if frames[number, 8:_FRAME].tobytes() != head[16:24] + struct.pack(">2I", *state):
+            return number
+    return len(frames)
+
+
+def _sums(rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:
+    """The checksums [rows, 2] of rows of 32-bit words, each as if it were the first."""
+    sums = np.zeros((2, len(rows)), np.uint32)
+    for one, two in np.ascontiguousarray(rows.T.astype(np.uint32)).reshape(rows.shape[1] // 2, 2, rows.shape[0]):
+        sums[0] += one + sums[1]
+        sums[1] += two + sums[0]
+    return sums.T.astype(object)
+
+
 class NoteWriter:
     """Writes the note of one database, and counts the pages of its log. One thread at a time."""
 
@@ -89,6 +127,7 @@ class NoteWriter:
         """Pages of the log as of the last note."""
         self._folding = False
         """Whether the log is being folded in, or a fold failed half-way."""
+        self._folded = 0
         self.unnumbered = 0
         """For the notes to come."""
 
@@ -97,15 +136,15 @@ class NoteWriter:
         before = self._salts
         self._follow()
         # Two logs further on, the log would look like one of another time. So each log's first note is synced.
-        self._put(Note(sequence, self._salts, self._folding), sync=self._salts != before)
+        self._put(Note(sequence, self._salts, self._folding, folded=self._folded), sync=self._salts != before)
 
-    def write_folding(self, sequence: int, folding: bool) -> None:
-        """Note that the log is being folded in, or no longer. Says nothing where there is no log."""
+    def write_folding(self, sequence: int, folding: bool, folded: int = 0) -> None:
+        """Note that the log is being folded in, or that so many pages were. Says nothing where there is no log."""
         self._follow()
         if not self.frames:
             return
-        self._folding = folding
-        self._put(Note(sequence, self._salts, folding), sync=folding)
+        self._folding, self._folded = folding, max(folded, self._folded)
+        self._put(Note(sequence, self._salts, folding, folded=self._folded), sync=folding)
 
     def write_closed(self, sequence: int) -> None:
         """Note that the log was folded in and is gone."""
@@ -124,7 +163,10 @@ class NoteWriter:
             return
         page, _, *salts = struct.unpack(">4I", header[8:24])
         if tuple(salts) != self._salts:
+            # A process that was killed may have begun this log.
+            note = read_note(self._path)
             self._salts, self.frames = (salts[0], salts[1]), 0
+            self._folded = note.folded if note is not None and note.salts == self._salts else 0
         while self._read_at(_HEADER + self.frames * (_FRAME + page) + 8, 8) == header[16:24]:
             self.frames += 1
 
@@ -136,7 +178,7 @@ class NoteWriter:
     def _put(self, note: Note, sync: bool) -> None:
         if self._note is None:
             self._note = os.open(note_of(self._path), os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
-        data = _NOTE.pack(_MAGIC, note.sequence, *note.salts, 0, note.folding, self.unnumbered, 0)[:-4]
+        data = _NOTE.pack(_MAGIC, note.sequence, *note.salts, note.folded, note.folding, self.unnumbered, 0)[:-4]
         os.lseek(self._note, 0, os.SEEK_SET)
         os.write(self._note, data + struct.pack("<I", zlib.crc32(data)))
         if sync:

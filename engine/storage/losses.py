@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DamagedStoreError, IndexFileError
 from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
-from .log import NO_LOG, Note, Salts, log_of, read_note, read_salts
+from .log import NO_LOG, Note, Salts, count_whole, log_of, read_note, read_salts
 from .row_codec import name_of
 from .sqlite import IN_USE, UNNUMBERED, damaged, is_blank, last_sequence, open_reader, value_of
 
@@ -144,7 +144,7 @@ def _find(path: Path, read_only: bool) -> Loss | None:
         if covered is not None and owner is not None and covered[0] == owner:
             known["the index"] = covered[1]
         where, most = max(known.items(), key=lambda item: item[1], default=("", 0))
-        fault = _fault(reader, note, salts, read_only, last)
+        fault = _fault(path, reader, note, salts, read_only, last)
         reason = "" if fault is None else fault.text
         if most > last:
             ends = f"{where} knows changes up to {most}, and the records end at {last}"
@@ -157,7 +157,9 @@ def _find(path: Path, read_only: bool) -> Loss | None:
         return Loss(path, reason, last, max(last, most), ids, returned, fault is not None and fault.mixed)
 
 
-def _fault(reader: sqlite3.Connection, note: Note | None, salts: Salts, read_only: bool, last: int) -> Fault | None:
+def _fault(
+    path: Path, reader: sqlite3.Connection, note: Note | None, salts: Salts, read_only: bool, last: int
+) -> Fault | None:
     """What is wrong with the log, whose salts are given, beside the changes that it lost; None if nothing is."""
     name = "its write-ahead log"
     if note is None:
@@ -167,6 +169,9 @@ def _fault(reader: sqlite3.Connection, note: Note | None, salts: Salts, read_onl
         if in_use == schema and salts == NO_LOG:
             return Fault(f"{name} is missing, and the database was in use when it was copied or its log removed")
         return None
+    # SQLite takes what is left of a log for newer than the database, which has all of these pages.
+    if salts == note.salts and count_whole(path, note.folded) < note.folded:
+        return Fault(f"{name} was cut or altered after it was folded in", mixed=True)
     # A writer at work may fold its log in, or begin another one.
     if read_only:
         return None
