@@ -89,9 +89,8 @@ def _order(
     count = tl.full((), 0, tl.int32)
     if ((tl.load(query_wide + query) != 0) == WIDE) & (tl.load(query_k + query) > 0):
         threshold = tl.load(thresholds + query)
-        # By place in the vector; they are reduced once.
-        most = tl.full((TILES_AT_ONCE,), _INT64_MIN, tl.int64)
-        least = tl.full((TILES_AT_ONCE,), _INT64_MAX, tl.int64)
+        most = tl.full((), _INT64_MIN, tl.int64)
+        least = tl.full((), _INT64_MAX, tl.int64)
         for unit in range(tl.load(query_units + query), tl.load(query_units + query + 1)):
             row = segments + tl.load(unit_segment + unit) * FIELDS
             tiles = tl.load(row + TILES).to(tl.int32)
@@ -117,11 +116,11 @@ def _order(
                 tl.store(listed + 2 * place, bound, mask=stays)
                 tl.store(listed + 2 * place + 1, (tile.to(tl.int64) << 32) | unit, mask=stays)
                 count += tl.sum(stays.to(tl.int32))
-                most = tl.maximum(most, tl.where(stays, bound, _INT64_MIN))
-                least = tl.minimum(least, tl.where(stays, bound, _INT64_MAX))
+                most = tl.maximum(most, tl.max(tl.where(stays, bound, _INT64_MIN)))
+                least = tl.minimum(least, tl.min(tl.where(stays, bound, _INT64_MAX)))
         tl.debug_barrier()
         if count > 0:
-            _sort(listed, entries + 2 * room, count, tl.max(most), tl.min(least), TILES_AT_ONCE, CLASSES, DECAYS)
+            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES, DECAYS)
     tl.store(entry_counts + query, count)
     tl.atomic_max(progress, count.to(tl.int64), sem="relaxed")
 
@@ -165,14 +164,15 @@ def _any_passes(
     first, last = low >> 5, (high - 1) >> 5
     from_low = (tl.full((), _LOW, tl.uint32) << (low & 31)).to(tl.int32)
     to_high = (tl.full((), _LOW, tl.uint32) >> (31 - ((high - 1) & 31))).to(tl.int32)
-    passing = tl.zeros((TILES_AT_ONCE, WORDS_AT_ONCE), tl.int32)
+    passes = tl.zeros((TILES_AT_ONCE,), tl.int32)
     for start in range(0, 1 << (TILE_BITS - 5), WORDS_AT_ONCE):
         word = (tile << (TILE_BITS - 5))[:, None] + (start + tl.arange(0, WORDS_AT_ONCE))[None, :]
         present = live[:, None] & (word >= first) & (word <= last)
         bits = tl.load(bitmap.to(tl.pointer_type(tl.int32)) + word, mask=present, other=0)
         bits = tl.where(word == first, bits & from_low, bits)
-        passing |= tl.where(word == last, bits & to_high, bits)
-    return tl.max((passing != 0).to(tl.int32), axis=1) > 0
+        bits = tl.where(word == last, bits & to_high, bits)
+        passes = tl.maximum(passes, tl.max((bits != 0).to(tl.int32), axis=1))
+    return passes > 0
 
 
 @triton.jit
