@@ -32,7 +32,7 @@ from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
 from .moments import Moment, Span
-from .monitor.health import DriftReport, HealthReport
+from .monitor.health import DriftReport
 from .monitor.monitor import Monitor
 from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
 from .namespace import Namespace
@@ -587,11 +587,6 @@ class Engine(Searching, Reading, Writing, Carrying):
         lone surrogate, which no file can store.
         """
         self.monitor.resolved(name, entity, namespace, times)
-
-    # Sources: C040.
-    def health(self, namespace: str = "") -> HealthReport:
-        """Counts, latencies and fallbacks of the namespace's searches."""
-        return self.monitor.health(namespace)
 
     # Sources: B014.
     def drift(self, namespace: str = "") -> DriftReport:

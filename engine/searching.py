@@ -11,6 +11,8 @@ from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
+from .monitor.health import HealthReport
+from .monitor.monitor import Monitor
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
 from .records.query import DEFAULT_K
@@ -35,6 +37,7 @@ class Searching:
     """A part of `Engine`, which says what an engine is."""
 
     searcher: Searcher
+    monitor: Monitor
     _closed: bool
 
     @property
@@ -221,3 +224,8 @@ class Searching:
         `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
+
+    # Sources: C040.
+    def health(self, namespace: str = "") -> HealthReport:
+        """Counts, latencies and fallbacks of the namespace's searches."""
+        return self.monitor.health(namespace)

@@ -22,16 +22,14 @@ from ..engine.search.batch import AnyQuery
 from ..engine.search.options import SearchOptions
 from ..engine.signatures import EngineOptions, check_engine_options
 from ..engine.storage.sqlite import named
-from .carrying import ShardedCarrying
 from .coordinator.checks import check_opening
-from .namespace import ShardedNamespace
 from .opening.importing import import_records
 from .opening.opening import Opened, Start, open_memory, start_local
 from .operations import ShardedOperations
 from .replicas.replicas import check_replicas
 from .search.candidates import collect
 from .search.searcher import PARTIAL, REFUSE, ShardedSearcher
-from .settings import ShardedSettings
+from .verbs import ShardedNamespace
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -44,7 +42,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedSettings, ShardedOperations, ShardedCarrying):
+class ShardedEngine(ShardedOperations):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -156,7 +154,7 @@ class ShardedEngine(ShardedSettings, ShardedOperations, ShardedCarrying):
         engine = cls(opened, partial, release)
         if opened.source is not None:
             try:
-                import_records(engine, opened.source, progress=progress)
+                import_records(engine.searcher, opened.source, progress=progress)
             except BaseException:
                 engine.close()
                 raise

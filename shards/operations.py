@@ -10,23 +10,20 @@ from typing import Any
 
 from ..engine.carrying import shown_progress
 from ..engine.errors import FanrankError, ParameterError
+from ..engine.records.hits import join_names
 from ..engine.records.record import Record
 from .moves.balancing import Step, plan_steps
-from .moves.moves import MovingCoordinator
-from .opening.opening import OPENING, Opened, check_versions
+from .opening.opening import OPENING, check_versions
 from .processes.links import Link, call_all, close_all, deadline_at
 from .protocol.messages import Description
 from .replicas.replicas import replicas_of
-from .writing import ShardedWriting
+from .verbs import ShardedVerbs
 
 logger = logging.getLogger("fanrank")
 
 
-class ShardedOperations(ShardedWriting):
+class ShardedOperations(ShardedVerbs):
     """A part of `ShardedEngine`, which says what it is."""
-
-    _opened: Opened
-    coordinator: MovingCoordinator
 
     def __init__(self) -> None:
         self._balancing = threading.Lock()
@@ -137,14 +134,33 @@ class ShardedOperations(ShardedWriting):
         (``leading``, ``away``; ``following``, ``filling``, ``lost``), the ``messages`` that it was sent, its ``lag``
         behind the leader in writes, and by which ``failure`` it was lost; it is empty with ``replicas=1``.
         """
-        found = super().stats()
+        self.coordinator.check_open()
+        own = call_all(self.coordinator.links, self.coordinator.until(), "stats")
+        view = self.coordinator.view
+        total: dict[str, Any] = {}
+        for each in own.values():
+            for name, value in each.items():
+                if isinstance(value, (int, float)) and not isinstance(value, bool) and name != "bytes_per_posting":
+                    total[name] = total.get(name, 0) + value
+        postings = total["postings"]
+        total["bytes_per_posting"] = total["posting_bytes"] / postings if postings else 0.0
+        total["backend"] = join_names(sorted(each["backend"] for each in own.values()))
+        total["merging"] = any(each["merging"] for each in own.values())
+        errors = (each["background_error"] for each in own.values())
+        total["background_error"] = next((error for error in errors if error is not None), None)
+        opened = dict.fromkeys(each["opened"] for each in own.values() if "opened" in each)
+        total |= {"opened": "; ".join(opened)} if opened else {}
+        total["namespaces"] = len(self.sizes())
+        total["epoch"] = view.epoch
+        total["split"] = {name: list(parts) for name, parts in view.placement.split.items()}
+        total["generation"] = view.placement.generation
+        total["moving"] = self.coordinator.moving()
         lags = self.coordinator.lags()
-        for number, own in enumerate(found["shards"]):
-            own |= {"shard": number, **own.pop("metrics"), "lag": lags[number]}
-            own["replicas"] = replicas_of(self.coordinator.links[number])
-        found["generation"] = self.coordinator.view.placement.generation
-        found["moving"] = self.coordinator.moving()
-        return found
+        for number, each in own.items():
+            each |= {"shard": number, **each.pop("metrics"), "lag": lags[number]}
+            each["replicas"] = replicas_of(self.coordinator.links[number])
+        total["shards"] = [own[number] for number in sorted(own)]
+        return total
 
 
 def _bytes_of(holdings: dict[int, dict[str, tuple[int, int]]]) -> list[int]:

@@ -95,6 +95,9 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
     decisions: list[Decision | None] | None = None
     if any(hits.decisions is not None for hits in answers):
         decisions = [None] * size
+    records = None
+    if any(hits.records is not None for hits in answers):
+        records = np.full((size, width), None, dtype=object)
     place = np.zeros((size, 2), dtype=np.int64)  # the part of each row, and its position there
     for number, (part, hits) in enumerate(zip(parts, answers, strict=True)):
         rows = np.array(part.rows, dtype=np.int64)
@@ -104,6 +107,8 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
         place[rows] = np.stack([np.full(len(rows), number), np.arange(len(rows))], axis=1)
         if reranked is not None and hits.reranked is not None:
             reranked[rows, :columns] = hits.reranked
+        if records is not None and hits.records is not None:
+            records[rows, :columns] = hits.records
         if decisions is not None:
             plain = Decision("newest" if part.answerer is None else part.answerer.name)
             for row, decision in zip(part.rows, hits.decisions or [plain] * len(rows), strict=True):
@@ -133,6 +138,9 @@ def join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hi
         decisions=None if decisions is None else tuple(decision for decision in decisions if decision is not None),
         source=source,
         annotator=PartAnnotator(place, tuple(hits.annotator for hits in answers)),
+        records=records,
+        texts=any(hits.texts for hits in answers),
+        payload=any(hits.payload for hits in answers),
     )
 
 

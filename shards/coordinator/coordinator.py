@@ -11,25 +11,27 @@ go on meanwhile.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ...engine.index.columns import Schema
-from ...engine.locks import FairLock, Take, WriteQueue
+from ...engine.locks import FairLock, Take, WriteQueue, make_short_lock
 from ...engine.records.record import Record
 from ..processes.links import Link, UnavailableError, call_all, collect
-from ..protocol.batches import Part, divide
-from ..protocol.messages import Acknowledged
+from ..protocol.messages import Acknowledged, Part, divide
 from ..protocol.order import stamp
 from ..protocol.owner import OwnerFile
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
-from .changes import Changes
 from .deciding import Deciding
 from .holding import WAITED, View
 from .writes import Key, Write, count_fitting, is_refusal
+
+KEPT = 100_000
+"""Namespaces whose last writes are remembered. Others count as written at the last write that was forgotten."""
 
 
 class Coordinator(Deciding):
@@ -373,3 +375,32 @@ class Coordinator(Deciding):
                 taken.enter_context(lock)
             self.closed = True
             self.owner.close()
+
+
+class Changes:
+    """The epoch of the last write to each namespace: by it an older answer is told from an outdated one."""
+
+    def __init__(self) -> None:
+        self._epochs: OrderedDict[str, int] = OrderedDict()
+        self._forgotten = 0
+        self._lock = make_short_lock()
+
+    def note(self, namespaces: Iterable[str], epoch: int) -> None:
+        """Count a write of this epoch to these namespaces."""
+        with self._lock:
+            for namespace in namespaces:
+                self._epochs[namespace] = epoch
+                self._epochs.move_to_end(namespace)
+            while len(self._epochs) > KEPT:
+                self._forgotten = max(self._forgotten, self._epochs.popitem(last=False)[1])
+
+    def note_all(self, epoch: int) -> None:
+        """Count every namespace as written at this epoch."""
+        with self._lock:
+            self._epochs.clear()
+            self._forgotten = epoch
+
+    def since(self, namespaces: Iterable[str], epoch: int) -> bool:
+        """Whether any of these may have been written after this epoch."""
+        with self._lock:
+            return any(self._epochs.get(namespace, self._forgotten) > epoch for namespace in namespaces)

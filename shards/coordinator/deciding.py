@@ -15,8 +15,7 @@ from typing import Any
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.storage.failpoints import reach
 from ..processes.links import Link, UnavailableError, Waiting, call_all, collect, deadline_at, pause
-from ..protocol.batches import Part
-from ..protocol.messages import Acknowledged, Gone
+from ..protocol.messages import Acknowledged, Gone, Part
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 from ..protocol.statistics import Table

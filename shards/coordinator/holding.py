@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ...engine.errors import DeadlineError, StorageError
 from ...engine.locks import FairLock
 from ..processes.links import Link, UnavailableError, deadline_at, pause
-from ..protocol.batches import Part
+from ..protocol.messages import Part
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
 
@@ -94,12 +94,12 @@ class Holding:
             self._thread.until = before
 
     @contextmanager
-    def paused(self, until: float | None = None) -> Iterator[View]:
+    def paused(self) -> Iterator[View]:
         """Hold all writes off. Meanwhile all shards are at the epochs of the view, and at no later ones.
 
-        `until` is when it must be so. Raises `DeadlineError`, and `ShardError` where a shard is lost.
+        Raises `DeadlineError`, and `ShardError` where a shard is lost.
         """
-        with self._bounded(until) if until is not None else nullcontext(), self.holding():
+        with self.holding():
             yield self.view
 
     @contextmanager

@@ -16,7 +16,6 @@ from ...engine.arrays import Integers
 from ...engine.errors import FanrankError
 from ...engine.index.columns import hashes_of
 from ...engine.monitor.health import TOP_TERMS, top_terms
-from ...engine.monitor.recency import Recency
 from ...engine.search.events import occupied_windows, ranks_in, windows_of
 from ...engine.storage.state import MemoryState
 from ..processes.links import Link
@@ -37,15 +36,20 @@ def tell(coordinator: Coordinator, namespace: str, verb: str, *arguments: Any) -
                 whole.clear()
 
 
-def carry_learned(coordinator: Coordinator, namespaces: Iterable[str], target: Link) -> None:
-    """Bring what is learned of these namespaces to another shard."""
-    until = coordinator.until()
+def learned_of(coordinator: Coordinator, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What is learned of these namespaces, as `Shard.learn` takes it."""
     names: dict[int, list[str]] = {}
     for namespace in namespaces:
         names.setdefault(coordinator.placement.homes(namespace)[0], []).append(namespace)
+    learned: dict[str, dict[str, Any]] = {}
     for home, own in names.items():
-        learned = coordinator.links[home].send("learned", own).result(until)
-        target.send("learn", learned).result(until)
+        learned |= coordinator.links[home].send("learned", own).result(coordinator.until())
+    return learned
+
+
+def carry_learned(coordinator: Coordinator, namespaces: Iterable[str], target: Link) -> None:
+    """Bring what is learned of these namespaces to another shard."""
+    target.send("learn", learned_of(coordinator, namespaces)).result(coordinator.until())
 
 
 Frequencies = tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]
@@ -67,15 +71,6 @@ def find_windows(shard: Shard, state: MemoryState, namespace: str, ids: Sequence
     snapshot = state.snapshot(namespace)
     places = list(snapshot.find_all(ids).values())
     return occupied_windows(snapshot, window), windows_of(snapshot, places, window)
-
-
-def recency(coordinator: Coordinator, rule: Recency, namespace: str) -> Recency:
-    """The k* rule of a namespace as of now. `rule` is one that has learned nothing yet."""
-    home = coordinator.links[coordinator.view.placement.homes(namespace)[0]]
-    learned = home.send("learned", (namespace,)).result(coordinator.until())
-    if namespace in learned:
-        rule.restore(learned[namespace])
-    return rule
 
 
 def most_frequent(parts: Iterable[Frequencies]) -> Integers:

@@ -62,7 +62,7 @@ def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -
                     f"{target}: shard {number} wrote its copy on another machine, to {report.path}; delete it there, "
                     "and choose a path that all machines see"
                 )
-        found = _report(target, folder, copied.placement, reports)
+        found = _report(target, folder, reports)
         sync(folder)
     return found
 
@@ -75,7 +75,7 @@ def check_backup(path: Path, progress: Progress | None) -> ShardedBackupReport:
         for number in range(placement.shards)
     }
     _check_stores(path, placement, settings)
-    return _report(path, path, placement, reports)
+    return _report(path, path, reports)
 
 
 def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBackupReport:
@@ -96,7 +96,7 @@ def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBac
                 if (backup / name).exists():
                     shutil.copyfile(backup / name, folder / name)
                     sync(folder / name)
-        found = _report(target, folder, placement, reports)
+        found = _report(target, folder, reports)
     return found
 
 
@@ -121,9 +121,7 @@ def _check_stores(path: Path, placement: Placement, settings: Mapping[str, objec
     check_stores(path, held, known if isinstance(known, list) else None)
 
 
-def _report(
-    target: Path, folder: Path, placement: Placement, reports: Mapping[int, BackupReport]
-) -> ShardedBackupReport:
+def _report(target: Path, folder: Path, reports: Mapping[int, BackupReport]) -> ShardedBackupReport:
     """What the copy at `folder`, which is to be `target`, holds. What is on its way to a shard does not count there."""
     names: set[str] = set()
     records = sum(report.records for report in reports.values())

@@ -9,7 +9,7 @@ same call goes on behind the last batch.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ from ...engine.storage.record_store import RecordStore
 from ...engine.storage.record_stream import count_stored, stream_stored
 from ...engine.storage.writes import chunks_of
 from ..moves.moves import MovingCoordinator
-from ..reading import ShardedReading
+from ..search.launches import Launch
+from ..search.searcher import ShardedSearcher
+from ..shard.records import find_records
 
 IMPORTING = "importing"
 """The setting beside the placement that says from where the records come, until all are there."""
@@ -38,6 +40,13 @@ IMPORTING = "importing"
 
 KEPT = ("encoder", "term_encoder", "log_texts")
 """Options that do not change what is stored."""
+
+
+def options_of(config: Mapping[str, Any]) -> EngineOptions:
+    """The options of an engine that a configuration keeps."""
+    known = {name: value for name, value in config.items() if name not in ("store", *PINNED)}
+    kept: EngineOptions = {"profile": LITERATURE, **known}  # type: ignore[typeddict-item]
+    return kept
 
 
 class Source:
@@ -89,9 +98,7 @@ class Source:
                 f"{other!r} is as in {self.path}, whose answers stay the same; leave it out, or copy it first with "
                 "Engine.copy_to"
             )
-        known = {name: value for name, value in self.config.items() if name not in ("store", *PINNED)}
-        known.setdefault("profile", LITERATURE)
-        options: EngineOptions = {**known, **given}  # type: ignore[typeddict-item]
+        options: EngineOptions = {**options_of(self.config), **given}
         pin, term_pin = (self.config.get(name) for name in PINNED)
         encoder, terms = as_encoder(given.get("encoder")), given.get("term_encoder")
         if encoder is not None:
@@ -137,18 +144,18 @@ def check_importing(folder: Path, settings: Mapping[str, Any], source: Source | 
         )
 
 
-def import_records(engine: ShardedReading, source: Source, *, progress: bool = False) -> int:
+def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool = False) -> int:
     """Bring the records of an engine's directory into the memory that was opened for it; returns how many.
 
     Those that are there already are passed over.
     """
-    coordinator = engine.coordinator
+    coordinator = searcher.coordinator
     assert isinstance(coordinator, MovingCoordinator)
-    begun = bool(engine.sizes())
+    begun = bool(searcher.retry(Launch.sizes))
     _split(coordinator, source.sizes())
-    schema, count = engine.template.index.memory.schema, 0
+    schema, count = searcher.template.index.memory.schema, 0
     for chunk in chunks_of(source.records(progress)):
-        if not begun or _is_missing(engine, chunk):
+        if not begun or _is_missing(searcher, chunk):
             coordinator.write(schema, added=chunk)
         count += len(chunk)
         reach("source.batch")
@@ -175,13 +182,10 @@ def _split(coordinator: MovingCoordinator, sizes: Mapping[str, int]) -> None:
             coordinator.place(name, tuple(chosen))
 
 
-def _is_missing(engine: ShardedReading, batch: Iterable[Record]) -> bool:
+def _is_missing(searcher: ShardedSearcher, batch: Sequence[Record]) -> bool:
     """Whether the memory does not hold a batch. It is there whole or not at all, but for what has expired since."""
-    by_namespace: dict[str, list[str]] = {}
-    for record in batch:
-        by_namespace.setdefault(record.namespace, []).append(record.id)
-    found = (engine.fetch(ids, namespace=name) for name, ids in by_namespace.items())
-    return all(record is None for records in found for record in records)
+    keys = [(record.namespace, record.id) for record in batch]
+    return not searcher.retry(lambda launch: launch.read_records(find_records, keys))
 
 
 def _learn(coordinator: MovingCoordinator, learned: Mapping[str, Mapping[str, Any]]) -> None:

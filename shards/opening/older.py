@@ -24,7 +24,7 @@ from ...engine.errors import (
 )
 from ...engine.storage.index_files import SHARDS
 from ..processes.links import Link, call_all
-from ..protocol.batches import Part
+from ..protocol.messages import Part
 from ..protocol.placement import Placement
 from ..shard.parts import decode_record
 from ..shard.shard import Shard

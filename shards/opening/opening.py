@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...engine.encoders.pins import PINNED, Models
+from ...engine.encoders.pins import Models
 from ...engine.engine import Engine
 from ...engine.errors import (
     DamagedStoreError,
@@ -18,7 +18,6 @@ from ...engine.errors import (
     ShardVersionError,
     StoreLockedError,
 )
-from ...engine.index.profiles import LITERATURE
 from ...engine.signatures import EngineOptions
 from ...engine.storage.backup import check_apart
 from ...engine.storage.index_files import OWNER, SHARDS
@@ -32,10 +31,10 @@ from ..protocol.messages import Description, own_version
 from ..protocol.order import with_order, without_order
 from ..protocol.owner import OwnerFile
 from ..protocol.placement import Placement
-from ..replicas.replicas import Replicas
+from ..replicas.replicas import ReplicatedLink
 from ..replicas.whole_copies import MODELLED, WHOLE, WholeCopies
 from ..shard.shard import Setup, Shard
-from .importing import IMPORTING, Source, check_importing
+from .importing import IMPORTING, Source, check_importing, options_of
 from .older import INTENTS, carry_over, forget_older, read_older
 
 OPENING = 600.0
@@ -84,7 +83,7 @@ def open_memory(
     """The memory whose table lies in `folder`, which is made if it is not there, over shards that `start` starts.
 
     `storage` is the folder of the shards' directories, on their own machines; None: beside the table. `source` is the
-    engine's directory whose records it is to hold. `replicas` and `background` are those of `Replicas`. Raises as
+    engine's directory whose records it is to hold. `background` is that of `ReplicatedLink`. Raises as
     `ShardedEngine.open`.
     """
     links: list[Link] = []
@@ -189,9 +188,11 @@ class Begin:
     def __call__(self, number: int, *, stored: bool = False) -> Link:
         """The shard with this number, in memory or (`stored`) in its directory."""
         template = self.template
-        given: EngineOptions = {**self.options, "columns": with_order(template.index.memory.schema.declared())}
         path = str(self.root / folder_of(number)) if stored and self.root is not None else None
-        return self.start(Setup(number, path, given, template.pin, template.term_pin, False, self.backend))
+        return self.start(Setup(number, path, self._given(), template.pin, template.term_pin, False, self.backend))
+
+    def _given(self) -> EngineOptions:
+        return {**self.options, "columns": with_order(self.template.index.memory.schema.declared())}
 
     def follower(self, number: int) -> Link:
         """A follower of the shard with this number."""
@@ -206,8 +207,7 @@ class Begin:
     def modelled(self) -> Link:
         """The shard of whole copies in this process, with its models."""
         models = self.template.searcher.models
-        given: EngineOptions = {**self.options, "encoder": models.encoder, "term_encoder": models.term_encoder}
-        given["columns"] = with_order(self.template.index.memory.schema.declared())
+        given: EngineOptions = {**self._given(), "encoder": models.encoder, "term_encoder": models.term_encoder}
         return LocalLink(Shard(Setup(MODELLED, None, given, backend=self.backend)))
 
 
@@ -215,13 +215,20 @@ def coordinate(
     owner: OwnerFile, links: Sequence[Link], begin: Begin, deadline: float, replicas: int = 1, background: bool = True
 ) -> tuple[MovingCoordinator, Callable[[int], Link]]:
     """(the coordinator of these shards, which is yet to be started; what starts a further shard)."""
-    copies = Replicas(replicas, begin.follower, deadline, background=background)
+
+    def lead(link: Link) -> Link:
+        """The way to a shard of which this one is the leader."""
+        if replicas == 1:
+            return link
+        number = link.number
+        follow, recover = partial(begin.follower, number), lambda: coordinator.recover(shards=[number])
+        return ReplicatedLink(link, follow, replicas - 1, deadline, recover, background=background)
+
     most = owner.placement.whole_at
     wholes = [WholeCopies(WHOLE, partial(begin, WHOLE), most), WholeCopies(MODELLED, begin.modelled, most)]
-    leading = [copies.lead(link) for link in links]
-    coordinator = MovingCoordinator(owner, leading, wholes, len(begin.template.bm25.fields), deadline)
-    copies.recover = coordinator.recover
-    return coordinator, lambda number: copies.lead(begin(number, stored=True))
+    fields = len(begin.template.bm25.fields)
+    coordinator = MovingCoordinator(owner, [*map(lead, links)], wholes, fields, deadline)
+    return coordinator, lambda number: lead(begin(number, stored=True))
 
 
 def folder_of(number: int) -> str:
@@ -271,11 +278,8 @@ def shard_options(options: EngineOptions, *, new: bool) -> EngineOptions:
 
 def template_options(config: Mapping[str, Any], options: EngineOptions) -> EngineOptions:
     """The options of an engine with the memory's parameters."""
-    known = {name: value for name, value in config.items() if name not in ("store", *PINNED)}
-    known.setdefault("profile", LITERATURE)
-    known["columns"] = without_order(known.get("columns") or {})
-    kept: EngineOptions = {**known, "log_texts": options.get("log_texts", False)}  # type: ignore[typeddict-item]
-    return kept
+    columns = without_order(config.get("columns") or {})
+    return {**options_of(config), "columns": columns, "log_texts": options.get("log_texts", False)}
 
 
 def make_template(

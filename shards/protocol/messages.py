@@ -1,10 +1,10 @@
-"""What the coordinator and its shards say to each other: one message a shard a launch, and its answer."""
+"""What the coordinator and its shards say to each other: one message a shard for a launch or a write, one answer."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from ...engine.hybrid.strategy import Strategy
 from ...engine.records.filters import Filter
 from ...engine.records.hits import Hits
 from ...engine.records.query import Query
+from ...engine.records.record import Record
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.search.options import SearchOptions
+from .placement import Placement
 from .statistics import Counts
 
 
@@ -190,6 +192,54 @@ Collected = tuple[Candidates, npt.NDArray[np.object_]]
 """Candidates, and the ids of their records."""
 
 Answered = Forwarded | Listed | ListedEvidence | Collected | tuple[Counts, ...] | Failure | Any
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one shard does of a write: it drops namespaces, removes ids, by namespace, then adds records, which are
+    stamped.
+    """
+
+    removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    added: Sequence[Record] = ()
+    drop: tuple[str, ...] = ()
+    hide: str | None = None
+    """A namespace that is being copied to the shard. No search sees it before a later part says `show`."""
+    show: str | None = None
+
+    @property
+    def names(self) -> set[str]:
+        """The namespaces that it writes to."""
+        return {*self.removed, *(record.namespace for record in self.added), *self.drop}
+
+    @property
+    def copies(self) -> dict[str, bool]:
+        """The namespaces that begin to be copies (True), and that are none any more."""
+        ended = self.drop if self.show is None else (*self.drop, self.show)
+        return {**dict.fromkeys(ended, False), **({} if self.hide is None else {self.hide: True})}
+
+    def again(self) -> Part:
+        """The part for a shard that may have done it already: what it adds is removed before."""
+        removed = {namespace: list(ids) for namespace, ids in self.removed.items()}
+        for record in self.added:
+            removed.setdefault(record.namespace, []).append(record.id)
+        return replace(self, removed={name: list(dict.fromkeys(ids)) for name, ids in removed.items()})
+
+
+def divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Part]:
+    """The part of a batch that each shard does."""
+    names = dict.fromkeys((*removed, *(record.namespace for record in added)))
+    homes = {home for name in names for home in placement.homes(name)}
+    if len(homes) == 1:
+        return {home: Part(removed, added) for home in homes if added or any(removed.values())}
+    removed_of = placement.by_shard((namespace, record_id) for namespace, ids in removed.items() for record_id in ids)
+    added_of: dict[int, list[Record]] = {}
+    find = placement.finder()
+    for record in added:
+        added_of.setdefault(find(record.namespace, record.id), []).append(record)
+    return {
+        shard: Part(removed_of.get(shard, {}), added_of.get(shard, ())) for shard in sorted({*removed_of, *added_of})
+    }
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,8 +19,7 @@ from typing import Any, Protocol
 from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ..processes.links import Done, Link, Verb, Waiting, deadline_at
 from ..processes.pages import PageStream
-from ..protocol.batches import Part
-from ..protocol.messages import Gone
+from ..protocol.messages import Gone, Part
 from .whole_copies import apply_to
 
 PAGE = 4_096
@@ -97,16 +96,23 @@ class _LetGo(Exception):
     """The follower was let go of while a call was on its way to it."""
 
 
-class Follower:
+class Replica:
+    """A process that answers reads of a shard: its leader, or a follower."""
+
+    def __init__(self) -> None:
+        self.under_way = self.messages = 0
+        self.silent = False
+        """Whether it did not answer the last message, or not in time. Others are then asked first."""
+
+
+class Follower(Replica):
     """A follower, which `make` starts. All is read and changed under `changed` of its leader's link."""
 
     def __init__(self, leading: Leading, number: int, make: Callable[[], Link]) -> None:
+        super().__init__()
         self.number = number
         self.state = LOST
         self.link: Link | None = None
-        self.under_way = self.messages = 0
-        self.silent = False
-        """Whether it did not answer a read in time, and has answered nothing since."""
         self._leading = leading
         self._make = make
         self._first = self._last = -1  # the numbers of the leader's first and last state that it holds

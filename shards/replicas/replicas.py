@@ -21,14 +21,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardError
 from ...engine.serve.calls import LaunchOptions
 from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
 from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
-from .followers import LOST, Follower, LeaderCall, report
+from .followers import LOST, Follower, LeaderCall, Replica, report
 
 READS = frozenset({"ask", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
@@ -75,8 +74,7 @@ class ReplicatedLink:
         background: bool = True,
     ) -> None:
         self.leader = leader
-        self.away = False
-        """Whether the leader did not answer the last message. Followers are then asked first."""
+        self.lead = Replica()
         self.changed = threading.Condition()
         """Held while anything here or of a follower is read or changed; never while a message is under way."""
         self.numbers: list[int] = []
@@ -94,7 +92,6 @@ class ReplicatedLink:
         self.background = background
         self.followers = [Follower(self, number, make) for number in range(1, followers + 1)]
         self._recover = recover
-        self._under_way = self._messages = 0
         self._turn = 0
         self._times: deque[float] = deque(maxlen=KEPT)  # seconds of the last reads
         self._bringing: threading.Thread | None = None
@@ -134,13 +131,13 @@ class ReplicatedLink:
     def report(self) -> list[dict[str, Any]]:
         """Of each replica, the leader first: what it does, the reads that it was sent, and by how much it lags."""
         with self.changed:
-            state = "away" if self.away else "leading"
-            return [report(0, state, self._messages), *(follower.report() for follower in self.followers)]
+            state = "away" if self.lead.silent else "leading"
+            return [report(0, state, self.lead.messages), *(follower.report() for follower in self.followers)]
 
     def note(self, call: LeaderCall, answer: Any) -> None:
         """Tell the followers what the leader has done. `answer` is what it said."""
         with self.changed:
-            self.away = False
+            self.lead.silent = False
             call = replace(call, after=self.numbers[-1] if self.numbers else -1)
             if call.verb == "apply":
                 if self.pending == call.number:
@@ -189,35 +186,31 @@ class ReplicatedLink:
             if follower.state != LOST:
                 follower.let_go(why)
 
-    def choose(self, epoch: int, tried: list[Follower | None], exact: bool) -> tuple[Follower | None, int] | None:
+    def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, int] | None:
         """Who is asked next at an epoch, and the number of the state that must answer; None where nobody is left.
 
-        The replica is a follower, or None: the leader, which alone is asked where `exact` says so. The fewest messages
-        under way decide; equal ones take turns, so that no replica is cold when others end.
+        The leader alone is asked where `exact` says so. The fewest messages under way decide; equal ones take turns, so
+        that no replica is cold when others end.
         """
         with self.changed:
             number = self.number_at(epoch)
-            able: list[Follower | None] = [each for each in (None, *self._able(number, exact)) if each not in tried]
+            able = [each for each in (self.lead, *self._able(number, exact)) if each not in tried]
             if not able:
                 return None
             # Those that did not answer the last time are asked when others do not either.
-            able = [each for each in able if not self._is_silent(each)] or able
+            able = [each for each in able if not each.silent] or able
             self._turn += 1
             first = self._turn % len(able)
-            chosen = min([*able[first:], *able[:first]], key=self._load)
-            if chosen is None:
-                self._under_way += 1
-                self._messages += 1
-            else:
-                chosen.under_way += 1
-                chosen.messages += 1
+            chosen = min([*able[first:], *able[:first]], key=lambda each: each.under_way)
+            chosen.under_way += 1
+            chosen.messages += 1
             return chosen, -1 if number is None else number
 
-    def may_ask(self, epoch: int, tried: list[Follower | None], exact: bool) -> bool:
+    def may_ask(self, epoch: int, tried: list[Replica], exact: bool) -> bool:
         """Whether there is a replica that was not asked."""
         with self.changed:
             able = self._able(self.number_at(epoch), exact)
-            return None not in tried or any(each not in tried for each in able)
+            return any(each not in tried for each in (self.lead, *able))
 
     def patience(self) -> float | None:
         """Seconds after which a read goes to another replica; None before any was answered."""
@@ -232,44 +225,33 @@ class ReplicatedLink:
     def _able(self, number: int | None, exact: bool) -> list[Follower]:
         return [] if number is None or exact else [each for each in self.followers if each.holds(number)]
 
-    def _is_silent(self, replica: Follower | None) -> bool:
-        return self.away if replica is None else replica.silent
-
-    def _load(self, replica: Follower | None) -> int:
-        return self._under_way if replica is None else replica.under_way
-
-    def note_read(self, replica: Follower | None, via: Link, answer: Any, seconds: float, counted: bool) -> None:
+    def note_read(self, replica: Replica, via: Link, answer: Any, seconds: float, counted: bool) -> None:
         """Take note that a replica answered a read, by which error it did not, or (None) that nobody waits for it.
 
         `seconds` is how long that took, and `counted` whether it counts among those under way.
         """
         with self.changed:
-            if replica is None:
-                self._under_way -= counted
-            else:
-                replica.under_way -= counted
+            replica.under_way -= counted
             if answer is None or self.closed:
                 return
             restarted = isinstance(answer, Gone) and answer.newest is None
             failed = restarted or isinstance(answer, FanrankError)
             if not failed:
                 self._times.append(seconds)
-            if replica is not None:
+            if isinstance(replica, Follower):
                 if failed and replica.link is via:
                     replica.fail(answer)
-            elif failed:
-                self.away = True
-                if self.background and self._bringing is None:
-                    self._bringing = threading.Thread(target=self._bring_back, name="fanrank-leader", daemon=True)
-                    self._bringing.start()
-            else:
-                self.away = False
+                return
+            replica.silent = failed
+            if failed and self.background and self._bringing is None:
+                self._bringing = threading.Thread(target=self._bring_back, name="fanrank-leader", daemon=True)
+                self._bringing.start()
 
     def _bring_back(self) -> None:
         """Ask the leader whether it is there again, until it is. Searches do not, as followers answer them."""
         while True:
             with self.changed:
-                if self.closed or not self.away:
+                if self.closed or not self.lead.silent:
                     self._bringing = None
                     return
             with suppress(FanrankError):
@@ -277,9 +259,9 @@ class ReplicatedLink:
                     self._recover()
                 else:
                     with self.changed:
-                        self.away = False
+                        self.lead.silent = False
             with self.changed:
-                self.changed.wait_for(lambda: self.closed or not self.away, PAUSE)
+                self.changed.wait_for(lambda: self.closed or not self.lead.silent, PAUSE)
 
 
 class _Write:
@@ -304,7 +286,7 @@ class _Write:
 class _Asked:
     """A replica that was sent a read and has not answered."""
 
-    replica: Follower | None
+    replica: Replica
     via: Link
     waiting: Waiting
     began: float
@@ -320,7 +302,7 @@ class _Read:
         self._link, self._verb, self._arguments, self._keywords = link, verb, arguments, keywords
         self._epoch: int = asked.epoch if isinstance(asked, Ask) else asked
         self._exact = isinstance(asked, Ask) and is_approximate(asked)
-        self._tried: list[Follower | None] = []
+        self._tried: list[Replica] = []
         self._asked: list[_Asked] = []
         self._send()
 
@@ -332,12 +314,12 @@ class _Read:
         replica, number = chosen
         self._tried.append(replica)
         began = time.monotonic()
-        if replica is None:
-            via = self._link.leader
-            waiting = via.send(self._verb, *self._arguments, **self._keywords)
-        else:
+        if isinstance(replica, Follower):
             via = replica.via
             waiting = via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
+        else:
+            via = self._link.leader
+            waiting = via.send(self._verb, *self._arguments, **self._keywords)
         self._asked.append(_Asked(replica, via, waiting, began))
         return True
 
@@ -363,7 +345,7 @@ class _Read:
             self._asked.remove(asked)
             if not isinstance(answer, (Gone, FanrankError)):
                 return answer
-            if asked.replica is None:
+            if asked.replica is self._link.lead:
                 leaders = answer
             self._send()
         if isinstance(leaders, FanrankError):
@@ -389,32 +371,6 @@ class _Read:
     def __del__(self) -> None:
         for asked in self._asked:
             self._link.note_read(asked.replica, asked.via, None, 0.0, not asked.silent)
-
-
-class Replicas:
-    """Makes links of shards with so many replicas. `start` starts a follower of the shard with a number."""
-
-    def __init__(
-        self, replicas: int, start: Callable[[int], Link], deadline: float, *, background: bool = True
-    ) -> None:
-        self.replicas = replicas
-        self.recover: Callable[..., None] | None = None
-        """Tags shards that were started anew, once there is a coordinator."""
-        self._start = start
-        self._deadline = deadline
-        self._background = background
-
-    def lead(self, link: Link) -> Link:
-        """The link by which a shard is reached of which this one is the leader."""
-        if self.replicas == 1:
-            return link
-        make = partial(self._start, link.number)
-        recover = partial(self._recover, link.number)
-        return ReplicatedLink(link, make, self.replicas - 1, self._deadline, recover, background=self._background)
-
-    def _recover(self, shard: int) -> None:
-        if self.recover is not None:
-            self.recover(shards=[shard])
 
 
 def replicas_of(link: Link) -> list[dict[str, Any]]:

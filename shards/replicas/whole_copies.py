@@ -12,8 +12,7 @@ from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNames
 from ...engine.records.record import Record
 from ..processes.links import Link
 from ..processes.pages import PageStream
-from ..protocol.batches import Part
-from ..protocol.messages import Gone
+from ..protocol.messages import Gone, Part
 from ..protocol.placement import Placement
 
 WHOLE, MODELLED = -1, -2

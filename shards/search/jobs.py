@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
@@ -22,7 +23,6 @@ from ...engine.search.options import SearchOptions
 from ...engine.search.shaping import with_fields
 from ..protocol.messages import Forward, Forwarded, Listed, ListedEvidence, Ranked, Scope, ScopeCounts, Spread
 from ..protocol.statistics import Counts
-from .failures import row_of
 from .launches import Launch
 from .merge import MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, note_over, place_of
 from .routing import Routed, keys_of, shards_of
@@ -51,7 +51,8 @@ class Job:
     @property
     def shard(self) -> int:
         """The shard that all queries are forwarded to."""
-        return self.routed.route.shard
+        assert self.routed.way is not None
+        return self.routed.way
 
     @once
     def limits(self) -> list[int]:
@@ -273,3 +274,33 @@ class Notes:
 
     def slice(self, start: int, stop: int) -> Notes:
         return Notes(self.notes[start:stop])
+
+
+class Failures:
+    """The failures of the parts of a batch, of which the one is raised that one engine would find first.
+
+    It goes through the strategies in the order of their first rows, and through the rows of each.
+    """
+
+    def __init__(self, routed: Sequence[Routed]) -> None:
+        self._begins: dict[int, int] = {}
+        for each in routed:
+            self._begins.setdefault(id(each.part.answerer), min(each.part.rows, default=0))
+        self._found: list[tuple[int, int, FanrankError]] = []
+
+    def add(self, error: FanrankError, part: Part) -> None:
+        """Note by what a part failed, in its own numbers of rows."""
+        renumber(error, part)
+        row = row_of(error, min(part.rows, default=0))
+        self._found.append((self._begins[id(part.answerer)], row, error))
+
+    def check(self) -> None:
+        """Raise the first failure, if there is one."""
+        if self._found:
+            raise min(self._found, key=lambda found: found[:2])[2]
+
+
+def row_of(error: FanrankError, otherwise: int) -> int:
+    """The row that an error names."""
+    named = re.match(r"query (\d+)\b", str(error))
+    return int(named[1]) if named else otherwise

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ...engine.arrays import Floats, Integers
-from ...engine.fuse.candidates import Candidates, Channel, Fused, best, rank_row
+from ...engine.fuse.candidates import Candidates, Channel, Fused, best
 from ...engine.hybrid.strategy import Dense, Strategy
 from ...engine.records.query import Query
 from ...engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNKNOWN, UNSEARCHABLE
@@ -37,33 +38,38 @@ class Pages:
             np.array([-np.inf if query.min_score is None else query.min_score for query in queries]),
         )
 
+    def cut(self, scores: Floats, ranking: Integers, named: Sequence[npt.NDArray[Any]], width: int) -> Ranked:
+        """The pages of rankings: `ranking` [B, n] are places in `scores` and in what is `named`: (orders, ids,
+        namespaces), best first. Padding has a negative order.
+        """
+        page = Ranked.empty(len(self.k), width)
+        if not ranking.shape[1]:
+            return page
+        ranked = np.take_along_axis(scores, ranking, 1)
+        found = (np.take_along_axis(named[0], ranking, 1) >= 0) & (ranked >= self.least[:, None])
+        # What passes the least score is a prefix of the ranking.
+        page.counts[:] = np.clip(found.sum(axis=1) - self.offset, 0, self.k)
+        columns = np.arange(width)
+        taken = columns < page.counts[:, None]
+        at = np.minimum(self.offset[:, None] + columns, ranking.shape[1] - 1)
+        chosen = np.take_along_axis(ranking, at, 1)
+        for whole, own in zip((page.scores, page.orders, page.ids, page.namespaces), (scores, *named), strict=True):
+            whole[taken] = np.take_along_axis(own, chosen, 1)[taken]
+        return page
+
 
 def merge_lists(parts: Sequence[Ranked], pages: Pages, width: int, places: Places) -> Ranked:
     """The hits of BM25 from the lists of the shards, each of which is at least as long as the page needs."""
-    queries = len(pages.k)
-    merged = Ranked.empty(queries, width)
     if not parts:
-        return merged
-    scores, orders = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("scores", "orders"))
-    ids, names = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("ids", "namespaces"))
-    if not scores.shape[1]:
-        return merged
-    rows = np.repeat(np.arange(queries), scores.shape[1])
+        return Ranked.empty(len(pages.k), width)
+    scores, orders, ids, names = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1)
+        for name in ("scores", "orders", "ids", "namespaces")
+    )
+    rows = np.repeat(np.arange(len(scores)), scores.shape[1])
     place = places(rows, names.reshape(-1)).reshape(scores.shape)
     ranking = np.lexsort((orders, place, -scores, orders < 0), axis=1)
-    scores = np.take_along_axis(scores, ranking, 1)
-    found = (np.take_along_axis(orders, ranking, 1) >= 0) & (scores >= pages.least[:, None])
-    # What passes the least score is a prefix of the ranking.
-    counts = np.clip(found.sum(axis=1) - pages.offset, 0, pages.k)
-    columns = np.arange(width)
-    taken = columns < counts[:, None]
-    at = np.minimum(pages.offset[:, None] + columns, scores.shape[1] - 1)
-    chosen = np.take_along_axis(ranking, at, 1)
-    merged.scores[taken] = np.take_along_axis(scores, at, 1)[taken]
-    for whole, own in ((merged.orders, orders), (merged.ids, ids), (merged.namespaces, names)):
-        whole[taken] = np.take_along_axis(own, chosen, 1)[taken]
-    merged.counts[:] = counts
-    return merged
+    return pages.cut(scores, ranking, (orders, ids, names), width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,30 +154,19 @@ def fuse(strategy: Strategy, candidates: Candidates) -> Fused:
 
 def merge_evidence(evidence: MergedEvidence, fused: Fused, pages: Pages, width: int) -> Ranked:
     """The hits of a strategy from its candidates."""
-    candidates = evidence.candidates
-    queries = len(pages.k)
-    merged = Ranked.empty(queries, width)
-    if not (pages.offset.any() or (pages.least > -np.inf).any()):
-        scores, documents, places = best(fused, candidates, pages.k, width)
-        taken = places >= 0
-        merged.scores[taken] = scores[taken]
-        found = places[taken]
-        merged.orders[taken], merged.ids[taken] = evidence.orders[found], evidence.ids[found]
-        merged.namespaces[taken] = evidence.namespaces[found]
-        merged.counts[:] = taken.sum(axis=1)
-        return merged
-    for row in range(queries):
-        ranked, documents = rank_row(candidates, fused, row)
-        passing = int(np.searchsorted(-ranked, -pages.least[row], side="right"))
-        start = int(pages.offset[row])
-        stop = min(start + int(pages.k[row]), passing)
-        size = max(stop - start, 0)
-        at = candidates.offsets[row] + documents[start:stop]
-        merged.scores[row, :size] = ranked[start:stop]
-        merged.orders[row, :size], merged.ids[row, :size] = evidence.orders[at], evidence.ids[at]
-        merged.namespaces[row, :size] = evidence.namespaces[at]
-        merged.counts[row] = size
-    return merged
+    candidates, last = evidence.candidates, pages.k + pages.offset
+    depth = min(int(last.max(initial=0)), int(np.diff(candidates.offsets).max(initial=0)))
+    scores, _, places = best(fused, candidates, last, depth)
+    ranked = Ranked.empty(len(pages.k), depth)
+    found = places >= 0
+    for whole, own in (
+        (ranked.orders, evidence.orders),
+        (ranked.ids, evidence.ids),
+        (ranked.namespaces, evidence.namespaces),
+    ):
+        whole[found] = own[places[found]]
+    ranking = np.broadcast_to(np.arange(depth), scores.shape)
+    return pages.cut(scores, ranking, (ranked.orders, ranked.ids, ranked.namespaces), width)
 
 
 def place_of(scopes: Sequence[Scope]) -> Places:

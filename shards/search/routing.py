@@ -21,24 +21,15 @@ from ...engine.search.batch import combine_filters
 from ...engine.search.options import SearchOptions
 from ..protocol.messages import Scope
 from ..protocol.placement import Placement
-from ..replicas.whole_copies import MODELLED
-from ..replicas.whole_copies import WHOLE as WHOLE_COPIES
-
-FORWARD, SPREAD, WHOLE = "forward", "spread", "whole"
-
+from ..replicas.whole_copies import MODELLED, WHOLE
 
 # What else than its namespace says which records a query searches, by which statistics, and whether its answer adds up.
 _says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "distinct")
 NOTHING = _says(Query())
 
 
-@dataclass(frozen=True)
-class Route:
-    """How a query is answered."""
-
-    way: str
-    shard: int = -1
-    """The shard that it is forwarded to, or that of the whole copies."""
+Way = int | None
+"""The shard that a query is forwarded to, or that of the whole copies, which is below 0; None: it is spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +37,7 @@ class Routed:
     """The rows of a batch that one strategy answers in one way."""
 
     part: Part
-    route: Route
+    way: Way
     scopes: tuple[Scope, ...]
     """Of each row."""
 
@@ -67,28 +58,28 @@ def route_batch(
     """
     routed: list[Routed] = []
     for part in divide(queries, answerer):
-        groups: dict[Route, tuple[list[int], list[Scope]]] = {}
+        groups: dict[Way, tuple[list[int], list[Scope]]] = {}
         if not part.rows:
-            groups[Route(FORWARD, 0)] = [], []
+            groups[0] = [], []
         reads = modelled and part.answerer is not None and reads_sentences(part.answerer)
         # Most queries of a large batch say no more than a namespace, and many say the same one.
-        known: dict[str, tuple[Scope, Route]] = {}
+        known: dict[str, tuple[Scope, Way]] = {}
         for row in part.rows:
             query = queries[row]
             name = query.namespace if _says(query) == NOTHING else None
             if name in known:
-                scope, route = known[name]
+                scope, way = known[name]
             else:
                 scope = scope_of(query, expiring=expiring)
-                route = route_of(query, scope, part.answerer, options, placement, bm25)
+                way = way_of(query, scope, part.answerer, options, placement, bm25)
                 if name is not None:
-                    known[name] = scope, route
+                    known[name] = scope, way
             # A shard has no model to encode sentences with.
-            route = Route(WHOLE, MODELLED) if reads else route
-            rows, scopes = groups.setdefault(route, ([], []))
+            way = MODELLED if reads else way
+            rows, scopes = groups.setdefault(way, ([], []))
             rows.append(row)
             scopes.append(scope)
-        routed += (Routed(Part(part.answerer, rows), route, tuple(scopes)) for route, (rows, scopes) in groups.items())
+        routed += (Routed(Part(part.answerer, rows), way, tuple(scopes)) for way, (rows, scopes) in groups.items())
     return sorted(routed, key=lambda each: each.part.rows[:1])
 
 
@@ -109,18 +100,18 @@ def shards_of(scope: Scope, placement: Placement) -> tuple[int, ...]:
     return tuple(sorted({home for name in scope.names for home in placement.homes(name)})) or (0,)
 
 
-def route_of(
+def way_of(
     query: Query,
     scope: Scope,
     answerer: Answerer | None,
     options: SearchOptions,
     placement: Placement,
     bm25: BM25,
-) -> Route:
+) -> Way:
     shards = shards_of(scope, placement)
     if len(shards) == 1:
-        return Route(FORWARD, shards[0])
-    return Route(SPREAD) if _adds_up(query, answerer, options, bm25) else Route(WHOLE, WHOLE_COPIES)
+        return shards[0]
+    return None if _adds_up(query, answerer, options, bm25) else WHOLE
 
 
 def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm25: BM25) -> bool:

@@ -17,8 +17,6 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import numpy as np
-
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError, QueryError, ShardError, UnknownColumnError
 from ...engine.index.columns import ORDER
@@ -43,11 +41,9 @@ from ..protocol.messages import Count, Scope
 from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
 from .encoding import encode_queries
-from .failures import Failures
-from .jobs import Counted, ForwardJob, Job, SpreadJob
+from .jobs import Counted, Failures, ForwardJob, Job, SpreadJob
 from .launches import Again, Launch
-from .routing import SPREAD, Routed, route_batch, shards_of
-from .routing import WHOLE as WHOLE_WAY
+from .routing import Routed, route_batch, shards_of
 
 T = TypeVar("T")
 
@@ -57,18 +53,6 @@ TRIES = 4
 REFUSE, ALLOW = "refuse", "allow"
 PARTIAL = (REFUSE, ALLOW)
 """What becomes of an answer that some shards have not given."""
-
-
-def _join(queries: tuple[Query, ...], parts: Sequence[Part], answers: Sequence[Hits], options: SearchOptions) -> Hits:
-    """The answer to the batch from those to its parts, with their records."""
-    hits = join(queries, parts, answers)
-    if not (options.texts or options.payload):
-        return hits
-    records = np.full(hits.documents.shape, None, dtype=object)
-    for part, answer in zip(parts, answers, strict=True):
-        if answer.records is not None:
-            records[part.rows, : answer.records.shape[1]] = answer.records
-    return hits.with_records(records, texts=options.texts, payload=options.payload)
 
 
 class ShardedSearcher(Searcher):
@@ -208,7 +192,7 @@ class ShardedSearcher(Searcher):
         answered = self.ask(launch, queries, k, answerer, options, ForwardJob, SpreadJob)
         parts, answers = [part for part, _ in answered], [hits for _, hits in answered]
         # A single part has all rows, in their order.
-        hits = answers[0] if len(answers) == 1 else _join(queries, parts, answers, options)
+        hits = answers[0] if len(answers) == 1 else join(queries, parts, answers)
         return replace(hits, missing_shards=tuple(sorted(launch.missing))) if launch.missing else hits
 
     def ask(
@@ -239,7 +223,7 @@ class ShardedSearcher(Searcher):
             except FanrankError as error:
                 failures.add(error, each.part)
             else:
-                kind = spread if each.route.way == SPREAD else forward
+                kind = spread if each.way is None else forward
                 jobs.append(kind(launch, each, given, encoded, k, options, self.explain_job))
         counted = self.count_scopes(launch, [job for job in jobs if isinstance(job, SpreadJob)])
         for job in jobs:
@@ -292,14 +276,15 @@ class ShardedSearcher(Searcher):
 
     def _bring_whole(self, launch: Launch, routed: Sequence[Routed], *, explaining: bool = False) -> None:
         """Have whole copies of what is read as one. Raises `Again` once they are made, and `SplitNamespaceError`."""
-        asked = [each for each in routed if each.route.way == WHOLE_WAY or explaining]
+        ways = ((WHOLE if explaining else each.way, each) for each in routed)
+        asked = [(way, each) for way, each in ways if way is not None and way < 0]
         if not asked:
             return
         # Queries may be asked as of a moment before records expired.
         sizes = launch.sizes(expired=True)
         wanted: dict[int, dict[str, int]] = {}
-        for each in asked:
-            whole, chosen = self.coordinator.wholes[WHOLE if explaining else each.route.shard], each.part.answerer
+        for way, each in asked:
+            whole, chosen = self.coordinator.wholes[way], each.part.answerer
             why = "an explanation" if explaining else "the query" if chosen is None else f"strategy {chosen.name!r}"
             for scope in each.scopes:
                 names = names_under(sizes, scope.under) if scope.under is not None else scope.names or ()

@@ -32,7 +32,7 @@ from .imposed import ImposedSnapshot, ImposedUnion, impose
 KEPT = 16
 
 Objects = npt.NDArray[np.object_]
-_Kept = tuple[Snapshot, int, ImposedSnapshot | ImposedUnion]
+_Kept = tuple[Snapshot, int, ImposedSnapshot]
 
 
 class Answerer:
@@ -79,7 +79,7 @@ class Answerer:
             collector.phases.milliseconds if item.options.timing else None,
         )
 
-    def _impose(self, state: MemoryState, each: ScopeCounts, clock: float) -> ImposedSnapshot | ImposedUnion:
+    def _impose(self, state: MemoryState, each: ScopeCounts, clock: float) -> ImposedSnapshot:
         numbers = state.indexer.vocabulary.ids
         base = snapshot_of(state, each.scope, clock)
         if each.since is None:
@@ -172,7 +172,7 @@ def _notes(batch: Batch, rows: Sequence[int]) -> tuple[str | None, ...]:
     notes: list[str | None] = [None] * len(batch)
     for row in rows:
         asked = batch.asked[row]
-        held = asked.snapshot.base if isinstance(asked.snapshot, ImposedSnapshot | ImposedUnion) else asked.snapshot
+        held = asked.snapshot.base if isinstance(asked.snapshot, ImposedSnapshot) else asked.snapshot
         assert held is not None
         notes[row] = note_of(batch.memory.indexer, held, asked.query)
     return tuple(notes)

@@ -22,7 +22,9 @@ from ..protocol.statistics import Counts
 
 
 @dataclass(frozen=True, eq=False)
-class _Imposed(Snapshot):
+class ImposedSnapshot(Snapshot):
+    """A part of one namespace."""
+
     imposed: Statistics = field(default_factory=lambda: Statistics(0, ()))
     base: Snapshot | None = None
     """The snapshot whose documents these are."""
@@ -80,18 +82,13 @@ class _Imposed(Snapshot):
 
 
 @dataclass(frozen=True, eq=False)
-class ImposedSnapshot(_Imposed):
-    """A part of one namespace."""
-
-
-@dataclass(frozen=True, eq=False)
-class ImposedUnion(_Imposed, Union):
+class ImposedUnion(ImposedSnapshot, Union):
     """The part of several namespaces that one shard holds."""
 
 
 def impose(
     base: Snapshot, counts: Counts, numbers: Mapping[str, int], known: Snapshot | None = None
-) -> ImposedSnapshot | ImposedUnion:
+) -> ImposedSnapshot:
     """The documents of `base`, scored by `counts`; `numbers` are those of the terms in the vocabulary.
 
     The document frequency of a term that `counts` does not hold is that of `known`, an earlier snapshot of the same

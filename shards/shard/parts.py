@@ -19,7 +19,7 @@ from ...engine.errors import StorageError
 from ...engine.records.record import Record
 from ...engine.storage.record_store import Notes, RecordStore
 from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode
-from ..protocol.batches import Part
+from ..protocol.messages import Part
 
 STATE, PENDING, COPY = "state", "pending", "copy/"
 """The notes of a shard: its last write and decision; the part that it has prepared; a namespace that is being copied

@@ -28,8 +28,18 @@ from ...engine.search.texts import bring_records_of
 from ...engine.signatures import EngineOptions
 from ...engine.storage.sizes import sizes_in
 from ...engine.storage.state import MemoryState
-from ..protocol.batches import Part
-from ..protocol.messages import Acknowledged, Answered, Ask, Description, Failure, Forward, Gone, forwarded, own_version
+from ..protocol.messages import (
+    Acknowledged,
+    Answered,
+    Ask,
+    Description,
+    Failure,
+    Forward,
+    Gone,
+    Part,
+    forwarded,
+    own_version,
+)
 from ..protocol.order import entries_written, next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts

@@ -13,8 +13,7 @@ from support.sharding import assert_same_answers, sharded
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.processes.links import Done
-from fanrank.shards.protocol.batches import Part
-from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.protocol.messages import Gone, Part
 from fanrank.shards.shard import shard as shards
 
 SPACE = "big"

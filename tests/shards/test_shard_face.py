@@ -10,7 +10,7 @@ import pytest
 import fanrank as fr
 from fanrank.engine.namespace import Namespace
 from fanrank.errors import ShardError
-from fanrank.shards.namespace import ShardedNamespace
+from fanrank.shards.verbs import ShardedNamespace
 
 OTHER_PARAMETERS = {
     "open": "an address, and how many shards; a sharded memory is opened for writing, and waits for all of its shards",

@@ -12,8 +12,7 @@ from support.sharding import assert_same_answers, assert_same_records
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.protocol.batches import Part
-from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.protocol.messages import Gone, Part
 from fanrank.shards.shard.records import read_sizes
 from fanrank.shards.shard.shard import Setup, Shard
 

@@ -389,7 +389,7 @@ def test_a_leader_that_no_search_needs_is_brought_back(tmp_path: Path) -> None:
             assert oracle.differs(several, placed=False) is None
         for link in links_of(several):
             with link.changed:
-                assert link.changed.wait_for(lambda link=link: not link.away, 60)
+                assert link.changed.wait_for(lambda link=link: not link.lead.silent, 60)
         wait_until_all_follow(several)
         for _ in by_each_replica(several):
             assert oracle.differs(several, placed=False) is None
@@ -647,10 +647,10 @@ def test_a_replica_that_hangs_leaves_time_for_another(tmp_path: Path) -> None:
         link_of(several, 0).hanging = True
         for _ in range(3):
             assert oracle.differs(several, placed=False) is None
-        assert link.away
+        assert link.lead.silent
         link_of(several, 0).hanging = False
         several.coordinator.recover()
-        link.away = False
+        link.lead.silent = False
         follower_of(several, 0).hanging = True
         before = link.report()[1]["messages"]
         for _ in range(3):
@@ -673,7 +673,7 @@ def test_reads_take_turns_and_go_where_fewer_are_under_way() -> None:
         several.search([fr.Query("ant", namespace="big")])
     assert [each["messages"] for each in link.report()] == [3, 3, 3]
     with link.changed:
-        link._under_way = 1
+        link.lead.under_way = 1
         link.followers[1].under_way = 2
     for _ in range(4):
         several.search([fr.Query("ant", namespace="big")])

@@ -25,8 +25,8 @@ from fanrank.engine.carry.rows import model_of
 from fanrank.engine.listing.listing import Listing
 from fanrank.engine.storage.row_codec import RECORDS
 from fanrank.errors import ForeignIndexError, StorageError
-from fanrank.shards.coordinator.changes import Changes
 from fanrank.shards.coordinator.columns import take_columns
+from fanrank.shards.coordinator.coordinator import Changes
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.listing.streams import Stream, stream_all
 from fanrank.shards.opening.backup import begin_copy
@@ -445,7 +445,7 @@ def test_hits_are_explained_after_writes_to_other_namespaces(own_memories: Any, 
 
 
 def test_namespaces_beyond_those_remembered_count_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, **{"changes.KEPT": 2})
+    borders.shrink(monkeypatch, **{"coordinator.KEPT": 2})
     changes = Changes()
     for epoch, name in enumerate("abc", 1):
         changes.note([name], epoch)

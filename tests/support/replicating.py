@@ -8,13 +8,13 @@ from typing import Any
 from unittest.mock import patch
 
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.replicas.followers import FOLLOWING, Follower
+from fanrank.shards.replicas.followers import FOLLOWING, Follower, Replica
 from fanrank.shards.replicas.replicas import ReplicatedLink
 
 PATIENCE = 120.0
 """Seconds in which followers are filled, on a machine with more work than cores."""
 
-Chosen = tuple[Follower | None, int] | None
+Chosen = tuple[Replica, int] | None
 
 
 def links_of(engine: ShardedEngine) -> list[ReplicatedLink]:
@@ -60,16 +60,16 @@ def answered_by(engine: ShardedEngine, replica: int) -> Iterator[list[str]]:
     ways: list[str] = []
     chosen_by = ReplicatedLink.choose
 
-    def choose(link: ReplicatedLink, epoch: int, tried: list[Follower | None], exact: bool) -> Chosen:
+    def choose(link: ReplicatedLink, epoch: int, tried: list[Replica], exact: bool) -> Chosen:
         others = [each for each in link.followers if each.number != replica]
         with link.changed:
-            away, link.away = link.away, replica > 0
+            away, link.lead.silent = link.lead.silent, replica > 0
         try:
             chosen = chosen_by(link, epoch, [*tried, *others], exact)
         finally:
-            link.away = away
+            link.lead.silent = away
         if chosen is not None:
-            ways.append("leader" if chosen[0] is None else "follower")
+            ways.append("follower" if isinstance(chosen[0], Follower) else "leader")
         return chosen
 
     with patch.object(ReplicatedLink, "choose", choose):

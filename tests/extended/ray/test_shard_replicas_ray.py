@@ -39,7 +39,7 @@ def test_searches_go_on_while_processes_of_shards_are_killed(tmp_path: Path) -> 
         assert oracle.differs(memory, placed=False) is None
         for link in links_of(memory):
             with link.changed:
-                assert link.changed.wait_for(lambda link=link: not link.away, DEADLINE)  # type: ignore[misc]
+                assert link.changed.wait_for(lambda link=link: not link.lead.silent, DEADLINE)  # type: ignore[misc]
         # In the middle of a write, as the owner sees it.
         for link in links_of(memory):
             kill(link.leader)

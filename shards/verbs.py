@@ -1,0 +1,400 @@
+"""`ShardedVerbs`: how the verbs of `Engine` reach the shards of a `ShardedEngine`, and which of them do not."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
+from functools import wraps
+from itertools import chain
+from typing import Any, NoReturn, TypeVar, cast
+
+from ..engine.backends.choose import Backend
+from ..engine.carry.export import Source
+from ..engine.carry.files import path_of
+from ..engine.carry.importing import Held, Reader, Target
+from ..engine.carrying import Carrying, shown_progress
+from ..engine.engine import Engine
+from ..engine.errors import ShardError
+from ..engine.listing.listing import Wanted
+from ..engine.listing.matching import read_matching
+from ..engine.moments import Moment
+from ..engine.monitor.health import DriftReport
+from ..engine.monitor.monitor import checked_namespace, observed_ids
+from ..engine.monitor.recency import Recency
+from ..engine.namespace import Namespace, Verbs, snapshot_stats
+from ..engine.reading import Reading
+from ..engine.records.filters import Filter, parse_filter
+from ..engine.records.jsonl import checked_ids
+from ..engine.records.query import Query
+from ..engine.records.record import Record
+from ..engine.searching import Searching
+from ..engine.storage.pending import Decision
+from ..engine.storage.state import MemoryState
+from ..engine.writing import Writing
+from .coordinator.columns import change_columns
+from .coordinator.learning import find_windows, frequencies_of, learned_of, most_frequent, ranks_over, tell
+from .listing.listing import ShardedPages
+from .listing.matching import events_written, ids_written, matching_in
+from .listing.streams import stream_all
+from .moves.moves import MovingCoordinator
+from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
+from .opening.opening import Opened
+from .processes.links import call_all
+from .search.launches import Launch
+from .search.searcher import ShardedSearcher
+from .shard.records import find_held, find_records, of_engine
+from .shard.shard import Shard
+
+T = TypeVar("T")
+
+NUMBERED = "each shard numbers its own terms; use search, or an Engine for tensors"
+
+
+def refuse(verb: str, why: str) -> Any:
+    """A verb of `Engine`, with its parameters, which raises `ShardError`."""
+    kept = inspect.getattr_static(Engine, verb)
+    plain: Any = kept.fget if isinstance(kept, property) else getattr(kept, "__func__", kept)
+
+    @wraps(plain)
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise ShardError(why)
+
+    refused.__doc__ = f"Raises `ShardError`: {why}."
+    return refused if kept is plain else type(kept)(refused)
+
+
+class ShardedVerbs(Searching, Reading, Writing, Carrying):
+    """A part of `ShardedEngine`, which says what it is."""
+
+    coordinator: MovingCoordinator
+    searcher: ShardedSearcher
+    template: Engine
+    """An empty engine with the memory's parameters and models."""
+    _opened: Opened
+
+    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
+        """As `Engine.fetch`, at one epoch in all shards."""
+        batch, name = checked_ids(ids, "fetch"), checked_namespace(namespace)
+        found = self.find({name: batch})
+        return [found.get((name, record_id)) for record_id in batch]
+
+    def find(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
+        """The live records with these ids, whole, by (namespace, id), in the order of the ids."""
+        keys = dict.fromkeys((name, record_id) for name, some in ids.items() for record_id in some)
+        found = self.searcher.retry(lambda launch: launch.read_records(find_records, keys))
+        return {key: found[key] for key in keys if key in found}
+
+    def _pages(self, wanted: Wanted) -> ShardedPages:
+        """Each page is of one epoch of all shards, and a cursor stays good while namespaces move."""
+        self.coordinator.check_open()
+        return ShardedPages(self.searcher, wanted)
+
+    def _secret(self) -> str:
+        stores = self.coordinator.owner.settings.get("stores")
+        # That of the first shard stays as long as the memory does.
+        return str(stores[0]) if stores else self.template.index.memory.secret
+
+    def ids(self, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str = "") -> Iterator[str]:
+        """As `Engine.ids`."""
+        parsed, name = parse_filter(filter), checked_namespace(namespace)
+        found = self.searcher.declaring(lambda: self.ids_where(parsed, name), [parsed])
+        return iter(found.get(name, ()))
+
+    def ids_where(self, filter: Filter | None, namespace: str | None) -> dict[str, list[str]]:
+        """The ids of the live records that pass, by namespace, in the order of their writes."""
+        pairs: dict[str, list[tuple[int, str]]] = {}
+        for answer in self.each(ids_written, filter, namespace):
+            for name, own in answer.items():
+                pairs.setdefault(name, []).extend(own)
+        return {name: [record_id for _, record_id in sorted(own)] for name, own in pairs.items()}
+
+    def _events(
+        self, filter: Filter | None, namespace: str, type: str | None, since: float, until: float
+    ) -> list[tuple[str, float]]:
+        found = sorted(chain.from_iterable(self._each(events_written, filter, namespace, type, since, until)))
+        return [(record_id, -time) for time, _, record_id in found]
+
+    def _each(
+        self, read: Callable[..., T], filter: Filter | None, namespace: str | None, *arguments: Any
+    ) -> Sequence[T]:
+        return self.searcher.declaring(lambda: self.each(read, filter, namespace, *arguments), [filter])
+
+    def each(self, read: Callable[..., T], filter: Filter | None, namespace: str | None, *arguments: Any) -> list[T]:
+        """As `_each`, for who has declared the columns of the filter."""
+        # Shards have a column more, which is not to be named.
+        read_matching(read, self.template.index.memory.state, filter, namespace, *arguments)
+        asked = matching_in, read, filter, namespace, *arguments
+        answers = self.searcher.retry(
+            lambda launch: launch.read(dict.fromkeys(launch.view.placement.holders(namespace), asked))
+        )
+        return [*answers.values()]
+
+    def read_parts(self, namespace: str, function: Callable[..., Any], *arguments: Any) -> dict[int, Any]:
+        """What `Shard.read` gives for a function in each shard that holds a namespace, at one epoch."""
+        asked = function, *arguments
+        return self.searcher.retry(
+            lambda launch: launch.read(dict.fromkeys(launch.view.placement.homes(namespace), asked))
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """The live records of each namespace."""
+        return self.searcher.retry(Launch.sizes)
+
+    def observe(
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
+    ) -> None:
+        """As `Engine.observe`."""
+        batch, moment, name = observed_ids(ids), Query(now=now).now, checked_namespace(namespace)
+        window = self.template.window
+        found = self.read_parts(name, find_windows, name, batch, window).values()
+        ranks = ranks_over(found, window, None if moment is None else float(moment))
+        tell(self.coordinator, name, "observe_ranks", ranks, name, windows)
+
+    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+        """As `Engine.resolved`."""
+        self.coordinator.check_open()
+        checked = checked_namespace(namespace)
+        tell(self.coordinator, checked, "resolved", name, entity, checked, times)
+
+    def recency(self, namespace: str = "") -> Recency:
+        """As `Engine.recency`, as of now: what is observed later does not change it."""
+        self.coordinator.check_open()
+        own, name = self.template.monitor, checked_namespace(namespace)
+        rule = Recency(epsilon=own.epsilon, max_windows=own.max_windows, rate=own.rate)
+        if (learned := learned_of(self.coordinator, [name]).get(name)) is not None:
+            rule.restore(learned)
+        return rule
+
+    def drift(self, namespace: str = "") -> DriftReport:
+        """As `Engine.drift`: since the last call in this process."""
+        name = checked_namespace(namespace)
+        parts = self.read_parts(name, frequencies_of, name).values()
+        return self.monitor.drift_of(name, most_frequent(parts))
+
+    def verify(self) -> dict[str, int]:
+        """As `Engine.verify`, added up over the shards."""
+        with self.coordinator.paused():
+            answers = call_all(self.coordinator.links, None, "verify")
+        return {name: sum(each[name] for each in answers.values()) for name in ("records", "missing", "extra")}
+
+    def flush(self) -> None:
+        """As `Engine.flush`."""
+        self.coordinator.check_open()
+        call_all(self.coordinator.links, None, "call", of_engine, "flush")
+
+    def drop(self, namespace: str) -> None:
+        """As `Engine.drop`."""
+        self.coordinator.drop(checked_namespace(namespace))
+        self.template.drop(namespace)
+
+    def _write(
+        self,
+        *,
+        removed: Mapping[str, Sequence[str]] | None = None,
+        added: Iterable[Record] = (),
+        missing_ok: bool = False,
+        threads: int | None = None,
+    ) -> int:
+        """Write a batch to all its shards or to none. Each analyses its part with one thread."""
+        schema = self.template.index.memory.schema
+        return self.coordinator.write(schema, removed=removed, added=list(added), missing_ok=missing_ok)
+
+    def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[HeldReader], Decision]) -> int:
+        held, reader = namespaces, HeldReader(self)
+        removed: Mapping[str, Sequence[str]] = {}
+        added: list[Record] | None = None
+        while True:
+            with self.coordinator.holding(held):
+                if added is None or reader.is_outdated():
+                    removed, records = decide(reader)
+                    added = list(records)
+                touched = {record.namespace for record in added}
+                if self.coordinator.holds(touched):
+                    # What expired since it was read is not there to be removed.
+                    return self._write(removed=removed, added=added, missing_ok=True)
+            # Further shards are held from the first one on, and others may write meanwhile.
+            held = touched.union(held or ())
+
+    def _source(self, namespace: str | None, vectors: bool) -> Source:
+        """All are of one epoch. `ShardError` is raised where a shard is started anew meanwhile."""
+
+        def read() -> AbstractContextManager[Iterable[Record]]:
+            return closing(stream_all(self.coordinator, namespace, vectors=vectors))
+
+        return read, lambda: sum(self.sizes().values())
+
+    def _target(self) -> Target:
+        """Each batch is in all its shards or in none."""
+        return _Target(self.bm25.fields, self._write_decided)
+
+    def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:
+        """Copy the memory, as of one epoch, to the new directory `path`, which `ShardedEngine.open` opens.
+
+        As `Engine.backup`: writes and searches go on meanwhile, and the copy appears in one step. The shards' copies
+        lie beside the owner's file, so all machines must see `path`. Raises `ShardError` too, where a shard is
+        started anew meanwhile.
+        """
+        with shown_progress(progress) as show:
+            return back_up(self.coordinator, path_of(path), show)
+
+    @staticmethod
+    def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:
+        """As `Engine.check_backup`, for the directory of a sharded memory whose shards lie beside its table."""
+        with shown_progress(progress) as show:
+            return check_backup(path_of(path), show)
+
+    @staticmethod
+    def restore(
+        backup: str | os.PathLike[str], path: str | os.PathLike[str], *, progress: bool = False
+    ) -> ShardedBackupReport:
+        """As `Engine.restore`, for the directory of a sharded memory whose shards lie beside its table."""
+        with shown_progress(progress) as show:
+            return restore(path_of(backup), path_of(path), show)
+
+    @property
+    def backend(self) -> Backend:
+        """What this process computes with. `Hits.backend` says what served in the shards."""
+        return self.template.backend
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Always true: shards keep the records."""
+        return True
+
+    @property
+    def opened(self) -> str | None:
+        """As `Engine.opened`: ``loaded`` where all shards loaded their indexes, else why the first was built."""
+        for number, how in enumerate(self._opened.opened):
+            if how not in ("loaded", None):
+                return f"{how} (shard {number})"
+        return self._opened.opened[0]
+
+    @property
+    def opening(self) -> bool:
+        """Always false: `open` returns once all shards are there."""
+        return False
+
+    @property
+    def opening_error(self) -> BaseException | None:
+        """Always None: what goes wrong, `open` raises."""
+        return None
+
+    def add_column(self, name: str, kind: str) -> None:
+        """As `Engine.add_column`, in all shards or in none."""
+        change_columns(self.coordinator, self.template, (), {name: kind})
+
+    def drop_column(self, name: str) -> None:
+        """As `Engine.drop_column`, in all shards. After a crash in between, `open` brings the column back."""
+        change_columns(self.coordinator, self.template, (name,), {})
+
+    def refresh(self) -> None:
+        """Does nothing: the process that owns a sharded memory sees all its writes."""
+
+    def vacuum(self) -> int:
+        """As `Engine.vacuum`, in all shards at a time. Writes to all of them wait."""
+        with self.coordinator.paused():
+            return sum(call_all(self.coordinator.links, None, "call", of_engine, "vacuum").values())
+
+    def sweep(self) -> int:
+        """As `Engine.sweep`, in all shards."""
+        with self.coordinator.paused():
+            return sum(call_all(self.coordinator.links, None, "call", of_engine, "sweep").values())
+
+    from_records = refuse(
+        "from_records",
+        "a sharded memory lives in a directory: ShardedEngine.open(path, shards=...), then add the records",
+    )
+    load = refuse("load", "a saved index is of one engine, and has no records; use ShardedEngine.open(path)")
+    save = refuse("save", "each shard keeps an index of its own, beside its records; backup(path) copies all of them")
+    copy_to = refuse(
+        "copy_to",
+        "copy_to makes one engine's directory; export the records to a file, open another memory with the new "
+        "parameters (ShardedEngine.open or Engine.open), and import_records from the file",
+    )
+    to = refuse(
+        "to",
+        "a shard that is started anew serves from where it was opened: say num_gpus=1, or backend, to "
+        "ShardedEngine.open",
+    )
+    encode = refuse("encode", NUMBERED)
+    numbering = refuse("numbering", NUMBERED)
+    search_tensors = refuse("search_tensors", NUMBERED)
+
+
+class HeldReader:
+    """Reads records of shards that its thread holds, as `Reader` of `engine/writing.py` and of `carry/importing.py`."""
+
+    def __init__(self, engine: ShardedVerbs) -> None:
+        self._engine = engine
+        self._asked: Mapping[str, Sequence[str]] = {}
+        self._found: dict[tuple[str, str], Record] = {}
+
+    def is_outdated(self) -> bool:
+        """Whether the records that were read last are others by now."""
+        return self._engine.find(self._asked) != self._found
+
+    def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+        self._asked, self._found = ids, self._engine.find(ids)
+        live: dict[str, list[str]] = {name: [] for name in ids}
+        for name, record_id in self._found:
+            live[name].append(record_id)
+        return live
+
+    def passing(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
+        return self._engine.ids_where(filter, namespace)
+
+    def records(self, ids: Mapping[str, Sequence[str]]) -> Iterator[Record]:
+        keys = [(name, record_id) for name, some in ids.items() for record_id in some]
+        found = self._found if self._found.keys() >= {*keys} else self._engine.find(ids)
+        return (found[key] for key in keys if key in found)
+
+    def find(self, ids: Mapping[str, Sequence[str]], clock: float, compare: bool) -> dict[str, Held]:
+        def ask(launch: Launch) -> dict[str, Held]:
+            wanted = launch.view.placement.by_shard((name, own) for name, some in ids.items() for own in some)
+            held = {name: Held({}, set()) for name in ids}
+            asked = {shard: (find_held, own, clock, compare) for shard, own in wanted.items()}
+            for answer in launch.read(asked).values():
+                for name, own in answer.items():
+                    held[name] = Held({**held[name].records, **own.records}, {*held[name].expired, *own.expired})
+            return held
+
+        return self._engine.searcher.retry(ask)
+
+
+@dataclass(frozen=True)
+class _Target:
+    """A sharded memory, to import into."""
+
+    fields: Mapping[str, float]
+    write: Callable[[Collection[str], Callable[[Reader], Decision]], object]
+    keeps: bool = True
+
+
+class ShardedNamespace(Namespace):
+    """As `Namespace`, of a `ShardedEngine`."""
+
+    def __init__(self, engine: ShardedVerbs, name: str) -> None:
+        # It has all verbs of an engine, and nothing of this class asks for its index.
+        super().__init__(cast(Verbs, engine), name)
+        self._sharded = engine
+
+    def __len__(self) -> int:
+        return self._sharded.sizes().get(self.name, 0)
+
+    def stats(self) -> dict[str, Any]:
+        """As `Namespace.stats`, added up over the shards, and ``shards``: those that hold the namespace."""
+        parts = self._sharded.read_parts(self.name, stats_of, self.name)
+        total = Counter[str]()
+        for part in parts.values():
+            total.update(part)
+        return {**total, "recency": self._sharded.recency(self.name).to_dict(), "shards": list(parts)}
+
+
+def stats_of(shard: Shard, state: MemoryState, namespace: str) -> dict[str, int]:
+    """The sizes of a shard's part of a namespace."""
+    return snapshot_stats(state.snapshot(namespace).at(time.time()))
