@@ -417,18 +417,6 @@ def test_nothing_asked_and_nothing_held() -> None:
     assert answer(held.search(["", "unknown"], 3)) == [[], []]
 
 
-def test_repeated_runs_are_identical() -> None:
-    rng = random.Random(3)
-    documents = [rng.choices(TERMS, k=4) for _ in range(200)]
-    engine = build(documents)
-    batch = [rng.choices(TERMS, k=3) for _ in range(30)]
-    first = engine.search(batch, 10, threads=4)
-    for _ in range(20):
-        again = engine.search(batch, 10, threads=4)
-        assert first.scores.tobytes() == again.scores.tobytes()
-        assert first.documents.tobytes() == again.documents.tobytes()
-
-
 def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]

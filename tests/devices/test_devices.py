@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support.answers import TERMS, answer, build, document, oracle, parameters, queries, remembered
-from support.device_cases import FAMILIES, FAST, interpreted, paths, serve, serve_numpy
+from support.device_cases import FAMILIES, FAST, assert_same_bits, interpreted, paths, serve, serve_numpy
 
 import fanrank as fr
 
@@ -181,10 +181,7 @@ def test_a_hundred_thousand_queries(name: str) -> None:
     serve_numpy(engine)
     assert len(batch) == len({tuple(q) for q in batch})
     plain = engine.search(batch, 3)
-    hits = serve(engine, name).search(batch, 3)
-    assert hits.documents.tobytes() == plain.documents.tobytes()
-    assert hits.scores.tobytes() == plain.scores.tobytes()
-    assert hits.counts.tobytes() == plain.counts.tobytes()
+    assert_same_bits(serve(engine, name).search(batch, 3), plain)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -197,10 +194,7 @@ def test_time_filters_and_deletes_give_the_same_bits(name: str, seed: int) -> No
     for batch in (some, [q for q in some if q.half_life is None], some[:1]):
         serve_numpy(engine)
         plain = engine.search(batch, 5)
-        hits = serve(engine, name).search(batch, 5)
-        assert hits.documents.tobytes() == plain.documents.tobytes()
-        assert hits.scores.tobytes() == plain.scores.tobytes()
-        assert hits.counts.tobytes() == plain.counts.tobytes()
+        assert_same_bits(serve(engine, name).search(batch, 5), plain)
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -210,6 +204,4 @@ def test_what_records_borrow_is_the_same_on_devices(name: str) -> None:
     near = [fr.Neighbours(1, 0.2), fr.Neighbours(3, [0.5, 0.25, 1 / 64]), fr.Neighbours(0), None]
     asked = [replace(query, neighbours=rng.choice(near)) for query in asked]
     expected = serve_numpy(engine).search(asked, 7)
-    found = serve(engine, name).search(asked, 7)
-    for field in ("scores", "documents", "counts"):
-        assert getattr(found, field).tobytes() == getattr(expected, field).tobytes(), field
+    assert_same_bits(serve(engine, name).search(asked, 7), expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -182,29 +183,18 @@ def test_tiles_of_more_documents_than_are_listed(name: str, monkeypatch: pytest.
         assert_same_bits(serve(engine, name, tile_bits=12).search(asked, 20), expected)
 
 
-class Sorted:
-    """Counts how often more hits were selected than the kernels take."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.calls = 0
-        plain = launch.select_sorted
-
-        def counted(*args: Any, **how: Any) -> None:
-            self.calls += 1
-            plain(*args, **how)
-
-        monkeypatch.setattr(launch, "select_sorted", counted)
-
-
 @pytest.fixture
-def sorted_whole(monkeypatch: pytest.MonkeyPatch) -> Sorted:
-    return Sorted(monkeypatch)
+def sorted_whole(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Counts how often more hits were selected than the kernels take."""
+    counted = Mock(wraps=launch.select_sorted, __name__="select_sorted")
+    monkeypatch.setattr(launch, "select_sorted", counted)
+    return counted
 
 
 @pytest.mark.parametrize("name", FAST)
 @pytest.mark.parametrize("method", ["lucene", "robertson"])
 def test_more_hits_than_the_kernels_select(
-    name: str, method: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Sorted, launched: Launches
+    name: str, method: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Mock, launched: Launches
 ) -> None:
     """Nearly all scores tie, within a tile, between tiles and between segments."""
     segments_of(monkeypatch, 1100)
@@ -217,10 +207,10 @@ def test_more_hits_than_the_kernels_select(
         for k in (1024, 1025, 1500, 2600):
             expected = [plain.search(q, k) for q in batch]
             assert len(expected[0]) > 800
-            before = sorted_whole.calls
+            before = sorted_whole.call_count
             got = answer(engine.search([fr.Query(terms=tuple(q)) for q in batch], k, execution="exhaustive"))
             assert got == expected, k
-            assert (sorted_whole.calls > before) == (k > MAX_SELECTED)
+            assert (sorted_whole.call_count > before) == (k > MAX_SELECTED)
     # One query in a batch of small ones.
     asked = [fr.Query(terms=("a1",), k=3), fr.Query(terms=("b2", "a1"), k=2000), fr.Query(terms=("c3",), k=0)]
     expected = [plain.search(["a1"], 3), plain.search(["b2", "a1"], 2000), []]
@@ -233,7 +223,7 @@ def test_more_hits_than_the_kernels_select(
 
 @pytest.mark.parametrize("name", FAST)
 def test_more_decayed_hits_than_the_kernels_select(
-    name: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Sorted
+    name: str, monkeypatch: pytest.MonkeyPatch, sorted_whole: Mock
 ) -> None:
     """Records of one day with one text tie in their decayed scores; the smaller document comes first."""
     segments_of(monkeypatch, 1500)
@@ -247,7 +237,7 @@ def test_more_decayed_hits_than_the_kernels_select(
         expected = serve_numpy(engine).search(batch, k)
         assert expected.counts[0] == min(k, 2228)
         assert_same_bits(serve(engine, name).search(batch, k), expected)
-    assert sorted_whole.calls >= 3
+    assert sorted_whole.call_count >= 3
 
 
 @pytest.mark.parametrize("name", FAST)

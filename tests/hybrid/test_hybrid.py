@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -261,6 +262,26 @@ def test_strategies_are_the_plain_ones(
         assert hits[position] == wanted, (query, strategy)
         assert (hits.documents[position, len(wanted) :] == -1).all()
         assert (hits.scores[position, len(wanted) :] == -np.inf).all()
+
+
+@pytest.mark.parametrize("name", ["softcentroid", "softcentroid-fused"])
+def test_a_second_search_finds_what_the_first_pool_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are searched once and vectors twice, each time all queries together."""
+    draw = np.random.default_rng(7)
+    engine, rows = engine_of(backend="numpy"), draw.normal(size=(60, DIMENSION))
+    live = [fr.Record(f"r{n}", " ".join(draw.choice(WORDS, 2)), embedding=row) for n, row in enumerate(rows)]
+    engine.add(live)
+    asked = [fr.Query("tea river", vector=row) for row in draw.normal(size=(12, DIMENSION))]
+    once = replace(STRATEGIES[name], depth=4)
+    again, verbs = replace(once, search_again=True), engine.backend.dense()
+    expected = [Plain(engine, live, query).answer(again, 3) for query in asked]
+    best, serve = Mock(wraps=verbs.best), Mock(wraps=engine.backend.serve)
+    monkeypatch.setattr(verbs, "best", best)
+    monkeypatch.setattr(type(engine.backend), "serve", lambda _, *given, **how: serve(*given, **how))
+    assert list(engine.search(asked, 3, strategy=again)) == expected
+    assert [len(call.args[0]) for call in best.call_args_list] == [12, 12]
+    assert [call.args[1] for call in serve.call_args_list] == [12] * ("fused" in name)
+    assert list(engine.search(asked, 3, strategy=once)) != expected
 
 
 def test_a_query_without_text_or_vector_has_no_dense_evidence() -> None:

@@ -119,6 +119,7 @@ def times_inside(rows: list[tuple[Any, ...]], query: Query, decision: Decision) 
 def by_boosts(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hits: Hits, row: int) -> dict[str, float]:
     """The scores of the records that `recall` may return, by its definition: z-scores, and boosts of what agrees."""
     decision = hits.decisions[row]
+    assert not decision.widened
     every = {own.id: own for own in (record(number, *own) for number, own in enumerate(rows))}
     lists = {
         name: {} if name in decision.skipped else dict(engine.search([query], 100, strategy=name)[0])

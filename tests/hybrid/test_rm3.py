@@ -104,20 +104,6 @@ def test_it_is_the_plain_version(backend: str, fields: dict[str, float]) -> None
             assert list(hits[position]) == plain(engines[1], live, query, rm3, 20), (rm3, query)
 
 
-def test_the_order_in_which_terms_arrived_does_not_matter() -> None:
-    """Equally likely words are cut by their spelling."""
-    first = [fr.Record("a", "tea zebra apple mango"), fr.Record("b", "tea"), fr.Record("c", "apple zebra mango")]
-    strategy = Strategy("rm3", (Lexical(rm3=RM3(terms=2)),))
-    for early in ("apple mango zebra", "zebra mango apple"):
-        engine = fr.Engine(analyzer="minimal", backend="numpy")
-        engine.add([fr.Record("early", early)])
-        engine.add(first)
-        engine.delete(["early"])
-        engine.add([fr.Record("d", "apple"), fr.Record("e", "mango")])
-        assert "d" in engine.search(["tea"], k=9, strategy=strategy).ids[0]
-        assert "e" not in engine.search(["tea"], k=9, strategy=strategy).ids[0]
-
-
 def test_what_is_refused() -> None:
     for how in ({"documents": 0}, {"terms": True}, {"alpha": 1.5}, {"alpha": "half"}, {"terms": 1001}):
         with pytest.raises(fr.errors.ParameterError, match=f"rm3: {next(iter(how))} must be"):

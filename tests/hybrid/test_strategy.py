@@ -130,3 +130,7 @@ def test_parts_must_be_what_they_say() -> None:
         fr.Strategy("x", (fr.strategies.Lexical(), fr.strategies.Dense()), fusion="rrf")  # type: ignore[arg-type]
     with pytest.raises(fr.errors.ParameterError, match="feedback_of"):
         fr.Strategy("x", (fr.strategies.Dense(),), feedback="rocchio")  # type: ignore[arg-type]
+    with pytest.raises(fr.errors.ParameterError, match="search_again needs feedback"):
+        fr.Strategy("again", search_again=True)
+    with pytest.raises(fr.errors.ParameterError, match="search_again must be true or false"):
+        replace(fr.Strategy.of("softcentroid"), search_again=1)  # type: ignore[arg-type]

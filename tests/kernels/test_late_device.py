@@ -17,11 +17,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from support import borders  # noqa: E402
-from support.host_kernels import (  # noqa: E402
-    Launchers,
-    family,
-    need_compiler,
-)
+from support.device_cases import assert_same_bits  # noqa: E402
+from support.host_kernels import Launchers, family, need_compiler  # noqa: E402
 from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
 
 import fanrank as fr  # noqa: E402
@@ -109,8 +106,7 @@ class Memory:
         """Search, and compare."""
         wanted = self.expected(batch, k)
         self.engine.backend = self.late
-        found = self.engine.search(batch, k, **how)
-        _same(found, wanted)
+        assert_same_bits(self.engine.search(batch, k, **how), wanted)
 
     def ask_tensors(self, texts: list[str], k: int, stream: Any, weight: int | None = None) -> None:
         """Search on a caller's stream, and look at the answer later."""
@@ -132,12 +128,6 @@ class Memory:
             np.testing.assert_array_equal(found.counts.numpy(), counts)
             np.testing.assert_array_equal(found.documents.numpy()[:, :width], documents)
             np.testing.assert_array_equal(found.scores.numpy()[:, :width], weight * scores)
-
-
-def _same(found: fr.Hits, wanted: fr.Hits) -> None:
-    np.testing.assert_array_equal(found.counts, wanted.counts)
-    np.testing.assert_array_equal(found.documents, wanted.documents)
-    np.testing.assert_array_equal(found.scores, wanted.scores)
 
 
 def some_day(memory: Memory, steps: int = 14) -> None:
@@ -399,9 +389,11 @@ def test_threads_over_several_epochs() -> None:
     assert not failures, failures[0]
 
 
-def within(memory: Memory) -> None:
-    """Calls over several epochs, others of which come while the first waits for its answer, as those of threads do."""
-    epochs, depth, wait = Epochs(memory), 0, download.Download.wait
+@pytest.mark.parametrize("seed", range(4))
+def test_calls_within_calls_over_several_epochs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others come while the first waits for its answer, as those of threads do."""
+    memory, depth, wait = Memory(seed), 0, download.Download.wait
+    epochs = Epochs(memory)
 
     def others_first(self: download.Download) -> Any:
         nonlocal depth
@@ -411,15 +403,9 @@ def within(memory: Memory) -> None:
             depth -= 1
         return wait(self)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(download.Download, "wait", others_first)
-        for _ in range(6):
-            epochs.ask(memory.draw)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_calls_within_calls_over_several_epochs(seed: int) -> None:
-    within(Memory(seed))
+    monkeypatch.setattr(download.Download, "wait", others_first)
+    for _ in range(6):
+        epochs.ask(memory.draw)
 
 
 def test_a_caller_captures_tensors() -> None:
@@ -560,7 +546,3 @@ def test_kernels_are_compiled_one_by_one_outside_the_lock() -> None:
     assert loaded[6:] == ["plan_describe", "order_decayed", "score_narrow_decayed", "select_bitonic_wide"]
     engine.search([fr.Query("w1", neighbours=fr.Neighbours(1))], 200)
     assert free == [True] * 10
-
-
-def nothing(*_: Any, **__: Any) -> None:
-    pass

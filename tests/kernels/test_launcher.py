@@ -7,6 +7,7 @@ import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -14,6 +15,12 @@ torch = pytest.importorskip("torch")
 
 from fanrank.engine.errors import BackendUnavailableError, ParameterError  # noqa: E402
 from fanrank.kernels.cuda.launcher import CupyLauncher, DeviceLimits  # noqa: E402
+
+ATTRIBUTES = {
+    "MultiProcessorCount": 132,
+    "MaxSharedMemoryPerMultiprocessor": 228 << 10,
+    "MaxSharedMemoryPerBlockOptin": 227 << 10,
+}
 
 
 class DriverError(Exception):
@@ -36,7 +43,7 @@ class FakeCupy(types.ModuleType):
         """By device and name, as the driver keeps what was granted."""
         errors = {name: type(name, (Exception,), {}) for name in ("OutOfMemoryError", "CompileException")}
         self.cuda = types.SimpleNamespace(
-            Device=FakeDevice,
+            Device=lambda number: MagicMock(attributes=ATTRIBUTES),
             ExternalStream=lambda pointer, device: FakeStream(self, pointer),
             memory=types.SimpleNamespace(OutOfMemoryError=errors["OutOfMemoryError"]),
             compiler=types.SimpleNamespace(CompileException=errors["CompileException"]),
@@ -69,21 +76,6 @@ class FakeStream:
 
     def __exit__(self, *error: object) -> None:
         self._cupy.stream = self._before
-
-
-class FakeDevice:
-    def __init__(self, number: int) -> None:
-        self.attributes = {
-            "MultiProcessorCount": 132,
-            "MaxSharedMemoryPerMultiprocessor": 228 << 10,
-            "MaxSharedMemoryPerBlockOptin": 227 << 10,
-        }
-
-    def __enter__(self) -> FakeDevice:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
 
 class FakeKernel:

@@ -85,27 +85,6 @@ def test_every_method_with_fewer_bytes(method: str, launcher: Any) -> None:
     assert resident.posting_bytes == (8 if engine.bm25.signed else 4)
 
 
-def test_sums_beyond_int32_from_kinds(launcher: Any) -> None:
-    engine = fr.Engine(analyzer="minimal", backend="numpy")
-    engine.add(fr.Record(f"r{n}", f"tea {'milk ' * (n % 5)}") for n in range(90))
-    batch = [fr.Query(terms=["tea"] * 90_000), "milk", fr.Query(terms=["milk"] * 80_000 + ["tea"])]
-    wanted = engine.search(batch, 20)
-    assert wanted.scores[0, 0] * bm25.SCALE > bm25.INT32_MAX or wanted.scores[2, 0] * bm25.SCALE > bm25.INT32_MAX
-    serve(engine, launcher, 4)
-    assert_same(engine.search(batch, 20), wanted)
-
-
-def test_tensors_from_kinds(launcher: Any) -> None:
-    engine, asked = remembered(1, 160)
-    batch = [query.text for query in asked]
-    wanted = engine.search(batch, 6)
-    terms, offsets = engine.encode(batch)
-    serve(engine, launcher, 4)
-    found = engine.search_tensors(torch.from_numpy(terms), torch.from_numpy(offsets), k=6)
-    assert found.documents.tolist() == wanted.documents.tolist()
-    assert found.scores.numpy().tobytes() == wanted.scores.tobytes()
-
-
 def test_more_kinds_than_the_bytes_hold_are_refused(launcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, asked = remembered(1, 160)
     impact_classes = engine.index.memory.snapshot("").segments[0].class_frequencies.shape[1]

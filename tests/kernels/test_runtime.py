@@ -202,25 +202,8 @@ def test_what_is_allocated_is_no_longer_free(cuda: Cuda, monkeypatch: pytest.Mon
     assert (device.free_bytes(), device.free_bytes(now=True)) == (0, 100)
 
 
-class Copied:
-    """A tensor of the device, and how it was copied to."""
-
-    def __init__(self) -> None:
-        self.how: list[dict[str, Any]] = []
-
-    def copy_(self, source: Any, **how: Any) -> None:
-        self.how.append(how)
-
-
-def test_copies_do_not_wait_for_the_device() -> None:
-    """A copy that waits also ends a capture, and then every fan-out is launched kernel by kernel."""
-    target = Copied()
-    CudaRuntime(torch.device("cuda", 0)).copy(target, torch.zeros(1))  # type: ignore[arg-type]
-    assert target.how == [{"non_blocking": True}]
-
-
-def test_memory_that_a_copy_reads_or_writes_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies of other memory wait for the device."""
+def test_copies_are_of_pinned_memory_and_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies of other memory wait for the device, and a copy that waits ends a capture."""
     asked: list[dict[str, Any]] = []
     empty = torch.empty
 
@@ -235,7 +218,9 @@ def test_memory_that_a_copy_reads_or_writes_is_pinned(monkeypatch: pytest.Monkey
     assert device.upload(np.arange(6).reshape(2, 3)).tolist() == [[0, 1, 2], [3, 4, 5]]
     device.pinned(4, torch.int32)
     assert [how["pin_memory"] for how in asked] == [True, True]
-    assert moved == [{"non_blocking": True}]
+    monkeypatch.setattr(torch.Tensor, "copy_", lambda self, source, **how: moved.append(how))
+    device.copy(torch.ones(1), torch.zeros(1))
+    assert moved == [{"non_blocking": True}] * 2
 
 
 class AcceleratorError(RuntimeError):

@@ -149,25 +149,6 @@ def test_one_row_scores_its_cosine(kind: str) -> None:
         assert found.tolist() == [[0.123]]
 
 
-def test_lse_grows_with_length_and_lme_does_not() -> None:
-    """X26: equal cosines, sessions of 1 and 22 turns: log(22) / 10 = .309 of lse is the bonus of length alone."""
-    cosines, offsets = np.full((1, 23), 0.4), np.array([0, 1, 23])
-    lse = numpy_reduce(cosines, offsets, Interaction("lse"))[0]
-    assert lse[1] - lse[0] == pytest.approx(math.log(22) / 10)
-    assert round(math.log(22) / 10, 2) == 0.31
-    assert numpy_reduce(cosines, offsets, Interaction("lme"))[0] == pytest.approx([0.4, 0.4])
-
-
-def test_limits_of_beta() -> None:
-    """lme lies between the mean (beta towards 0) and the maximum (towards infinity)."""
-    values = np.array([[0.1, 0.5, -0.3, 0.7]])
-    bounds = np.array([0, 4])
-    assert numpy_reduce(values, bounds, Interaction("lme", beta=1e-6))[0, 0] == pytest.approx(values.mean(), abs=1e-6)
-    for kind in ("lse", "lme"):
-        found = numpy_reduce(values, bounds, Interaction(kind, beta=1e6))[0, 0]  # type: ignore[arg-type]
-        assert found == pytest.approx(0.7, abs=2e-6)
-
-
 @pytest.mark.parametrize(
     "options",
     [

@@ -77,28 +77,6 @@ def test_decisions_are_those_of_algorithm_4(
     assert list(skipped) == alone
 
 
-def test_the_worked_examples() -> None:
-    """SPEC A090: .756 skips at .10, .057 escalates."""
-    rows = [[8.74, 2.13, 1.40, 0.91, 0.83], [4.21, 3.97, 3.48, 3.12, 2.90]]
-    confidence, thresholds, skipped = Cascade().decide(*matrix(rows), [None, None])
-    assert [round(value, 3) for value in confidence] == [0.756, 0.057]
-    assert list(thresholds) == [0.10, 0.10]
-    assert list(skipped) == [True, False]
-
-
-def test_the_ends_of_the_scale() -> None:
-    """SPEC A075, A077, X04: 0 skips whatever has a confidence, above 1 nothing does, no match escalates at 0 too."""
-    scores, counts = matrix([[3.0, 0.0], [3.0, 3.0], [3.0, 2.0], [3.0], [], [0.0, 0.0]])
-    skips = {
-        tau: list(Cascade(tau=tau).decide(scores, counts, [None] * 6)[2])
-        for tau in (0.0, 1.0, np.nextafter(1.0, 2.0), math.inf)
-    }
-    assert skips[0.0] == [True, True, True, False, False, False]
-    assert skips[1.0] == [True, False, False, False, False, False]
-    assert skips[np.nextafter(1.0, 2.0)] == [False] * 6
-    assert skips[math.inf] == [False] * 6
-
-
 def test_the_sources_thresholds_by_type() -> None:
     """SPEC A079; X09: what has the threshold 0 skips entirely."""
     assert LONGMEMEVAL_THRESHOLDS == {

@@ -20,18 +20,6 @@ POSTERIOR = st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.3, 1.0, 1e-9]), min_siz
 TYPES = st.sampled_from([None, None, *LABELS, "unheard of"])
 
 
-def test_the_sources_table() -> None:
-    """SPEC A095; of single-session-user's tie the one that runs one list."""
-    assert {type: own.name for type, own in LONGMEMEVAL_SYSTEMS.items()} == {
-        "knowledge-update": "rrf",
-        "multi-session": "agent_rrf",
-        "single-session-assistant": "dense",
-        "single-session-preference": "rrf",
-        "single-session-user": "dense",
-        "temporal-reasoning": "bm25",
-    }
-
-
 @given(st.lists(st.tuples(POSTERIOR, TYPES), max_size=6))
 def test_weights_are_sums_of_the_posterior(queries: list[tuple[list[float], str | None]]) -> None:
     """SPEC A097: ``w(s) = sum over types of P(type) [best(type) = s]``."""
