@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,8 @@ _C = re.compile(
 )
 # Fields that differ between versions of Python, or that say how a constant was written.
 _LAYOUT = ("kind", "type_comment", "type_ignores")
+# Strings that stand alone in their bodies are docstrings, and those below a field.
+_WITH_TEXTS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_of(bench: str, root: Path = ROOT) -> str:
@@ -144,17 +146,17 @@ def python_code(text: str) -> str:
 
 def _dump(node: Any) -> str:
     if isinstance(node, list):
-        return f"[{','.join(map(_dump, node))}]"
+        return f"[{','.join([_dump(one) for one in node])}]"
     if not isinstance(node, ast.AST):
         return ascii(node)
-    fields: Iterable[tuple[str, Any]] = ast.iter_fields(node)
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        # Strings that stand alone: docstrings, and those below a field.
-        fields = [
-            (name, [one for one in value if not _is_text(one)] if name == "body" else value) for name, value in fields
-        ]
-    # Empty fields are left out: newer versions of Python add fields.
-    kept = (f"{name}={_dump(value)}" for name, value in fields if value not in (None, []) and name not in _LAYOUT)
+    values, kept = vars(node), []
+    for name in node._fields:
+        value = values.get(name)
+        if name == "body" and isinstance(node, _WITH_TEXTS):
+            value = [one for one in value if not _is_text(one)]
+        # Empty fields are left out: newer versions of Python add fields.
+        if value is not None and value != [] and name not in _LAYOUT:
+            kept.append(f"{name}={_dump(value)}")
     return f"{type(node).__name__}({','.join(kept)})"
 
 
