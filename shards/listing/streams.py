@@ -19,7 +19,7 @@ from ...engine.storage.row_codec import RECORDS, decode_data, decode_row
 from ...engine.storage.sqlite import named, rows_of, vectors_in
 from ..coordinator.coordinator import Coordinator
 from ..processes.tasks import Tasks
-from ..protocol.order import entries_written, number_of, strip
+from ..protocol.order import entries_written, strip
 from ..shard.shard import Shard
 
 PAGE = 1_000
@@ -38,10 +38,11 @@ def stream_all(
             shards = coordinator.placement.holders(namespace)
             tasks.begin([coordinator.links[shard] for shard in shards], Stream, namespace, vectors)
         streams = [_read_stream(tasks, shard) for shard in shards]
-        yield from map(strip, heapq.merge(*streams, key=number_of))
+        # No two records have one number.
+        yield from (record for _, record in heapq.merge(*streams))
 
 
-def _read_stream(tasks: Tasks, shard: int) -> Iterator[Record]:
+def _read_stream(tasks: Tasks, shard: int) -> Iterator[tuple[int, Record]]:
     sent = tasks.send(shard)
     while page := tasks.receive(shard, sent):
         # The shard reads the next page while this one is used.
@@ -50,7 +51,7 @@ def _read_stream(tasks: Tasks, shard: int) -> Iterator[Record]:
 
 
 class Stream:
-    """A shard's records of the moment at which it is made, stamped. The caller lets nobody write meanwhile."""
+    """A shard's records of the moment at which it is made. The caller lets nobody write meanwhile."""
 
     def __init__(self, shard: Shard, namespace: str | None, vectors: bool) -> None:
         self._vectors = vectors
@@ -66,20 +67,20 @@ class Stream:
         names = snapshots if namespace is None else {namespace}.intersection(snapshots)
         self._entries = heapq.merge(*(entries_written(name, snapshots[name], EVERYTHING) for name in names))
 
-    def go_on(self) -> list[Record]:
-        """The next page; [] at the end."""
+    def go_on(self) -> list[tuple[int, Record]]:
+        """The next records, each with the number of its write; [] at the end."""
         page = list(islice(self._entries, PAGE))
         ids: dict[str, list[str]] = {}
         for entry in page:
             ids.setdefault(entry.namespace, []).append(entry.id)
         found = {(name, record.id): record for name, own in ids.items() for record in self._fetch(name, own)}
-        missing = next((entry.id for entry in page if (entry.namespace, entry.id) not in found), None)
-        if missing is not None:
+        try:
+            return [(entry.key[1], strip(found[entry.namespace, entry.id])) for entry in page]
+        except KeyError as missing:
             raise DamagedStoreError(
-                f"{RECORDS}: the record with id {missing!r} is not found, and the index holds it; restore the file "
-                "from a copy, as records cannot be rebuilt"
-            )
-        return [found[entry.namespace, entry.id] for entry in page]
+                f"{RECORDS}: the record with id {missing.args[0][1]!r} is not found, and the index holds it; restore "
+                "the file from a copy, as records cannot be rebuilt"
+            ) from None
 
     def end(self) -> None:
         self._held.close()

@@ -20,7 +20,7 @@ from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ..processes.links import Done, Link, Verb, Waiting, deadline_at
 from ..processes.pages import PageStream
 from ..protocol.messages import Gone, Part
-from .whole_copies import apply_to
+from .whole_copies import apply_to, fill
 
 PAGE = 4_096
 """Records that a follower is filled with at a time."""
@@ -240,12 +240,8 @@ class Follower(Replica):
             raise _LetGo
         link.send("tag", 0).result(self._until())
         number = 0
-        stream = PageStream(None, PAGE)
-        while stream.more:
-            records = [record for _, record in stream.read([leading.leader], self._until())]
-            number += 1
-            # A record that was written between two pages may be in both.
-            apply_to(link, number, Part(added=records).again(), self._until, oldest=number)
+        for last in fill(link, 0, PageStream(None, PAGE), [leading.leader], self._until, written=True):
+            number = last
             with changed:
                 self._check(queue)
         for namespace in hidden:

@@ -6,7 +6,7 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
 from ...engine.records.record import Record
@@ -65,11 +65,9 @@ class WholeCopies:
             for namespace in names:
                 if namespace in self.names:
                     continue
-                stream = PageStream([namespace], COPIED)
-                while stream.more:
-                    found = stream.read([links[home] for home in placement.homes(namespace)], until())
-                    number += 1
-                    apply_to(link, number, Part(added=[record for _, record in found]), until, oldest=number)
+                homes = [links[home] for home in placement.homes(namespace)]
+                for last in fill(link, number, PageStream([namespace], COPIED), homes, until):
+                    number = last
                 self.names |= {namespace}
         except BaseException:
             self.clear()
@@ -114,6 +112,21 @@ class WholeCopies:
         link, self.link, self.names = self.link, None, frozenset()
         if link is not None:
             link.close()
+
+
+def fill(
+    link: Link, number: int, stream: PageStream, sources: Sequence[Link], until: Until, *, written: bool = False
+) -> Iterator[int]:
+    """Copy the records of a stream to a shard in memory, a page a write; gives the number of each write.
+
+    The writes are numbered from `number` on. `written` says that others write meanwhile: a record that was written
+    between two pages may be in both.
+    """
+    while stream.more:
+        part = Part(added=[record for _, record in stream.read(sources, until())])
+        number += 1
+        apply_to(link, number, part.again() if written else part, until, oldest=number)
+        yield number
 
 
 def apply_to(link: Link, number: int, part: Part, until: Until, *, oldest: int) -> None:
