@@ -74,9 +74,9 @@ def test_around_32_and_64_tiles(name: str, size: int, monkeypatch: pytest.Monkey
         expected = [plain.search(q, k) for q in batch]
         for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], k, monkeypatch):
             assert got == expected, (k, path)
-        terms, offsets = tensors_of(engine, batch)
-        assert tensor_answer(engine.search_tensors(terms, offsets, k=k)) == expected
         if not interpreted(engine):
+            terms, offsets = tensors_of(engine, batch)
+            assert tensor_answer(engine.search_tensors(terms, offsets, k=k)) == expected
             assert tensor_answer(engine.search_tensors(terms, offsets, torch.ones_like(terms), k=k)) == expected
     if launched.made:
         assert launched.most("tiles") == -(-size // 32)
