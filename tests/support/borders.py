@@ -79,7 +79,7 @@ SMALL: dict[str, Any] = {
     "LEAST_MEMBERS": 2,
     "newest.MANY": 1,
     "DERIVE_SHARE": 2,
-    "SCATTER_BLOCK": 8,
+    "SCATTER_BLOCK": 3,
     "THREADS_PAY": True,
     "search.GROUP": 3,
     "CHUNK_BYTES": 64,
