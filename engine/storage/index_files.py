@@ -363,6 +363,9 @@ def _name_failures(root: Path, read: Callable[[], T]) -> T:
         return read()
     except IndexFileError:
         raise
+    except FileNotFoundError as error:
+        # It was there a moment ago: a save has replaced the index meanwhile.
+        _damaged_error(Path(error.filename or root), "missing")
     except OSError as error:
         raise StorageError(f"{root}: cannot be read: {error.strerror or error}") from error
     except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:

@@ -66,6 +66,20 @@ def test_a_reader_leaves_the_index_files_alone(tmp_path: Path, monkeypatch: pyte
             assert [name for name, _ in reader.search(["tea"])[0]] == ["b"]
 
 
+def test_a_reader_whose_files_are_always_gone_reads_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast writer may replace the index while each of its versions is loaded."""
+    with fr.Engine.open(tmp_path / "memory", backend="numpy") as writer:
+        writer.add([fr.Record("a", "tea")])
+    gone = FileNotFoundError(2, "No such file or directory", str(tmp_path / "part.npy"))
+    monkeypatch.setattr(files.np, "load", Mock(side_effect=gone))
+    with fr.Engine.open(tmp_path / "memory", read_only=True, backend="numpy") as reader:
+        assert [name for name, _ in reader.search(["tea"])[0]] == ["a"]
+        assert reader.opened is not None
+        assert "part.npy: missing" in reader.opened
+
+
 def test_a_killed_sibling_holds_no_lock_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Making a progress bar takes a lock that forked processes share: who shows none must not make one."""
     monkeypatch.setattr(tqdm, "tqdm", Mock(side_effect=AssertionError("a progress bar was made")))

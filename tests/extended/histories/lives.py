@@ -209,6 +209,9 @@ class Child:
         stop.set()
         if life.backups:
             copier.join()
+        if (life.point or "").startswith("renumber"):
+            # In the background it comes when there are many unused entries.
+            engine.vacuum()
         self.say("closing")
         try:
             engine.close()
@@ -366,7 +369,10 @@ class Round:
         """The directory as it is now, elsewhere."""
         target = self.root / "copy"
         shutil.rmtree(target, ignore_errors=True)
-        shutil.copytree(self.path, target)
+        if self.path.exists():
+            shutil.copytree(self.path, target)
+        else:  # the first life was killed before it made it
+            target.mkdir()
         return target
 
     def look_at_copies(self) -> None:
