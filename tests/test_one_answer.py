@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import borders
 from support.answers import (
@@ -102,6 +102,8 @@ def paths(
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(corpus, queries, st.integers(0, 45), histories, parameters())
+# Words that most records hold, one of them twice in a query.
+@example([["a1"], ["a1", "b2"]] * 9, [["a1", "a1", "b2"], ["a1"]], 9, None, {})
 def test_every_road_equals_the_oracle(
     documents: list[list[str]], batch: list[list[str]], k: int, history: int | None, options: dict[str, object]
 ) -> None:
