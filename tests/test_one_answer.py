@@ -412,15 +412,7 @@ def test_a_batch_with_different_k(profile: str) -> None:
     hits = engine.search([fr.Query(terms=("a1",), k=k) for k in wanted], k=5)
     assert hits.scores.shape == (5, 100)
     assert answer(hits) == [plain.search(["a1"], k) for k in wanted]
-
-
-def test_nothing_asked_and_nothing_held() -> None:
-    engine = build([])
-    assert answer(engine.search([], 3)) == []
-    assert answer(engine.search(["a1", ""], 3)) == [[], []]
     assert engine.search(["a1"], 0).scores.shape == (1, 0)
-    held = build([[], ["a1"]])
-    assert answer(held.search(["", "unknown"], 3)) == [[], []]
 
 
 def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
