@@ -12,7 +12,7 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ _NOTE = struct.Struct("<4sQIIIIII")
 _MAGIC = b"fan1"
 _HEADER, _FRAME = 32, 24
 _MODULUS = 1 << 32
+# Pages of a log that are in memory at a time: 4 MB.
+READ_FRAMES = 1 << 10
 
 
 class Note(NamedTuple):
@@ -86,24 +88,35 @@ def count_whole(path: Path, pages: int) -> int:
     """How many of the first `pages` of a database's log SQLite takes: those before the first with a wrong checksum."""
     try:
         with log_of(path).open("rb") as handle:
-            head = handle.read(_HEADER)
-            magic, _, size = struct.unpack(">3I", head[:12])
-            data = handle.read(pages * (_FRAME + size))
-    except (FileNotFoundError, struct.error):
+            return _count_whole(handle, pages)
+    except FileNotFoundError:
         return 0
-    frames = np.frombuffer(data[: len(data) - len(data) % (_FRAME + size)], np.uint8).reshape(-1, _FRAME + size)
-    words = ">u4" if magic & 1 else "<u4"
-    # A checksum goes on from that of the page before. What each page adds to it is found for all pages at once.
-    added = _sums(np.concatenate([frames[:, :8], frames[:, _FRAME:]], axis=1).view(words))
-    grown = np.linalg.matrix_power(np.array([[1, 1], [1, 2]], dtype=object), 1 + size // 8) % _MODULUS
+
+
+def _count_whole(handle: BinaryIO, pages: int) -> int:
+    head = handle.read(_HEADER)
+    if len(head) < _HEADER:
+        return 0
+    words = ">u4" if head[3] & 1 else "<u4"
     state = _sums(np.frombuffer(head[:24], words)[None])[0]
     if head[24:] != struct.pack(">2I", *state):
         return 0
-    for number in range(len(frames)):
-        state = (grown @ state + added[number]) % _MODULUS
-        if frames[number, 8:_FRAME].tobytes() != head[16:24] + struct.pack(">2I", *state):
-            return number
-    return len(frames)
+    (size,) = struct.unpack(">I", head[8:12])
+    grown = np.linalg.matrix_power(np.array([[1, 1], [1, 2]], dtype=object), 1 + size // 8) % _MODULUS
+    whole = 0
+    while whole < pages:
+        data = handle.read(min(READ_FRAMES, pages - whole) * (_FRAME + size))
+        frames = np.frombuffer(data[: len(data) - len(data) % (_FRAME + size)], np.uint8).reshape(-1, _FRAME + size)
+        # A checksum goes on from that of the page before. What each page adds to it is found for many at once.
+        added = _sums(np.concatenate([frames[:, :8], frames[:, _FRAME:]], axis=1).view(words))
+        for frame, own in zip(frames, added, strict=True):
+            state = (grown @ state + own) % _MODULUS
+            if frame[8:_FRAME].tobytes() != head[16:24] + struct.pack(">2I", *state):
+                return whole
+            whole += 1
+        if not len(frames):
+            break
+    return whole
 
 
 def _sums(rows: npt.NDArray[np.uint32]) -> npt.NDArray[np.object_]:

@@ -214,7 +214,7 @@ def test_a_log_that_is_damaged_after_it_was_folded_in_is_named(
     path, left = tmp_path / "memory", tmp_path / "left"
     with opened(path) as engine:
         engine.add(records(0, 10))
-    borders.shrink(monkeypatch, FOLD_FRAMES=30)
+    borders.shrink(monkeypatch, FOLD_FRAMES=30, READ_FRAMES=7)
     with opened(path) as engine:
         number = 10
         while not (note := read_note(path / RECORDS)) or not note.folded:
@@ -230,7 +230,9 @@ def test_a_log_that_is_damaged_after_it_was_folded_in_is_named(
         left = tmp_path / "again"
     log = log_of(left / RECORDS)
     whole = log.read_bytes()
-    for damaged in (whole[:cut], whole[: cut // 2], whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:]):
+    # The ninth byte says how long a page is.
+    altered = [whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :] for place in (8, 5000)]
+    for damaged in (whole[:cut], whole[: cut // 2], *altered):
         log.write_bytes(damaged)
         for read_only in (False, True):
             with pytest.raises(Damaged, match="was cut or altered after it was folded in"):
