@@ -122,7 +122,7 @@ class OpenIndex:
     def scans(self) -> bool:
         """Whether a search scans the records, as the index is being built from them in the background.
 
-        Waits while index files are loaded: it takes milliseconds, and what is found must not depend on them.
+        Waits while index files are loaded: what is found must not depend on how long that takes.
         """
         while self.building and not self._judged.wait(1.0):
             pass  # a child that was forked meanwhile has the event, but no thread that sets it

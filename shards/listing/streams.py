@@ -51,11 +51,15 @@ def _read_stream(tasks: Tasks, shard: int) -> Iterator[tuple[int, Record]]:
 
 
 class Stream:
-    """A shard's records of the moment at which it is made. The caller lets nobody write meanwhile."""
+    """A shard's records of the moment at which it starts. The caller lets nobody write meanwhile."""
 
     def __init__(self, shard: Shard, namespace: str | None, vectors: bool) -> None:
+        self._shard, self._namespace = shard, namespace
         self._vectors = vectors
         self._held = ExitStack()
+
+    def start(self) -> None:
+        shard, namespace = self._shard, self._namespace
         memory = shard.engine.index.ready()
         self._store = memory.store
         # The shard itself deletes what has expired.

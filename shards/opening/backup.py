@@ -171,10 +171,7 @@ class _Ended(Exception):
 
 
 class Copy:
-    """A copy of a shard's directory that a thread makes. Its moment is fixed once this is there.
-
-    Raises what the copy failed by before.
-    """
+    """A copy of a shard's directory that a thread makes."""
 
     def __init__(self, make: Callable[[Progress, Callable[[], None]], BackupReport]) -> None:
         self._make = make
@@ -184,6 +181,9 @@ class Copy:
         self._progress = 0, 0
         self._thread = threading.Thread(target=self._run, name="fanrank-backup", daemon=True)
         self._thread.start()
+
+    def start(self) -> None:
+        """Return once the moment of the copy is fixed. Raises what the copy failed by before."""
         self._fixed.wait()
         if self._report.done():
             self._report.result()

@@ -15,6 +15,10 @@ from .links import Link, Waiting, call_all, collect, deadline_at
 class Task(Protocol):
     """What one shard has begun."""
 
+    def start(self) -> None:
+        """Fix the moment that it is of."""
+        ...
+
     def go_on(self) -> Any:
         """What comes next; never None."""
         ...
@@ -58,8 +62,9 @@ class Tasks:
 
 
 def begin_task(shard: Shard, key: str, begin: Callable[..., Task], *arguments: Any) -> None:
-    """Begin what goes by this key from now on."""
-    shard.tasks[key] = begin(shard, *arguments)
+    """Begin what goes by this key from now on. It can be ended while it starts."""
+    task = shard.tasks[key] = begin(shard, *arguments)
+    task.start()
 
 
 def go_on(shard: Shard, key: str) -> Any:

@@ -93,6 +93,8 @@ def test_bad_openings_say_what_to_do(tmp_path: Path) -> None:
         opened(tmp_path)
     with opened(tmp_path, shards=2, columns={"kind": "category"}) as several:
         several.add([fr.Record("1", "ant", extra={"kind": "x"})])
+        with pytest.raises(fr.errors.StoreLockedError, match="has it open, and a sharded memory has one owner"):
+            opened(tmp_path)
     with pytest.raises(fr.errors.ParameterError, match="has 2 shards, not 3; leave shards out, or add some with add_"):
         opened(tmp_path, shards=3)
     with pytest.raises(fr.errors.ParameterError, match="was made with"):
