@@ -6,6 +6,7 @@ server with that interface serves, a local one too. The wording of the prompts i
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import math
 import os
@@ -207,6 +208,8 @@ def _is_server(url: object) -> bool:
         parts = urllib.parse.urlsplit(url)
         host = (parts.hostname or "").encode("idna")  # raises for a label that is empty or too long
         _ = parts.port  # raises for what is no port
+        if "[" in parts.netloc:  # before 3.11.4 Python takes any text in brackets
+            ipaddress.ip_address(parts.hostname or "")
     except ValueError:
         return False
     return parts.scheme in ("http", "https") and bool(host) and not set("@?#") & set(url)
