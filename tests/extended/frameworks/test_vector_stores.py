@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("starlette")
+pytest.importorskip("httptools")  # of the extra `server`; frameworks bring starlette too
 openai = pytest.importorskip("openai")
 
 from starlette.testclient import TestClient  # noqa: E402
