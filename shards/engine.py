@@ -48,6 +48,9 @@ class ShardedEngine(ShardedOperations):
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
     whole in one shard; one that outgrows a shard is split by record id, and scored by the statistics of all its parts.
     One process owns the memory. Others reach it through ``fanrank serve``.
+
+    Its verbs raise as those of `Engine`, and `DeadlineError` and `ShardError` where a shard does not answer.
+    docs/scaling.md says what else differs.
     """
 
     def __init__(self, opened: Opened, partial: str = REFUSE, release: Callable[[], None] | None = None) -> None:

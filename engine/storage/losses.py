@@ -169,8 +169,9 @@ def _fault(
         if in_use == schema and salts == NO_LOG:
             return Fault(f"{name} is missing, and the database was in use when it was copied or its log removed")
         return None
-    # SQLite takes what is left of a log for newer than the database, which has all of these pages.
-    if salts == note.salts and count_whole(path, note.folded) < note.folded:
+    # SQLite takes what is left of a log for newer than the database, which has all of these pages. A writer at work may
+    # begin another log while they are counted.
+    if salts == note.salts and count_whole(path, note.folded) < note.folded and salts == read_salts(path):
         return Fault(f"{name} was cut or altered after it was folded in", mixed=True)
     # A writer at work may fold its log in, or begin another one.
     if read_only:

@@ -245,6 +245,24 @@ def test_a_log_that_is_damaged_after_it_was_folded_in_is_named(
         shutil.rmtree(tmp_path / "good")
 
 
+def test_a_log_that_is_begun_while_the_one_before_is_counted_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borders.shrink(monkeypatch, FOLD_FRAMES=30, LOOKS=1)
+    with opened(tmp_path) as engine:
+        numbers = iter(range(1000))
+
+        def write(*_: object) -> int:
+            engine.add([fr.Record(f"m{next(numbers)}", "tea")])
+            return 0
+
+        while not (note := read_note(tmp_path / RECORDS)) or not note.folded:
+            write()
+        monkeypatch.setattr(losses, "count_whole", counted := Mock(side_effect=write))
+        assert losses.find_loss(tmp_path / RECORDS, read_only=True) is None
+        assert counted.called
+
+
 FOLDS = ("fold.begin", "fold.done", "close.begin", "close.folded")
 
 
