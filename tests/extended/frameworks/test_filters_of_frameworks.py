@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -103,6 +104,8 @@ def test_haystack_compares_as_document_matches_filter() -> None:
     utils = pytest.importorskip("haystack.utils.filters")
     document_type = pytest.importorskip("haystack").Document
     error_type = pytest.importorskip("haystack.errors").FilterError
+    if "strict_datetime_comparison" not in inspect.signature(utils.document_matches_filter).parameters:
+        pytest.skip("this Haystack finds no date equal to its text")
     draw = random.Random(3)
     zone = dt.timezone(dt.timedelta(hours=2))
     moments = [dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=zone)]
