@@ -266,7 +266,7 @@ def test_strategies_are_the_plain_ones(
 
 @pytest.mark.parametrize("name", ["softcentroid", "softcentroid-fused"])
 def test_a_second_search_finds_what_the_first_pool_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words are searched once and vectors twice, each time all queries together."""
+    """SPEC E012: words are searched once and vectors twice, each time all queries together."""
     draw = np.random.default_rng(7)
     engine, rows = engine_of(backend="numpy"), draw.normal(size=(60, DIMENSION))
     live = [fr.Record(f"r{n}", " ".join(draw.choice(WORDS, 2)), embedding=row) for n, row in enumerate(rows)]

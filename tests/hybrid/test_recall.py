@@ -104,7 +104,7 @@ def by_the_source(engine: Engine, rows: list[tuple[Any, ...]], query: Query, hit
 
 
 def times_inside(rows: list[tuple[Any, ...]], query: Query, decision: Decision) -> dict[str, float]:
-    """The times of the events in the query's window, by id, where the temporal channel was asked."""
+    """The times of the events in the query's window, by id, where the temporal channel was asked (SPEC B034)."""
     when = parse_when(query.text, NOW)
     if when is None or "temporal" in decision.skipped:
         return {}

@@ -80,7 +80,7 @@ def test_the_source_s_filter_is_dropped_for_few_hits() -> None:
 
 
 def test_a_hint_raises_what_agrees() -> None:
-    """SPEC B043: of three equal texts the one of the hinted type comes first, whether the type is read or given."""
+    """SPEC B040, B043: of three equal texts that of the hinted type comes first, whether the type is read or given."""
     texts, kinds = ["green tea"] * 3 + ["red wine", "blue boat"], ["Fact", "Event", "Preference", "Preference", None]
     engine = memory_of(
         fr.Record(f"r{n}", text, type=kind, embedding=near(0.9 if n < 3 else 0.1))

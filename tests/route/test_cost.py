@@ -1,4 +1,4 @@
-"""What a cascade costs: every figure that AgentIR derives, worked by the code (SPEC A085 to A091, X09, X11)."""
+"""What a cascade costs: figures that AgentIR derives, worked by the code (SPEC A085, A086, A088, A091, X09, X11)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ QUESTIONS = {
 }
 PRINTED_SKIPS = dict(zip(QUESTIONS, (51, 89, 96, 37, 83, 61), strict=True))
 """SPEC A079, Table 22: LongMemEval's questions by type, and the percent said to skip at the type's threshold."""
-
-FOLDS = {
-    "ms": (3.01, 11.99, 15.16, 7.76, 8.29),
-    "skip": (0.96, 0.79, 0.73, 0.87, 0.86),
-}
-"""The five folds of the cascade by type (SPEC A089, Table 21)."""
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=30), st.floats(0.0, 100.0), st.floats(0.0, 1e4))

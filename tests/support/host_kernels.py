@@ -23,8 +23,6 @@ from .sanitized import build_sanitized
 Edits = tuple[tuple[str, str, str], ...]
 """(file name, old, new): a change of a copy of a source or header."""
 
-ORDERS: tuple[tuple[Order, int], ...] = (("ascending", 0), ("descending", 0), ("shuffle", 1), ("shuffle", 2))
-
 SMALL: Edits = (
     ("plan_slot.cuh", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
     ("order.cu", "constexpr i32 UNROLL = 4;", "constexpr i32 UNROLL = 1;"),
