@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from ...engine.encoders.pins import Models
 from ...engine.engine import Engine
 from ...engine.errors import (
     DamagedStoreError,
+    FanrankError,
     ForeignIndexError,
     ParameterError,
     ShardVersionError,
@@ -98,7 +99,7 @@ def open_memory(
         lock = _take_lock(folder)
         undo.callback(let_go, lock)
         owner = OwnerFile.open(folder)
-        undo.callback(lambda: None if owner is None else owner.close())
+        undo.callback(lambda: None if owner is None else _close(owner))
         older = read_older(folder) if owner is None else None
         new = owner is None and older is None
         if owner is None and older is None:
@@ -368,3 +369,9 @@ def check_stores(folder: Path, stores: Sequence[str | None], known: Sequence[str
                 f"{folder}: shard {number} holds the records of another engine (store {store}, not {own}); bring back "
                 "its own directory, or a copy of it"
             )
+
+
+def _close(owner: OwnerFile) -> None:
+    # The opening has failed already, and its error is the one to tell.
+    with suppress(FanrankError):
+        owner.close()

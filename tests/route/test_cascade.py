@@ -77,6 +77,15 @@ def test_decisions_are_those_of_algorithm_4(
     assert list(skipped) == alone
 
 
+def test_the_worked_examples() -> None:
+    """SPEC A090: .756 skips at .10, .057 escalates."""
+    rows = [[8.74, 2.13, 1.40, 0.91, 0.83], [4.21, 3.97, 3.48, 3.12, 2.90]]
+    confidence, thresholds, skipped = Cascade().decide(*matrix(rows), [None, None])
+    assert [round(value, 3) for value in confidence] == [0.756, 0.057]
+    assert list(thresholds) == [0.10, 0.10]
+    assert list(skipped) == [True, False]
+
+
 def test_the_sources_thresholds_by_type() -> None:
     """SPEC A079; X09: what has the threshold 0 skips entirely."""
     assert LONGMEMEVAL_THRESHOLDS == {

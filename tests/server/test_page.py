@@ -180,3 +180,11 @@ def test_every_strategy_that_is_listed_is_one(client: TestClient) -> None:
     assert {"bm25", "auto", "recall", "cascade"} <= {one["name"] for one in listed}
     for one in listed:
         assert strategy_of(one["name"]) is not None
+
+
+def test_postings_of_a_timed_search_tell_nothing_of_other_namespaces(engine: fr.Engine) -> None:
+    body = {"query": "tea drinks", "namespace": "users/ana", "timing": True}
+    with TestClient(make_app(engine, admit=lambda request: ANA)) as client:
+        before = client.post("/v1/search", json=body).json()["postings"]
+        engine.namespace("users/bo").add([fr.Record(f"n{n}", "tea drinks") for n in range(50)])
+        assert client.post("/v1/search", json=body).json()["postings"] == before
