@@ -43,7 +43,7 @@ class Reader(Protocol):
     """Reads the records that a batch depends on, by namespace, while no other writer comes between."""
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
-        """Which of these ids live records have."""
+        """Which of these ids live records have, in their order."""
         ...
 
     def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
@@ -62,7 +62,8 @@ class PendingReader:
     pending: Pending
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> Mapping[str, list[str]]:
-        return {name: list(searched(self.pending.snapshot(name)).find_all(some)) for name, some in ids.items()}
+        found = {name: searched(self.pending.snapshot(name)).find_all(some) for name, some in ids.items()}
+        return {name: [one for one in some if one in found[name]] for name, some in ids.items()}
 
     def passing(self, filter: Filter, namespace: str | None) -> Mapping[str, list[str]]:
         names = self.pending.namespaces if namespace is None else (namespace,)

@@ -340,10 +340,7 @@ class HeldReader:
 
     def live(self, ids: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         self._asked, self._found = ids, self._engine.find(ids)
-        live: dict[str, list[str]] = {name: [] for name in ids}
-        for name, record_id in self._found:
-            live[name].append(record_id)
-        return live
+        return {name: [one for one in some if (name, one) in self._found] for name, some in ids.items()}
 
     def passing(self, filter: Filter, namespace: str | None) -> dict[str, list[str]]:
         return self._engine.ids_where(filter, namespace)

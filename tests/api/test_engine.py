@@ -195,9 +195,8 @@ def test_what_opening_behind_fails_with_comes_with_the_next_call(
     with monkeypatch.context() as patched:
         patched.setattr(OpenIndex, "fill", Mock(side_effect=fr.errors.StorageError("the disk is gone")))
         engine = fr.Engine.open(tmp_path, wait=False)
-        for thread in threading.enumerate():
-            if thread.name == "fanrank-open":
-                thread.join(30)
+        assert engine.index.filler is not None
+        engine.index.filler.join(300)
         assert not engine.opening
         for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
             # Not the reason itself, which may name another tenant's record.

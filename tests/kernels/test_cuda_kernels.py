@@ -219,7 +219,7 @@ def aligned(count: int, dtype: torch.dtype) -> torch.Tensor:
     return whole[-whole.data_ptr() % 16 // dtype.itemsize :][:count]
 
 
-@pytest.mark.parametrize("fields", [{"text": 1.0}, {"text": 2.5}, {"text": 1.0, "title": 0.37}])
+@pytest.mark.parametrize("fields", [{"text": 1.0}, {"text": 2.5}, {"text": 1.0, "title": 0.37, "tags": 2.0}])
 @pytest.mark.parametrize(("k1", "b"), [(1.2, 0.75), (0.0, 1.0), (1000.0, 0.0)])
 def test_derive_over_a_grid(fields: dict[str, float], k1: float, b: float) -> None:
     for method in METHODS:

@@ -88,7 +88,7 @@ class Twins:
         self.write(Write("add", tuple(records[:2])))
         self.write(Write("delete", ids=("r0", "r4", "r8"), namespace=""))
         self.note()  # Before a merge in the background leaves the deleted documents out.
-        self.write(Write("patch", ids=("r2", "r20"), namespace=""))
+        self.write(Write("patch", ids=("r20", "r2"), namespace=""))
         self.write(Write("update_where", filter="no session", namespace=None))
         self.write(Write("add", (fr.Record("gone", "words of a tenant that is dropped", "gone"),)))
         self.write(Write("drop", namespace="gone"))
