@@ -188,6 +188,9 @@ class Namespace:
         """The number of live records."""
         return self._snapshot().size
 
+    def __bool__(self) -> bool:
+        return True
+
     @property
     def encoder(self) -> Encoder | None:
         return self._engine.encoder

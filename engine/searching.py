@@ -40,6 +40,10 @@ class Searching:
     monitor: Monitor
     _closed: bool
 
+    def __bool__(self) -> bool:
+        """True, also for a memory without records: ``memory or fr.Engine()`` keeps an empty one."""
+        return True
+
     @property
     def encoder(self) -> Encoder | None:
         """The encoder that makes vectors of texts, or None."""

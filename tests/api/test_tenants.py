@@ -249,7 +249,7 @@ def test_a_handle_is_a_namespace() -> None:
         engine.namespace(3)  # type: ignore[arg-type]
     assert len(tenant) == 2
     tenant.drop()
-    assert (len(tenant), engine.namespaces) == (0, ())
+    assert (len(tenant), len(engine), bool(tenant), bool(engine)) == (0, 0, True, True)
     assert tenant.health().query_count == 0
     tenant.add([fr.Record("1", "a1")])
     assert tenant.search(["a1"]).documents[0, 0] == 0
