@@ -164,8 +164,13 @@ def _cuda_status() -> BackendStatus:
     return _gpu_status("cuda", "cupy")
 
 
+def _interpreted() -> bool:
+    """Whether Triton's kernels run in its interpreter, which is right and slow."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
 def _triton_status() -> BackendStatus:
-    if os.environ.get("TRITON_INTERPRET") != "1":
+    if not _interpreted():
         status = _gpu_status("triton", "triton")
         advice = "" if status.usable else "; TRITON_INTERPRET=1 runs its kernels in the interpreter"
         return BackendStatus("triton", status.usable, status.reason + advice)
@@ -257,19 +262,19 @@ def choose(
         return _backend(name, asker, max_device_bytes, options)
     passed_over: list[str] = []
     for name in among or BACKENDS:
-        if name in BY_NAME:
+        if name in BY_NAME or (name == "triton" and _interpreted()):
             # Its probe is not called: it imports torch, which takes a second.
             passed_over.append(f"not {name}: only by name")
             continue
         status = _PROBES[name]()
-        if status.usable and not status.by_name:
+        if status.usable:
             chosen = _backend(status.name, "; ".join([*passed_over, status.reason]), max_device_bytes, options)
             if status.name in DEVICES and among is None:
                 cpu = choose(among=CPU)
                 # The crossover weighs plans, so texts go the general way.
                 return replace(chosen, texts=None, cpu=cpu, crossover=Crossover((chosen.name, cpu.name)))
             return chosen
-        passed_over.append(f"not {status.name}: {status.reason}" + (", only by name" if status.by_name else ""))
+        passed_over.append(f"not {status.name}: {status.reason}")
     raise BackendUnavailableError("no backend can serve: " + "; ".join(passed_over))
 
 

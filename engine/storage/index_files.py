@@ -410,7 +410,8 @@ def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     if verify and _file_checksum(path) != entry["crc32"]:
         _damaged_error(path, "altered since it was written (checksum differs)")
     empty = 0 in entry["shape"]
-    array: Array = np.load(path, mmap_mode=None if empty else "r", allow_pickle=False)
+    # A Path would be resolved anew for each array.
+    array: Array = np.load(str(path), mmap_mode=None if empty else "r", allow_pickle=False)
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         _damaged_error(path, "not the array that the manifest names")
     return array

@@ -24,6 +24,7 @@ def probe(name: str, usable: bool, reason: str, by_name: bool = False) -> Callab
 
 @pytest.fixture
 def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
     monkeypatch.setitem(backend._PROBES, "triton", probe("triton", False, "no torch"))
     monkeypatch.setitem(backend._PROBES, "cuda-host", probe("cuda-host", True, "a compiler", by_name=True))
@@ -111,7 +112,7 @@ def test_an_interpreter_that_does_not_run_with_numpy_is_refused(
 
 def test_a_slow_backend_serves_only_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(backend._PROBES, "cuda", probe("cuda", False, "no driver"))
-    monkeypatch.setitem(backend._PROBES, "triton", probe("triton", True, "interpreted", by_name=True))
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert backend.choose().name in backend.CPU
     with pytest.raises(
         fr.errors.BackendUnavailableError, match=r"cannot serve from cuda: no backend can serve: .*only by name"

@@ -115,7 +115,7 @@ def assert_alike(one: fr.Engine, several: ShardedEngine) -> None:
 
 
 @given(history=st.lists(steps, max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_any_history_with_followers_that_lag_and_are_lost(history: list[tuple[str, Any]]) -> None:
     one, several = fr.Engine(), sharded(2, split=["big"], replicas=3)
     several.coordinator.page = 3
@@ -138,7 +138,7 @@ def test_any_history_with_followers_that_lag_and_are_lost(history: list[tuple[st
 
 
 @given(data=st.data())
-@settings(max_examples=15)
+@settings(max_examples=10)
 def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         oracle = Oracle(f"{data.draw(st.integers(0, 1000))}")
