@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -90,7 +91,20 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         records=records,
         texts=asked.texts,
         payload=asked.payload,
+        missing_shards=tuple(sorted({shard for answer in answers for shard in answer.get("missing_shards", ())})),
+        **_times(answers),
     )
+
+
+def _times(answers: Sequence[Any]) -> dict[str, Any]:
+    """The milliseconds and postings of an answer that brings them, added up over its parts."""
+    if "timing" not in answers[0]:
+        return {}
+    timing: Counter[str] = Counter()
+    for answer in answers:
+        timing.update(answer["timing"])
+    counted = [answer["postings"] for answer in answers]
+    return {"timing": dict(timing), "postings": None if None in counted else sum(counted)}
 
 
 def _source(answers: Sequence[Any]) -> list[int] | None:

@@ -19,7 +19,7 @@ from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
-from ..engine.search.batch import AnyQuery
+from ..engine.search.batch import AnyBatch, AnyQuery
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SearchOptions
@@ -133,14 +133,15 @@ class AsyncClient:
 
     async def search(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         batch: int | None = None,
         deadline: float | None = None,
         **options: Unpack[SearchOptions],
     ) -> Hits:
-        """As `Engine.search`: `options` are strategy, texts, payload, offset, min_score and distinct."""
+        """As `Engine.search`: `options` are strategy, texts, payload, timing, its `defaults` for queries, and `partial`
+        of a server over shards."""
         asked = calls.search(queries, k, options, self._space, batch)
         # One limit for all parts, where the caller asked for one.
         limit = None if deadline is None else self._target.limit(deadline)

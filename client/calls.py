@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypedDict
+from typing import Any
 from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
@@ -19,13 +19,13 @@ from ..engine.namespace import AnyFilter, AnyRecord
 from ..engine.records.entities import Relation
 from ..engine.records.filters import parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids
-from ..engine.records.query import Query, check_k
+from ..engine.records.query import Query, QueryDefaults, check_k
 from ..engine.records.query_json import query_to_json
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import Policy, answerer_to_dict
-from ..engine.search.batch import AnyQuery, as_queries
-from ..engine.search.shaping import set_defaults
+from ..engine.search.batch import AnyBatch, set_defaults
+from ..engine.signatures import check_names, split_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
@@ -36,20 +36,18 @@ STAYS = {
     "rerank_depth": "it is for a reranker, which runs in the process of its engine",
     "reranker": "it is a Python object and runs in the process of its engine; rerank the hits of texts=True",
     "threads": "it changes how fast an engine answers, and the server chooses it",
-    "timing": "requests share launches, whose times belong to none of them alone",
 }
 """Keywords of `Engine.search` that no client takes, and why."""
 
 
-class SearchOptions(TypedDict, total=False):
-    """The keywords of a client's search; `Engine.search` says what each means."""
+class SearchOptions(QueryDefaults, total=False):
+    """The keywords of a client's search; `Engine.search` and `ShardedEngine.search` say what each means."""
 
     strategy: AnyStrategy | Policy | ByNamespace
     texts: bool
     payload: bool
-    offset: int
-    min_score: float | None
-    distinct: str | None
+    timing: bool
+    partial: str | None
 
 
 @dataclass(frozen=True)
@@ -83,38 +81,31 @@ class Asked:
     payload: bool
 
 
-def search(queries: Sequence[AnyQuery], k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
+def search(queries: AnyBatch, k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
     """A search. Raises as `Engine.search` for what can be told without the engine."""
     unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
     if unknown and unknown[0] in STAYS:
         raise ParameterError(f"{unknown[0]} cannot be sent to a server: {STAYS[unknown[0]]}")
-    if unknown:
-        raise TypeError(f"search() got an unexpected keyword argument {unknown[0]!r}")
-    asked = own_queries(queries, space)
-    strategy = strategy_to_json(options.get("strategy", "bm25"))
+    check_names(
+        options, SearchOptions.__annotations__, (*SearchOptions.__annotations__, "k", "batch", "deadline"), "search"
+    )
+    defaults, rest = split_defaults(options)
+    asked = own_queries(queries, space, defaults)
+    strategy = strategy_to_json(rest.get("strategy", "bm25"))
     body: dict[str, Any] = {"k": check_k(k), "form": "columns"}
     if strategy != "bm25":
         body["strategy"] = strategy
-    for name in ("texts", "payload", "offset", "min_score", "distinct"):
-        value: Any = options.get(name)
-        value = value.item() if hasattr(value, "item") else value
-        if value:
-            body[name] = True if name in ("texts", "payload") else value
-        elif name == "min_score" and value is not None:
-            body[name] = value
+    body |= {name: True for name in ("texts", "payload", "timing") if rest.get(name)}
+    if rest.get("partial") is not None:
+        body["partial"] = rest["partial"]
     parts = _parts([_as_sent(query) for query in asked], batch)
-    # An answer shows its queries with what the batch set for them.
-    if body.keys() & {"offset", "min_score", "distinct"}:
-        set_by_batch = body.get("offset", 0), body.get("min_score"), body.get("distinct")
-        Query(offset=set_by_batch[0], min_score=set_by_batch[1], distinct=set_by_batch[2])
-        asked = tuple(set_defaults(asked, *set_by_batch))
     calls = tuple([Call("POST", "/v1/search", {**body, "queries": part}) for part in parts])
-    return Asked(asked, calls, strategy, bool(options.get("texts")), bool(options.get("payload")))
+    return Asked(asked, calls, strategy, bool(rest.get("texts")), bool(rest.get("payload")))
 
 
-def own_queries(queries: Sequence[AnyQuery], space: str | None) -> tuple[Query, ...]:
-    """The queries of a batch, in the namespace of the client's handle."""
-    asked = as_queries(queries, "search")
+def own_queries(queries: AnyBatch, space: str | None, defaults: Mapping[str, Any] = {}) -> tuple[Query, ...]:
+    """The queries of a batch with what is set for all of them, in the namespace of the client's handle."""
+    asked = set_defaults(queries, defaults)
     return asked if space is None else tuple([_own_query(query, space, n) for n, query in enumerate(asked)])
 
 

@@ -10,7 +10,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,7 @@ from .plan.device_options import DeviceOptions
 from .reading import Reading
 from .records.checks import checked_span
 from .records.query import DEFAULT_K
-from .search.batch import AnyQuery, as_queries
+from .search.batch import AnyBatch, as_queries
 from .search.lexical import encode_batch
 from .searcher import Searcher
 from .searching import Searching
@@ -509,7 +509,7 @@ class Engine(Searching, Reading, Writing, Carrying):
         """
         return self.searcher.stats()
 
-    def encode(self, queries: Sequence[AnyQuery]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def encode(self, queries: AnyBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
         The ids hold as long as `numbering` stays the same.

@@ -6,6 +6,8 @@ would catch (`ValueError`, `OSError`, `ImportError`). The message says what was 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class FanrankError(Exception):
     """Base of every error that fanrank raises on purpose."""
@@ -181,3 +183,18 @@ class StaleIndexError(StorageError):
 
 class RecencyWarning(UserWarning):
     """The weight of recency is so high that it measurably harms the ranking."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is nearest, or nothing where none is near."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    close = get_close_matches(str(name), list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def choices(name: object, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known one that is nearest, and all that there are."""
+    names = list(known)
+    hint = did_you_mean(name, names)
+    return f"{hint} There are: {', '.join(names)}" if hint else f"; there are: {', '.join(names)}"

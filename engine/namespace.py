@@ -31,8 +31,8 @@ from .records.query import DEFAULT_K, Query
 from .records.record import Record
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
-from .search.batch import AnyQuery, as_queries, as_query, queries_in
-from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords
+from .search.batch import AnyBatch, AnyQuery, as_queries, as_query, queries_in, set_defaults
+from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
 from .storage.sizes import sizes_in
 
 if sys.version_info >= (3, 11):
@@ -121,14 +121,14 @@ class Verbs(Protocol):
 
     def distinct(self, column: str, filter: AnyFilter | None, *, namespace: str) -> dict[str | float | None, int]: ...
 
-    def search(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
+    def search(self, queries: AnyBatch, k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
 
-    async def asearch(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[LaunchKeywords]) -> Hits: ...
+    async def asearch(self, queries: AnyBatch, k: int, **keywords: Unpack[LaunchKeywords]) -> Hits: ...
 
-    def submit(self, queries: Sequence[AnyQuery], k: int, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]: ...
+    def submit(self, queries: AnyBatch, k: int, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]: ...
 
     def candidates(
-        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
+        self, queries: AnyBatch, strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
     ) -> Evidence: ...
 
     def explain(
@@ -304,25 +304,22 @@ class Namespace:
     def distinct(self, column: str, filter: AnyFilter | None = None) -> dict[str | float | None, int]:
         return self._engine.distinct(column, filter, namespace=self.name)
 
-    def search(self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
+    def search(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
         """As `Engine.search`, with its keywords."""
-        return self._engine.search(self._own_queries(queries), k, **keywords)
+        checked, rest = self._own_batch(queries, keywords)
+        return self._engine.search(checked, k, **rest)
 
-    async def asearch(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Hits:
+    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Hits:
         """As `Engine.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
-        return await self._engine.asearch(self._own_queries(queries), k, **keywords)
+        checked, rest = self._own_batch(queries, keywords)
+        return await self._engine.asearch(checked, k, **rest)
 
-    def submit(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Future[Hits]:
+    def submit(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]:
         """As `Engine.submit`, with its keywords; launches are shared with other namespaces, answers are not."""
-        return self._engine.submit(self._own_queries(queries), k, **keywords)
+        checked, rest = self._own_batch(queries, keywords)
+        return self._engine.submit(checked, k, **rest)
 
-    def candidates(
-        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
-    ) -> Evidence:
+    def candidates(self, queries: AnyBatch, strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]) -> Evidence:
         """As `Engine.candidates`, with its keywords."""
         checked = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
         return self._engine.candidates(checked, strategy, **keywords)
@@ -378,10 +375,13 @@ class Namespace:
                 raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)
             yield record if record.namespace == self.name else replace(record, namespace=self.name)
 
-    def _own_queries(self, queries: Sequence[AnyQuery]) -> list[Query]:
-        if isinstance(queries, (list, tuple)) and {*map(type, queries)} == {str}:
-            return queries_in(self.name, queries)
-        return [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "search"))]
+    def _own_batch(self, queries: AnyBatch, keywords: Mapping[str, Any]) -> tuple[list[Query], Any]:
+        """The queries, which no keyword leads to another namespace, and the keywords that are not theirs."""
+        defaults, rest = split_defaults(keywords)
+        if not defaults and isinstance(queries, (list, tuple)) and {*map(type, queries)} == {str}:
+            return queries_in(self.name, queries), rest
+        checked = enumerate(set_defaults(queries, defaults))
+        return [self._own_query(query, position) for position, query in checked], rest
 
     def _own_query(self, query: AnyQuery, position: int) -> Query:
         checked = as_query(query, position)

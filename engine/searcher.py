@@ -41,11 +41,11 @@ from .route.by_namespace import AnyAnswerer, ByNamespace
 from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
-from .search.batch import AnyQuery, as_queries, prepare
+from .search.batch import AnyBatch, as_queries, prepare, set_defaults
 from .search.keyword_scan import scan
 from .search.newest import answer_newest
 from .search.options import SearchOptions
-from .search.shaping import RecordsOf, is_shaped, set_defaults
+from .search.shaping import RecordsOf, is_shaped
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.sizes import sizes_of
@@ -70,14 +70,16 @@ class Searcher:
         self._graphs = Graphs()
         self._anchors = None if models.encoder is None else Anchors(models.encoder)
 
-    def search(self, queries: Sequence[AnyQuery], k: int, keywords: SearchKeywords | ThreadedKeywords) -> Hits:
+    def search(self, queries: AnyBatch, k: int, keywords: SearchKeywords | ThreadedKeywords) -> Hits:
         """As `Engine.search`. The monitor counts the answer, or the failure.
 
         While the index is being built from the records, a scan of their texts for keywords answers.
         """
         started = time.perf_counter()
         try:
-            answerer, options = read_keywords(keywords)
+            answerer, options, defaults = read_keywords(keywords)
+            if defaults:
+                queries = set_defaults(queries, defaults)
             if self.index.filler is not None and self.index.scans():
                 hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
@@ -112,7 +114,7 @@ class Searcher:
 
     def answer(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int,
         answerer: AnyAnswerer,
         options: SearchOptions,
@@ -126,9 +128,6 @@ class Searcher:
             return self._answer_with_records(queries, k, answerer, options)
         index = self.index
         memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
-        if options.offset or options.min_score is not None or options.distinct is not None:
-            asked = as_queries(queries, "search")
-            queries = set_defaults(asked, options.offset, options.min_score, options.distinct)
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
@@ -188,9 +187,7 @@ class Searcher:
             return lexical.answer_lexical(batch, self.backend, options, phases, sources.records)
         return hybrid.answer(batch, self.backend, sources, answerer, options)
 
-    def _answer_with_records(
-        self, queries: Sequence[AnyQuery], k: int, answerer: AnyAnswerer, options: SearchOptions
-    ) -> Hits:
+    def _answer_with_records(self, queries: AnyBatch, k: int, answerer: AnyAnswerer, options: SearchOptions) -> Hits:
         # The batch may be searched more than once, and its caller may change it meanwhile.
         given = tuple(queries) if isinstance(queries, (list, tuple)) else as_queries(queries, "search")
         return self.bring_records(lambda state: self.answer(given, k, answerer, options, state), options)
@@ -204,7 +201,7 @@ class Searcher:
         """
         return search_with_records(self.index.ready, self.index.refresh, search, options, first)
 
-    def candidates(self, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions) -> Evidence:
+    def candidates(self, queries: AnyBatch, strategy: Strategy, options: SearchOptions) -> Evidence:
         """As `Engine.candidates`."""
         checked = as_queries(queries, "candidates")
         check_candidates(checked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,11 @@ from .monitor.health import HealthReport
 from .monitor.monitor import Monitor
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
-from .records.query import DEFAULT_K
+from .records.query import DEFAULT_K, QueryDefaults
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
-from .search.batch import AnyQuery
+from .search.batch import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
 from .signatures import LaunchKeywords
@@ -74,13 +74,10 @@ class Searching:
 
     def search(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         strategy: AnyStrategy | Policy | ByNamespace = "bm25",
-        offset: int = 0,
-        min_score: float | None = None,
-        distinct: str | None = None,
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
@@ -88,11 +85,17 @@ class Searching:
         timing: bool = False,
         texts: bool = False,
         payload: bool = False,
+        **defaults: Unpack[QueryDefaults],
     ) -> Hits:
         """Answer a batch of B queries in one call.
 
-        A query is a string, a `Query`, or a sequence of pre-analysed terms. `k` is the number of hits for queries that
-        do not say their own.
+        A query is a string, a `Query`, a mapping with its fields, or a sequence of pre-analysed terms. One string,
+        `Query` or mapping is a batch of one. `k` is the number of hits for queries that do not say their own.
+
+        `defaults` are fields of `Query`, such as ``filter=`` or ``namespace=``, for the queries that leave them at
+        their defaults. They may be all but those of a single query: its text, terms, id, k, vector, model, weights and
+        strategy. A query that has one of `namespace`, `namespaces` and `under` gets none of the three.
+        ``Query(offset=0)`` leaves the offset at its default: it belongs in a batch without `offset`.
 
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`
@@ -102,13 +105,11 @@ class Searching:
         plain mapping are fields of a strategy or a policy. `Query.strategy` goes before all of these. Queries with one
         strategy are one launch, and all of the batch reads one state of the memory.
 
-        `offset`, `min_score` and `distinct` are for queries that set none of their own (`Query` says what they mean).
-        ``Query(offset=0)`` sets none: a query for the first page belongs in a batch without `offset`. Hits below
-        `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row b holds the
-        hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's, after its
-        fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends with its
-        candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders the first
-        `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
+        Hits below `min_score` are left out first, then those that repeat a better one, then the first `offset`. So row
+        b holds the hits from `offset` to ``offset + k`` of what is kept of the full ranking. Scores are the strategy's,
+        after its fusion. The full ranking of a strategy with several channels, of a feedback, or of an HNSW graph ends
+        with its candidates: the best of each channel, as many as the strategy's depth, at least k. `reranker` reorders
+        the first `rerank_depth` hits of each row by their texts, and so the hits of one page among themselves.
 
         `threads` and `execution` (``auto``, ``exhaustive``, ``pruned``) change how fast the answer comes, never the
         answer. `timing` fills `Hits.timing` with the milliseconds of each phase, and for ``bm25`` also `Hits.postings`.
@@ -136,9 +137,7 @@ class Searching:
                 "timing": timing,
                 "texts": texts,
                 "payload": payload,
-                "offset": offset,
-                "min_score": min_score,
-                "distinct": distinct,
+                **defaults,
             },
         )
 
@@ -155,21 +154,17 @@ class Searching:
                 coalescer.close()
         return coalescer
 
-    async def asearch(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Hits:
+    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Hits:
         """As `search`, awaited; concurrent callers share a launch. Keywords as `Coalescer.asearch`."""
         return await self.coalescer.asearch(queries, k, **keywords)
 
-    def submit(
-        self, queries: Sequence[AnyQuery], k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]
-    ) -> Future[Hits]:
+    def submit(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]:
         """As `search`, but returns a future; concurrent callers share a launch. Keywords as `Coalescer.submit`."""
         return self.coalescer.submit(queries, k, **keywords)
 
     def search_stream(
         self,
-        batches: Iterable[Sequence[AnyQuery]],
+        batches: Iterable[AnyBatch],
         k: int = DEFAULT_K,
         *,
         ahead: int = 2,
@@ -200,15 +195,13 @@ class Searching:
         options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
         return self._search_stream(batches, k, options, ahead)
 
-    def _search_stream(
-        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, ahead: int
-    ) -> Iterator[Hits]:
+    def _search_stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int) -> Iterator[Hits]:
         from .serve import stream  # five modules that a plain search does not need
 
         return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
 
     def candidates(
-        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+        self, queries: AnyBatch, strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
     ) -> Evidence:
         """The evidence of a strategy: what its channels say of each query's candidates, before fusion and feedback.
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import TypedDict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, TypedDict
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
+from .errors import did_you_mean
 from .hybrid.strategy import BM25, PLAIN, AnyStrategy
 from .moments import Span
 from .plan.options import AUTO
+from .records.query import DEFAULTS, QueryDefaults
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
 from .route.policy import Policy
-from .search.options import DEFAULT_THREADS, NO_OFFSET, SearchOptions
+from .search.options import DEFAULT_THREADS, SearchOptions
 from .text.analyzers import Analyzer
 
 
@@ -40,7 +42,7 @@ class EngineOptions(TypedDict, total=False):
     log_texts: bool
 
 
-class BatchKeywords(TypedDict, total=False):
+class BatchKeywords(QueryDefaults, total=False):
     """The keywords that every search of a batch takes; `Engine.search` says what each means."""
 
     strategy: AnyStrategy | Policy | ByNamespace
@@ -49,9 +51,6 @@ class BatchKeywords(TypedDict, total=False):
     execution: str
     texts: bool
     payload: bool
-    offset: int
-    min_score: float | None
-    distinct: str | None
 
 
 class ThreadedKeywords(BatchKeywords, total=False):
@@ -83,21 +82,24 @@ class CandidateKeywords(TypedDict, total=False):
 
 def check_keywords(keywords: BatchKeywords, verb: str) -> None:
     """Raise `TypeError` for a keyword that a shared launch does not take."""
-    _check_names(keywords, BatchKeywords.__annotations__, LaunchKeywords.__annotations__, verb)
+    check_names(keywords, BatchKeywords.__annotations__, (*LaunchKeywords.__annotations__, "k"), verb)
 
 
 def check_engine_options(options: EngineOptions, verb: str) -> None:
     """Raise `TypeError` for a keyword that `Engine` does not take."""
-    _check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
+    check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
 
 
-def _check_names(given: Iterable[str], known: Iterable[str], shown: Iterable[str], verb: str) -> None:
+_OTHERS = {"limit": "k", "top_k": "k", "n_results": "k", "where": "filter", "query_filter": "filter"}
+"""Words of other libraries, and ours."""
+
+
+def check_names(given: Iterable[str], known: Collection[str], shown: Collection[str], verb: str) -> None:
+    """Raise `TypeError` for the first name that is not known; the nearest of `shown` may be meant."""
     for name in given:
         if name not in known:
-            from difflib import get_close_matches  # only a mistake needs it
-
-            close = get_close_matches(name, shown, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            other = _OTHERS.get(name)
+            hint = did_you_mean(other if other in shown else name, shown)
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
@@ -110,17 +112,21 @@ _DEFAULTS: dict[str, object] = {
     "timing": False,
     "texts": False,
     "payload": False,
-    "offset": NO_OFFSET,
-    "min_score": None,
-    "distinct": None,
 }
 _KEYWORDS = {*_DEFAULTS}
-_UNTIMED = PLAIN, SearchOptions()
-_TIMED = PLAIN, SearchOptions(timing=True)
+_SHOWN = (*SearchKeywords.__annotations__, "k")
+_NONE: Mapping[str, Any] = {}
+_UNTIMED = PLAIN, SearchOptions(), _NONE
+_TIMED = PLAIN, SearchOptions(timing=True), _NONE
 
 
-def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[AnyAnswerer, SearchOptions]:
-    """What answers a batch, and with which options. Raises `ParameterError` and `QueryError`."""
+def read_keywords(
+    keywords: SearchKeywords | ThreadedKeywords,
+) -> tuple[AnyAnswerer, SearchOptions, Mapping[str, Any]]:
+    """What answers a batch, with which options, and the fields of its queries that are set for all of them.
+
+    Raises `ParameterError`, and `TypeError` for a keyword that no search has.
+    """
     rest = {**_DEFAULTS, **keywords}
     # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
     # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
@@ -132,14 +138,20 @@ def read_keywords(keywords: SearchKeywords | ThreadedKeywords) -> tuple[AnyAnswe
         and rest["execution"] is AUTO
         and rest["texts"] is False
         and rest["payload"] is False
-        and rest["offset"] is NO_OFFSET
-        and rest["min_score"] is None
-        and rest["distinct"] is None
         and {*rest} == _KEYWORDS
     ):
         if rest["timing"] is False:
             return _UNTIMED
         if rest["timing"] is True:
             return _TIMED
+    defaults, rest = split_defaults(rest)
+    if not rest.keys() <= _KEYWORDS:
+        check_names(rest, _KEYWORDS, _SHOWN, "search")
     answerer = answerer_of(rest.pop("strategy"))
-    return answerer, SearchOptions(**rest)  # type: ignore[arg-type]
+    return answerer, SearchOptions(**rest), defaults  # type: ignore[arg-type]
+
+
+def split_defaults(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keywords that are fields of queries, and the others."""
+    rest = dict(keywords)
+    return {name: rest.pop(name) for name in DEFAULTS & rest.keys()}, rest

@@ -268,7 +268,7 @@ class Memory:
         if n > limits.k:
             raise Problem(422, "TooManyHits", f"n may be {limits.k:,}, not {n:,}", field="n")
         query = {"newest": True} if filter is None else {"newest": True, "filter": filter}
-        asked = read_query(query, "filter", namespace, principal, limits)
+        asked = read_query(query, "filter", {"namespace": namespace}, principal, limits)
         await self._refresh()
         hits = await search_engine(
             self.engine, [asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False
@@ -292,7 +292,7 @@ class Memory:
     ) -> Annotated[CallToolResult, Explained]:
         """Why a record scores as it does for a query: what each word or channel adds."""
         principal, namespace = self._enter(context, namespace)
-        asked = read_query(query, "query", namespace, principal, self.settings.limits)
+        asked = read_query(query, "query", {"namespace": namespace}, principal, self.settings.limits)
         options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
         await self._refresh()
         hits = await search_engine(

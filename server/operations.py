@@ -23,6 +23,7 @@ from .schemas import (
     flag,
     number,
     optional,
+    query_schema,
     ref,
     several,
     text,
@@ -109,7 +110,6 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
         "queries": several(ref("AnyQuery"), "Several queries, in one launch.", maxItems=limits.queries),
         "k": whole("Hits of a query that says none.", default=10, maximum=limits.k),
         "offset": whole("Hits that are skipped.", default=0, maximum=limits.k),
-        "namespace": text("The namespace of queries that name none."),
         "strategy": STRATEGY,
         "min_score": number("Hits that score less are left out."),
         "distinct": text("The best hit alone of those that agree in this column, or in `text`.", minLength=1),
@@ -128,6 +128,8 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             default=search.PARTIAL[0],
         ),
         "timing": flag("The times of the phases, of a launch by itself. Timed searches run one after another."),
+        **{name: query_schema(limits)["properties"][name] for name in search.SHARED},
+        "namespace": text("The namespace of queries that name none."),
     }
     first = {"id": "m1", "text": "Ana prefers tea", "role": "user", "time": "2026-11-23T09:00:00Z"}
     second = {"id": "m2", "text": "Error 4711: fixed by rotating the key", "role": "tool", "payload": {"run": 7}}

@@ -193,7 +193,11 @@ def record_fields() -> dict[str, Schema]:
     }
 
 
-MISSING_SHARDS = several(whole("Its number."), "With partial: the shards that did not answer.")
+ASKED_FOR = {
+    "timing": mapping({"type": "number"}, "With timing: milliseconds of each phase, in order."),
+    "postings": optional(whole("With timing: postings that were read. Null: they were not counted.")),
+    "missing_shards": several(whole("Its number."), "With partial: the shards that did not answer."),
+}
 
 
 def schemas(limits: Limits) -> dict[str, Schema]:
@@ -276,9 +280,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             {
                 "results": several(ref("Result"), "One for each query, in their order."),
                 "backend": text("What computed the scores."),
-                "timing": mapping({"type": "number"}, "With timing: milliseconds of each phase, in order."),
-                "postings": optional(whole("With timing: postings that were read. Null: they were not counted.")),
-                "missing_shards": MISSING_SHARDS,
+                **ASKED_FOR,
             },
             "results",
             "backend",
@@ -310,7 +312,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                         "For each query the first one of the batch that equals it. Null: not known.",
                     )
                 ),
-                "missing_shards": MISSING_SHARDS,
+                **ASKED_FOR,
                 "decided": {"type": "boolean", "description": "Whether results have decisions."},
                 "reranked": {"type": "boolean", "description": "Whether a reranker decided the order."},
                 "backend": text("What computed the scores."),

@@ -16,8 +16,8 @@ from ..engine.errors import DeadlineError, FanrankError, RecordError
 from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
-from ..engine.records.query import DEFAULT_K, Query
-from ..engine.records.query_json import parse_query
+from ..engine.records.query import DEFAULT_K, DEFAULTS, Query
+from ..engine.records.query_json import SCOPE, SCOPES, parse_query
 from ..engine.search.batch import queries_in
 from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
@@ -33,9 +33,12 @@ from .state import seconds_left, state_of
 from .strategies import read_strategy
 from .watched import search_engine, watch_search
 
+SHARED = (*sorted(DEFAULTS - {"offset", "min_score", "distinct"}), *SCOPES)
+"""Fields that a request may set for those of its queries that do not have them."""
+_SPACES = "namespace", "namespaces", "under"
 SEARCH_FIELDS = (
-    "query", "queries", "k", "namespace", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
-    "form", "timing", "partial",
+    "query", "queries", "k", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
+    "form", "timing", "partial", *SHARED,
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
@@ -181,7 +184,8 @@ async def explain(request: Request) -> Response:
     if "query" not in body:
         raise Problem(422, "MissingField", "query is missing", field="query")
     namespace = take(body, "namespace", str)
-    query = await in_thread_if_large(request, read_query, body["query"], "query", namespace, principal, state.limits)
+    shared = {} if namespace is None else {"namespace": namespace}
+    query = await in_thread_if_large(request, read_query, body["query"], "query", shared, principal, state.limits)
     document = require(body, "id", str)
     options = await in_thread_if_large(request, _options, body, state.limits)
     hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **options)
@@ -199,12 +203,15 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
     _check_width("k", k, offset, limits)
     namespace = take(body, "namespace", str)
-    queries, places = _read_texts(given, k, namespace or "", principal, limits), len(given) * k
+    shared = {name: body[name] for name in SHARED if body.get(name) is not None}
+    queries, places = None, len(given) * k
+    if shared.keys() <= {"namespace"}:
+        queries = _read_texts(given, k, namespace or "", principal, limits)
     if queries is None:
         queries, places = [], 0
         for place, data in enumerate(given):
             field = "query" if "query" in body else f"queries[{place}]"
-            query = read_query(data, field, namespace, principal, limits)
+            query = read_query(data, field, shared, principal, limits)
             asked = k if query.k is None else query.k
             _check_width(f"{field}.k", asked, query.offset or offset, limits)
             places += max(asked, 0)
@@ -221,8 +228,6 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
-    if form == "columns" and flags["timing"]:
-        raise Problem(422, "InvalidField", "an answer by columns brings no times; ask for hits", field="timing")
     if form == "columns" and flags["explain"]:
         raise Problem(
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
@@ -257,12 +262,14 @@ def _check_width(field: str, k: int, offset: int, limits: Limits) -> None:
         raise Problem(422, "TooManyHits", f"k and offset together may be {limits.k:,}", field=field)
 
 
-def read_query(data: Any, field: str, namespace: str | None, principal: Principal, limits: Limits) -> Query:
-    """A query of text or of an object, in `namespace` unless it says one. Raises `Problem`."""
+def read_query(data: Any, field: str, shared: Mapping[str, Any], principal: Principal, limits: Limits) -> Query:
+    """A query of text or of an object, with the fields of `shared` that it does not have. Raises `Problem`."""
     if isinstance(data, str):
         data = {"text": data}
-    if isinstance(data, dict) and namespace is not None and not data.keys() & {"namespace", "namespaces", "under"}:
-        data = {**data, "namespace": namespace}
+    if isinstance(data, dict) and shared:
+        # It has one scope, and one way to say where it searches.
+        ways = [way for way in (_SPACES, (*SCOPES, SCOPE)) if data.keys() & {*way}]
+        data = {**{name: value for name, value in shared.items() if not any(name in way for way in ways)}, **data}
     if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
         data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}
     try:
@@ -349,11 +356,12 @@ def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | No
 
 
 def _as_json(hits: Hits, wanted: Wanted, sharded: bool, explaining: Explaining | None) -> bytes:
-    missing = {"missing_shards": list(hits.missing_shards)} if wanted.partial else {}
     if wanted.form == "columns":
-        return encode(to_columns(hits, sharded=sharded) | missing)
-    results = list(_results(hits, wanted, 0, explaining))
-    answer: dict[str, Any] = {"results": results, "backend": hits.backend, **missing}
+        answer = to_columns(hits, sharded=sharded)
+    else:
+        answer = {"results": list(_results(hits, wanted, 0, explaining)), "backend": hits.backend}
+    if wanted.partial:
+        answer["missing_shards"] = list(hits.missing_shards)
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}
     return encode(answer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import partial as bind
 from math import inf
@@ -14,11 +14,11 @@ from ..engine.errors import ParameterError
 from ..engine.hybrid.evidence import Evidence
 from ..engine.hybrid.strategy import AnyStrategy, Strategy
 from ..engine.records.hits import Hits
-from ..engine.records.query import DEFAULT_K
+from ..engine.records.query import DEFAULT_K, QueryDefaults
 from ..engine.rerank.reranker import DEPTH, CheckedReranker
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
-from ..engine.search.batch import AnyQuery
+from ..engine.search.batch import AnyBatch
 from ..engine.search.options import SearchOptions
 from ..engine.signatures import EngineOptions, check_engine_options
 from ..engine.storage.sqlite import named
@@ -208,13 +208,10 @@ class ShardedEngine(ShardedOperations):
 
     def search(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         strategy: AnyStrategy | Policy | ByNamespace = "bm25",
-        offset: int = 0,
-        min_score: float | None = None,
-        distinct: str | None = None,
         reranker: CheckedReranker | None = None,
         rerank_depth: int = DEPTH,
         threads: int = 1,
@@ -223,6 +220,7 @@ class ShardedEngine(ShardedOperations):
         texts: bool = False,
         payload: bool = False,
         partial: str | None = None,
+        **defaults: Unpack[QueryDefaults],
     ) -> Hits:
         """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
 
@@ -244,21 +242,17 @@ class ShardedEngine(ShardedOperations):
                 "timing": timing,
                 "texts": texts,
                 "payload": payload,
-                "offset": offset,
-                "min_score": min_score,
-                "distinct": distinct,
+                **defaults,
             },
         )
 
-    def _search_stream(
-        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, ahead: int
-    ) -> Iterator[Hits]:
+    def _search_stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int) -> Iterator[Hits]:
         """All batches that were read are on their way to the shards at once."""
         self.coordinator.check_open()
         return self.searcher.stream(batches, k, options, ahead=ahead)
 
     def candidates(
-        self, queries: Sequence[AnyQuery], strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
+        self, queries: AnyBatch, strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
     ) -> Evidence:
         """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
         say, differs from an engine's.

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
 from operator import attrgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from ..errors import QueryError
-from ..moments import NO_TIME, MomentField, SpanField, to_seconds, to_span, zone_named
+from ..moments import NO_TIME, Moment, MomentField, Span, SpanField, to_seconds, to_span, zone_named
 from ..vectors.vectors import unit_rows
 from .checks import checked_weights, is_finite, shorten
 from .filters import Filter, parse_filter
@@ -255,6 +255,35 @@ class Query:
             if len(rows) != 1:
                 raise QueryError(f"a query's 'vector' must be one vector, not {len(rows)}")
             object.__setattr__(self, "vector", rows)
+
+
+class QueryDefaults(TypedDict, total=False):
+    """The fields of `Query` that a search may set for all queries that set none of their own."""
+
+    filter: Filter | Mapping[str, Any] | None
+    namespace: str
+    namespaces: Sequence[str] | None
+    under: str | None
+    now: Moment | None
+    since: Moment | None
+    until: Moment | None
+    half_life: Span | None
+    windows: int | Literal["auto"] | None
+    scope: SearchScope | None
+    statistics: Literal["namespace", "filtered"]
+    timezone: str | None
+    last_session_end: Moment | None
+    type: str | None
+    entities: Sequence[str] | None
+    hints: Sequence[str] | None
+    offset: int
+    min_score: float | None
+    distinct: str | None
+    newest: bool
+    neighbours: Neighbours | Mapping[str, Any] | None
+
+
+DEFAULTS = frozenset(QueryDefaults.__annotations__)
 
 
 searched_fields = attrgetter("namespace", "namespaces", "under")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -13,7 +13,7 @@ from ..plan.requests import QuerySettings
 from ..records.explanation import Explanation
 from ..records.query import Query
 from ..storage.state import MemoryState
-from .batch import MAX_HITS, SETTINGS, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
+from .batch import MAX_HITS, SETTINGS, AnyBatch, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
 from .explain import explainer_of, position_of
 from .lexical import plan_batch
 from .notes import note_of
@@ -89,7 +89,7 @@ class AlikeExplainer:
         return AlikeExplainer(self._alike, first + start, first + stop)
 
 
-def read_alike(memory: MemoryState, queries: Sequence[AnyQuery], k: int, windows: Callable[[str], int]) -> Alike | None:
+def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable[[str], int]) -> Alike | None:
     """The batch, if it is one of texts or `Query` objects that share all settings, or one of lists of terms, and
     searches records that are there.
 
@@ -97,6 +97,8 @@ def read_alike(memory: MemoryState, queries: Sequence[AnyQuery], k: int, windows
     refuses. `windows` is as in `prepare`. The number of Python calls does not grow with the batch, unless each query
     has a filter or scope object of its own, which are compared.
     """
+    if type(queries) is str:
+        queries = (queries,)
     if (type(queries) is not list and type(queries) is not tuple) or type(k) is not int or k < 0:
         return None
     # A copy: the caller may change the list while the batch is answered.

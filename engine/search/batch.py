@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers
-from ..errors import QueryError
+from ..errors import QueryError, RecordError
 from ..index.decay import rate_of
 from ..index.kept import records_at
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
@@ -36,7 +36,11 @@ MAX_HITS = 1 << 28
 COMPILED = 64
 
 
-AnyQuery = str | Query | Sequence[str]
+ONE = str, Query, Mapping
+"""What is one query, and no batch."""
+AnyQuery = str | Query | Sequence[str] | Mapping[str, Any]
+AnyBatch = AnyQuery | Sequence[AnyQuery]
+"""A batch, or one query that is a text, a `Query` or a mapping."""
 
 
 Corpus = tuple[Snapshot, CompiledFilter]
@@ -365,10 +369,12 @@ def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | N
     return start, math.nextafter(following, -math.inf) if (latest >= following).any() else math.inf
 
 
-def as_queries(queries: Sequence[AnyQuery], verb: str) -> tuple[Query, ...]:
+def as_queries(queries: AnyBatch, verb: str) -> tuple[Query, ...]:
     """The queries of a batch. Raises `QueryError`."""
-    if isinstance(queries, (str, Query, Mapping)) or not isinstance(queries, Iterable):
-        raise QueryError(f"{verb} takes a batch: pass a list of queries")
+    if isinstance(queries, ONE):
+        queries = [queries]
+    if not isinstance(queries, Iterable):
+        raise QueryError(f"{verb} takes queries: pass a text, a Query or a list of them, not {type(queries).__name__}")
     return tuple([as_query(query, position) for position, query in enumerate(queries)])
 
 
@@ -380,7 +386,17 @@ def as_query(query: AnyQuery, position: int) -> Query:
     if isinstance(query, Sequence) and not isinstance(query, (bytes, bytearray)):
         terms = tuple(query)
         return _of_words("terms", terms) if {*map(type, terms)} <= {str} else Query(terms=terms)
-    raise QueryError(f"query {position} must be a string, a Query or a sequence of terms, not {type(query).__name__}")
+    if isinstance(query, Mapping):
+        from ..records.query_json import parse_query  # texts need none of it
+
+        try:
+            return parse_query(dict(query))
+        except RecordError as error:
+            raise QueryError(f"query {position}: {error}") from None
+    raise QueryError(
+        f"query {position} must be a string, a Query, a mapping with its fields or a sequence of terms, not "
+        f"{type(query).__name__}"
+    )
 
 
 def queries_in(namespace: str, texts: Sequence[str]) -> list[Query]:
@@ -399,3 +415,37 @@ def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
 
 
 _SILENT = vars(Query())
+_SPACES = frozenset(("namespace", "namespaces", "under"))
+_SCORED = frozenset(("min_score", "half_life", "neighbours"))
+
+
+def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "search") -> tuple[Query, ...]:
+    """The queries of a batch, with these values in the fields that they leave at their own defaults.
+
+    A query that names where it searches keeps that, and one for the newest records is not scored. Raises `QueryError`.
+    """
+    batch = as_queries(queries, verb)
+    if not defaults:
+        return batch
+    # One filter object, so that it is compiled once for all queries.
+    values = {**defaults, "filter": parse_filter(defaults["filter"])} if "filter" in defaults else defaults
+    text_alone: dict[str, Any] | None = None
+    made = []
+    for query in batch:
+        given = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
+        if given <= {"text"}:
+            # Checked once for all texts.
+            text_alone = vars(Query(**values)) if text_alone is None else text_alone
+            changed = object.__new__(Query)
+            object.__setattr__(changed, "__dict__", {**text_alone, "text": query.text})
+        else:
+            given |= _SPACES if given & _SPACES else set()
+            given |= _SCORED if query.newest else set()
+            changed = replace(query, **{name: value for name, value in values.items() if name not in given})
+        made.append(changed)
+    return tuple(made)
+
+
+def _is_silent(value: object, silent: object) -> bool:
+    # A vector is an array, which has no one truth.
+    return value is silent or (silent is not None and value == silent)

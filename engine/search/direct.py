@@ -7,7 +7,7 @@ The number of Python calls does not grow with the batch. What this file does not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..backends.choose import Backend
@@ -17,14 +17,14 @@ from ..records.hits import Hits
 from ..storage.state import MemoryState
 from ..timing import Phases, annotate
 from .alike import read_alike
-from .batch import AnyQuery
+from .batch import AnyBatch
 from .lexical import number_terms
 from .options import SearchOptions
 
 
 def answer(
     memory: MemoryState,
-    queries: Sequence[AnyQuery],
+    queries: AnyBatch,
     k: int,
     windows: Callable[[str], int],
     backend: Backend,

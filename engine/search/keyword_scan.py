@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +21,7 @@ from ..storage.memory import Memory
 from ..storage.state import searched_names
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
-from .batch import AnyQuery, as_queries, combine_filters, k_of
+from .batch import AnyBatch, as_queries, combine_filters, k_of
 from .notes import NO_KEYWORDS, SCANNED
 from .options import SearchOptions
 from .shaping import is_shaped
@@ -31,7 +30,7 @@ BACKEND = "keyword-scan"
 PLAIN = SearchOptions()
 
 
-def scan(memory: Memory, queries: Sequence[AnyQuery], k: int, options: SearchOptions = PLAIN) -> Hits:
+def scan(memory: Memory, queries: AnyBatch, k: int, options: SearchOptions = PLAIN) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
     Of several namespaces, those of the first by name come first.
 

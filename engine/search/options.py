@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from ..encoders.models import positive
 from ..errors import ParameterError
 from ..plan.options import AUTO, EXECUTIONS
-from ..records.query import Query
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
 DEFAULT_THREADS = 1
-NO_OFFSET = 0
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,7 @@ class SearchOptions:
     """What a caller asks of a search beside the queries, k and the strategy.
 
     `threads`, `execution` and `timing` do not change the answer. Raises `ParameterError` for an unknown or invalid
-    value, and `QueryError` for the last three.
+    value.
     """
 
     threads: int = DEFAULT_THREADS
@@ -35,10 +33,6 @@ class SearchOptions:
     """Whether the hits bring their texts, times and metadata."""
     payload: bool = False
     """Whether the hits bring their payloads."""
-    offset: int = NO_OFFSET
-    """This and the following are for the queries that set none of their own; `Query` says what they mean."""
-    min_score: float | None = None
-    distinct: str | None = None
 
     def __post_init__(self) -> None:
         # The default is tested first, without a call: this runs for every search.
@@ -49,5 +43,3 @@ class SearchOptions:
         if self.reranker is not None:
             check_reranker(self.reranker)
             positive("rerank_depth", self.rerank_depth)
-        if self.offset is not NO_OFFSET or self.min_score is not None or self.distinct is not None:
-            Query(offset=self.offset, min_score=self.min_score, distinct=self.distinct)

@@ -72,23 +72,6 @@ def with_fields(query: Query, **fields: object) -> Query:
     return changed
 
 
-def set_defaults(
-    queries: Sequence[Query], offset: int, min_score: float | None, distinct: str | None
-) -> tuple[Query, ...]:
-    """The queries, with a batch's values for those that have none of their own. Those for the newest are not scored."""
-    changed = []
-    for query in queries:
-        fields: dict[str, object] = {}
-        if offset and not query.offset:
-            fields["offset"] = offset
-        if min_score is not None and query.min_score is None and not query.newest:
-            fields["min_score"] = min_score
-        if distinct is not None and query.distinct is None:
-            fields["distinct"] = distinct
-        changed.append(with_fields(query, **fields) if fields else query)
-    return tuple(changed)
-
-
 class Pages:
     """The rows of a batch whose queries keep a part of their ranking, filled from lists that get deeper."""
 

@@ -28,7 +28,6 @@ from ..route.by_namespace import AnyAnswerer, ByNamespace, answerer_of, same_ans
 from ..route.cascade import Cascade
 from ..search.batch import k_of
 from ..search.options import SearchOptions
-from ..search.shaping import set_defaults
 from ..signatures import BatchKeywords, read_keywords
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ class LaunchOptions:
     @classmethod
     def of(cls, keywords: BatchKeywords, threads: int | None) -> LaunchOptions:
         """The options that a call's keywords give; `threads` None lets the launch choose. Raises `ParameterError`."""
-        answerer, options = read_keywords({**keywords, "threads": 1 if threads is None else threads})
+        answerer, options, _ = read_keywords({**keywords, "threads": 1 if threads is None else threads})
         if options.reranker is None and options.rerank_depth != DEPTH:
             # The depth changes nothing without a reranker, and must not keep callers apart.
             options = replace(options, rerank_depth=DEPTH)
@@ -70,8 +69,6 @@ class LaunchOptions:
             return False
         if (mine.texts, mine.payload) != (theirs.texts, theirs.payload):
             return False
-        if (mine.offset, mine.min_score, mine.distinct) != (theirs.offset, theirs.min_score, theirs.distinct):
-            return False
         if self.any_threads != other.any_threads or mine.reranker is not theirs.reranker:
             return False
         return same_answerer(self.answerer, other.answerer)
@@ -87,9 +84,6 @@ class LaunchOptions:
             "execution": options.execution,
             "texts": options.texts,
             "payload": options.payload,
-            "offset": options.offset,
-            "min_score": options.min_score,
-            "distinct": options.distinct,
         }
 
     @once
@@ -177,10 +171,7 @@ class Call:
         assert hits is not None
         if start is None:
             return hits
-        queries, options = self.queries, self.options.search
-        if options.offset or options.min_score is not None or options.distinct is not None:
-            queries = set_defaults(queries, options.offset, options.min_score, options.distinct)
-        return hits.slice(start, start + len(self), self.width, queries)
+        return hits.slice(start, start + len(self), self.width, self.queries)
 
     def late(self, now: float) -> bool:
         return self.deadline is not None and now >= self.deadline

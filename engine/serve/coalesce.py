@@ -38,9 +38,9 @@ from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterErro
 from ..hybrid.channels import BM25
 from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
-from ..search.batch import AnyQuery, as_queries
+from ..search.batch import AnyBatch, set_defaults
 from ..searcher import Searcher
-from ..signatures import BatchKeywords, check_keywords
+from ..signatures import BatchKeywords, check_keywords, split_defaults
 from ..storage.memory import cores
 from .calls import (
     Awaited,
@@ -214,7 +214,7 @@ class Coalescer:
 
     def search(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         threads: int | None = None,
@@ -258,7 +258,7 @@ class Coalescer:
 
     def submit(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         threads: int | None = None,
@@ -293,7 +293,7 @@ class Coalescer:
 
     async def asearch(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
         threads: int | None = None,
@@ -342,12 +342,13 @@ class Coalescer:
             call.arrive()
 
     def _check(
-        self, queries: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords
+        self, queries: AnyBatch, k: int, threads: int | None, keywords: BatchKeywords
     ) -> tuple[tuple[Query, ...], int, LaunchOptions]:
         """The queries, k and options of a call, checked. Raises, and counts, what the search itself would raise."""
         try:
-            options = LaunchOptions.of(keywords, threads)
-            batch = as_queries(queries, "search")
+            defaults, rest = split_defaults(keywords)
+            options = LaunchOptions.of(rest, threads)  # type: ignore[arg-type]
+            batch = set_defaults(queries, defaults)
             limit = check_k(k)
         except FanrankError as error:
             self.searcher.count_failure(queries, error)
@@ -367,7 +368,7 @@ class Coalescer:
         small, large = self._lanes
         return threading.get_ident() in (small.runner, small.server, large.runner, large.server)
 
-    def _search_within(self, batch: Sequence[AnyQuery], k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
+    def _search_within(self, batch: AnyBatch, k: int, threads: int | None, keywords: BatchKeywords) -> Hits:
         """Answer a call that comes from within a launch."""
         if self._closed:
             raise closed_error()
@@ -648,9 +649,7 @@ class Coalescer:
         self.searcher.monitor.count(hits, time.perf_counter() - started)
         return hits
 
-    def _search_alone(
-        self, queries: Sequence[AnyQuery], k: int, size: int, threads: int | None, keywords: BatchKeywords
-    ) -> Hits:
+    def _search_alone(self, queries: AnyBatch, k: int, size: int, threads: int | None, keywords: BatchKeywords) -> Hits:
         timing = self.on_launch is not None
         hits = self.searcher.search(queries, k, {**keywords, "threads": self._threads(threads, size), "timing": timing})
         self._count(1, hits, keywords.get("strategy", BM25))

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import StorageError
-from ..records.query import Query
-from ..search.batch import AnyQuery
+from ..search.batch import ONE, AnyBatch, AnyQuery
 from .calls import Call
 
 
@@ -37,14 +36,14 @@ class Lane:
             self.thread = thread
 
 
-def as_sequence(queries: Sequence[AnyQuery]) -> Sequence[AnyQuery]:
-    """The batch, as a list if it is an iterable that may be read only once."""
-    if isinstance(queries, (list, tuple, str, Query, Mapping)) or not isinstance(queries, Iterable):
+def as_sequence(queries: AnyBatch) -> Sequence[AnyQuery]:
+    """The batch, as a list if it is one query, or an iterable that may be read only once."""
+    if isinstance(queries, (list, tuple)) or not isinstance(queries, (*ONE, Iterable)):
         return queries
-    return list(queries)
+    return [queries] if isinstance(queries, ONE) else list(queries)
 
 
-def size_of(batch: Sequence[AnyQuery]) -> int:
+def size_of(batch: AnyBatch) -> int:
     """The number of queries of a batch; 0 for what is no batch, which the search will refuse."""
     return len(batch) if isinstance(batch, (list, tuple)) else 0
 

@@ -25,7 +25,7 @@ from ..plan.verbs import Output
 from ..records.hits import Hits
 from ..records.query import Query, check_k
 from ..search import lexical
-from ..search.batch import AnyQuery, Batch, as_queries, prepare
+from ..search.batch import AnyBatch, Batch, as_queries, prepare
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher
@@ -59,7 +59,7 @@ class InTurn(Backend):
 
 
 def search_stream(
-    searcher: Searcher, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
+    searcher: Searcher, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int
 ) -> Iterator[Hits]:
     """As `Engine.search_stream`."""
     k = check_stream(batches, k, ahead)
@@ -68,7 +68,7 @@ def search_stream(
     # With workers, each batch is scored by one thread and the batches share the threads.
     each = replace(options, threads=1) if ahead else options
 
-    def begin(queries: Sequence[AnyQuery]) -> Callable[[], Hits]:
+    def begin(queries: AnyBatch) -> Callable[[], Hits]:
         started = time.perf_counter()
         try:
             if searcher.index.scans():
@@ -126,7 +126,7 @@ def check_stream(batches: object, k: object, ahead: object) -> int:
     return checked
 
 
-def as_plain_queries(batch: Sequence[AnyQuery]) -> tuple[Query, ...]:
+def as_plain_queries(batch: AnyBatch) -> tuple[Query, ...]:
     """The queries of a batch of a stream. Raises `QueryError`, also for a query that BM25 does not answer."""
     queries = as_queries(batch, "search_stream")
     for position, query in enumerate(queries):

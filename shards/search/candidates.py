@@ -16,7 +16,7 @@ from ...engine.fuse.candidates import Candidates, Channel
 from ...engine.hybrid.evidence import Evidence
 from ...engine.hybrid.strategy import Strategy
 from ...engine.route.parts import Part
-from ...engine.search.batch import AnyQuery, as_queries
+from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
 from ...engine.searcher import check_candidates
 from ..protocol.messages import Collect, Collected
@@ -27,9 +27,7 @@ from .searcher import ShardedSearcher
 Objects = npt.NDArray[np.object_]
 
 
-def collect(
-    searcher: ShardedSearcher, queries: Sequence[AnyQuery], strategy: Strategy, options: SearchOptions
-) -> Evidence:
+def collect(searcher: ShardedSearcher, queries: AnyBatch, strategy: Strategy, options: SearchOptions) -> Evidence:
     """As `Engine.candidates`, at one epoch."""
     checked = as_queries(queries, "candidates")
     check_candidates(checked)

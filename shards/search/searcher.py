@@ -25,9 +25,8 @@ from ...engine.records.hits import Hits
 from ...engine.records.query import Query, check_k
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
-from ...engine.search.batch import AnyQuery, as_queries
+from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
-from ...engine.search.shaping import set_defaults
 from ...engine.searcher import Searcher
 from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ...engine.signatures import SearchKeywords
@@ -71,7 +70,7 @@ class ShardedSearcher(Searcher):
 
     def answer(
         self,
-        queries: Sequence[AnyQuery],
+        queries: AnyBatch,
         k: int,
         answerer: AnyAnswerer,
         options: SearchOptions,
@@ -82,9 +81,6 @@ class ShardedSearcher(Searcher):
         Raises as `Engine.search`, `ShardError` and `DeadlineError`.
         """
         asked = as_queries(queries, "search")
-        if options.offset or options.min_score is not None or options.distinct is not None:
-            asked = set_defaults(asked, options.offset, options.min_score, options.distinct)
-            options = replace(options, offset=0, min_score=None, distinct=None)
         k = check_k(k)
         return self.retry(
             lambda launch: self._answer_at(launch, asked, k, answerer, options), partial=self.partial == ALLOW
@@ -98,9 +94,7 @@ class ShardedSearcher(Searcher):
         changed.partial = partial
         return changed
 
-    def stream(
-        self, batches: Iterable[Sequence[AnyQuery]], k: int, options: SearchOptions, *, ahead: int
-    ) -> Iterator[Hits]:
+    def stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int) -> Iterator[Hits]:
         """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
         k = check_stream(batches, k, ahead)
         keywords: SearchKeywords = {
@@ -113,7 +107,7 @@ class ShardedSearcher(Searcher):
         }
         held: set[ExitStack] = set()
 
-        def begin(batch: Sequence[AnyQuery]) -> Callable[[], Hits]:
+        def begin(batch: AnyBatch) -> Callable[[], Hits]:
             try:
                 queries = as_plain_queries(batch)
             except FanrankError as error:

@@ -198,15 +198,12 @@ def test_empty_documents_and_strange_texts() -> None:
 @pytest.mark.parametrize(
     ("queries", "message"),
     [
-        ("tea", "search takes a batch: pass a list"),
-        (fr.Query("tea"), "search takes a batch"),
-        ({"text": "tea"}, "search takes a batch"),
-        ([5], "query 0 must be a string, a Query or a sequence of terms, not int"),
+        ({"text": "tea", "filtr": {}}, "query 0: a query has no 'filtr'"),
+        ([5], "query 0 must be a string, a Query, a mapping .* or a sequence of terms, not int"),
         (["tea", None], "query 1 must be .*, not NoneType"),
         ([b"tea"], "query 0 must be .*, not bytes"),
-        ([{"text": "tea"}], "query 0 must be .*, not dict"),
         ([["tea", 5]], "terms must be a sequence of strings"),
-        (None, "search takes a batch"),
+        (None, "search takes queries: pass a text, a Query or a list"),
     ],
 )
 def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) -> None:
@@ -407,8 +404,10 @@ def test_a_misspelled_keyword_is_told_what_it_may_mean(engine: fr.Engine, tmp_pa
     assert not (tmp_path / "new").exists()
     with pytest.raises(TypeError, match=r"from_records\(\) got .* 'analyser'; did you mean 'analyzer'\?"):
         fr.Engine.from_records([], analyser="minimal")  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match=r"submit\(\) got .* 'strateg'; did you mean 'strategy'\?"):
-        engine.submit(["tea"], strateg="bm25")  # type: ignore[call-arg]
+    for typo, meant in (("strateg", "strategy"), ("limit", "k"), ("where", "filter"), ("min_scor", "min_score")):
+        for search in (engine.search, engine.submit, engine.namespace("").search):
+            with pytest.raises(TypeError, match=rf"(search|submit)\(\) got .* '{typo}'; did you mean '{meant}'\?"):
+                search(["tea"], **{typo: 1})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"asearch\(\) got .* 'dedline'; did you mean 'deadline'\?"):
         asyncio.run(engine.asearch(["tea"], dedline=1.0))  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'zzz'$"):

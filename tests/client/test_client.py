@@ -145,6 +145,9 @@ options = st.fixed_dictionaries(
         "offset": st.integers(0, 2),
         "min_score": st.sampled_from([0.5, np.float32(0.1), -1]),
         "distinct": st.just("text"),
+        "filter": st.just({"role": ["user", None]}),
+        "under": st.just("users"),
+        "newest": st.booleans(),
     },
 )
 
@@ -226,7 +229,7 @@ def test_what_the_histories_of_a_client_leave_out() -> None:
         lambda memory: memory.search(["tea"], strategy="nope"),
         lambda memory: memory.search([fr.Query("tea", filter={"nope": 1})]),
         lambda memory: memory.search(["tea"], -1),
-        lambda memory: memory.search("tea"),
+        lambda memory: memory.search(5),
         lambda memory: memory.search([fr.Query("tea", vector=[1, 2])], strategy="dense"),
         lambda memory: memory.explain("tea", "nobody"),
         lambda memory: list(memory.records(order="nope")),

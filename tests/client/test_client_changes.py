@@ -91,7 +91,7 @@ def test_a_change_is_the_engines_own_awaited_or_not(change: Callable[[Any], Any]
     assert everything(blocking) == everything(awaited) == everything(plain)
 
 
-@pytest.mark.parametrize("name", ["reranker", "rerank_depth", "threads", "execution", "timing"])
+@pytest.mark.parametrize("name", ["reranker", "rerank_depth", "threads", "execution"])
 def test_a_keyword_that_cannot_be_sent_is_named(name: str) -> None:
     with fr.Client("http://127.0.0.1:9") as client:
         with pytest.raises(fr.errors.ParameterError, match=f"{name} cannot be sent"):

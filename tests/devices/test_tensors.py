@@ -92,7 +92,7 @@ def test_encoded_batches_follow_query_tf(name: str) -> None:
         plain = engine.search(batch, 5)
         assert found.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
         assert found.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
-    with pytest.raises(fr.errors.QueryError, match="encode takes a batch"):
+    with pytest.raises(fr.errors.QueryError, match="encode takes queries"):
         engine.encode("tea")
 
 

@@ -64,10 +64,23 @@ def numbered(hits: fr.Hits) -> list[list[Pair]]:
     return rows
 
 
-@pytest.mark.parametrize("keywords", [{"offset": -1}, {"offset": 1.5}, {"min_score": "x"}, {"distinct": ""}])
+@pytest.mark.parametrize("keywords", [{"offset": 1.5}, {"min_score": "x"}, {"distinct": ""}, {"half_life": "7d"}])
 def test_a_batch_refuses_what_a_query_refuses(keywords: dict[str, Any]) -> None:
     with pytest.raises(fr.errors.QueryError, match=next(iter(keywords))):
         fr.Engine().search(["a1"], **keywords)
+
+
+def test_one_query_is_a_batch_and_what_is_set_for_all_is_as_if_each_said_it() -> None:
+    engine = made(records([["a1"], ["a1", "b2"], ["a1"]]), None)
+    engine.add([fr.Record("t", "a1", role="user", namespace="t"), fr.Record("u", "a1", role="user")])
+    for one in ("a1", fr.Query("a1"), {"text": "a1"}):
+        assert list(engine.search(one)) == list(engine.submit(one).result()) == list(engine.search(["a1"]))
+    user, other = {"role": "user"}, fr.Query("a1", filter={"role": None}, namespace="t")
+    expected = [fr.Query("a1", filter=user, under="t"), fr.Query(terms=["a1"], filter=user, under="t"), other]
+    for ask in (engine.search, lambda *given, **how: engine.submit(*given, **how).result()):
+        assert list(ask(["a1", ["a1"], other], 2, filter=user, under="t")) == list(engine.search(expected, 2))
+    with pytest.raises(fr.errors.QueryError, match="query 0 names another namespace"):
+        engine.namespace("").search("a1", namespace="t")
 
 
 def test_distinct_names_what_it_cannot_compare() -> None:

@@ -82,12 +82,6 @@ def test_it_says_the_same_of_a_query_alone(engine: fr.Engine) -> None:
         assert [hits.notes for hits in engine.search_stream([[query]])] == [(expected,)]
 
 
-@pytest.mark.parametrize("keywords", [{"offset": 1}, {"min_score": 0.5}, {"distinct": "role"}])
-def test_what_the_batch_keeps_changes_no_note(engine: fr.Engine, keywords: dict[str, Any]) -> None:
-    for ask in (engine.search, lambda batch, **own: engine.submit(batch, **own).result()):
-        assert ask(["the", "zebra", ""], **keywords).notes == (notes.UNSEARCHABLE, notes.UNKNOWN, notes.EMPTY)
-
-
 def test_an_analyzer_that_drops_numbers_leaves_no_word() -> None:
     engine = fr.Engine(analyzer="nltk-numbers")
     engine.add([fr.Record("a", "tea 2024")])

@@ -120,7 +120,7 @@ def test_a_lone_caller_launches_in_its_own_thread(monkeypatch: pytest.MonkeyPatc
 
 BAD: list[tuple[Any, Any, dict[str, Any]]] = [
     ([fr.Query("tea", filter={"nowhere": 1})], 10, {}),
-    ("tea", 10, {}),
+    ([5], 10, {}),
     (["tea"], 2.5, {}),
     (["tea"], 10, {"strategy": "none such"}),
     (["tea"], 10, {"threads": 0}),

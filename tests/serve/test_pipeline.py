@@ -171,10 +171,10 @@ def test_each_batch_sees_what_was_written_before_it_was_read() -> None:
 
 def test_errors_come_in_their_turn_and_end_the_stream() -> None:
     engine = engine_of("numpy", 1)
-    batches: list[Any] = [["a1"], "not a batch", ["b2"]]
+    batches: list[Any] = [["a1"], 5, ["b2"]]
     found = engine.search_stream(batches, 3)
     assert_same(next(found), engine.search(["a1"], 3))
-    with pytest.raises(fr.errors.QueryError, match="pass a list of queries"):
+    with pytest.raises(fr.errors.QueryError, match="takes queries"):
         next(found)
     assert list(found) == []
     assert engine.health().failure_count == {"QueryError": 1}

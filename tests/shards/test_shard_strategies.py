@@ -302,7 +302,7 @@ def test_candidates_of_every_strategy(shards: int, name: str) -> None:
 def test_candidates_refuse_what_an_engine_refuses() -> None:
     refused = []
     for engine in memories(2):
-        for asked in ([fr.Query("ant", newest=True)], [fr.Query("ant", offset=1)], "ant"):
+        for asked in ([fr.Query("ant", newest=True)], [fr.Query("ant", offset=1)], 5):
             with pytest.raises(fr.FanrankError) as error:
                 engine.candidates(asked, "rrf")
             refused.append((type(error.value), str(error.value)))

@@ -68,7 +68,6 @@ def test_a_batch_is_refused_when_its_turn_comes_as_by_one_engine(ahead: int) -> 
     for engine in (one, several):
         engine.add([fr.Record(f"r{number}", "ant") for number in range(6)])
     bad: list[Any] = [
-        "ant",
         [7],
         [fr.Query("ant", strategy="dense")],
         [fr.Query(newest=True)],
