@@ -206,9 +206,10 @@ class MovingCoordinator(Coordinator):
                 self.show([shard], content=False)
 
     def parts_of(self, namespace: str, parts: int) -> tuple[int, ...]:
-        """So many shards for a namespace: its own one, and those that follow."""
-        home, shards = self.placement.homes(namespace)[0], self.placement.shards
-        return tuple((home + step) % shards for step in range(parts))
+        """So many shards for a namespace: its own, and those that follow the first of them."""
+        homes, shards = self.placement.homes(namespace), self.placement.shards
+        following = ((homes[0] + step) % shards for step in range(shards))
+        return (*homes, *(shard for shard in following if shard not in homes))[:parts]
 
     def place(self, namespace: str, after: tuple[int, ...], watch: Watch = lambda copied: None) -> None:
         """Bring the records of a namespace to these shards, in parts if they are several, while others write.

@@ -245,6 +245,8 @@ def test_what_cannot_move_is_refused() -> None:
     for after in ((0,), (1, 0, 2), (0, 1), (2, 3, 1)):
         with pytest.raises(fr.errors.ShardError, match="cannot go to"):
             several.coordinator.place("big", after)
+    several.coordinator.place("small", (2, 0))
+    assert several.coordinator.parts_of("small", 4) == (2, 0, 3, 1)
     with pytest.raises(fr.errors.ParameterError, match="shards"):
         several.coordinator.place("big", (0, 1, 9))
     with pytest.raises(fr.errors.ParameterError, match="add_shards"):
