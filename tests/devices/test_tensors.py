@@ -93,7 +93,7 @@ def test_encoded_batches_follow_query_tf(name: str) -> None:
         assert found.scores.cpu().numpy().tobytes() == plain.scores.tobytes()
         assert found.documents.cpu().numpy().tobytes() == plain.documents.tobytes()
     with pytest.raises(fr.errors.QueryError, match="encode takes queries"):
-        engine.encode("tea")
+        engine.encode(7)
 
 
 @pytest.mark.parametrize("name", FAST)

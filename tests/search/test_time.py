@@ -60,6 +60,9 @@ def test_a_range_reads_nothing_outside_it() -> None:
         hits = engine.search(ranged, 10, execution="exhaustive", timing=True)
         assert hits.counts.tolist() == [10] * 3
         assert 0 < hits.postings <= 100 * 6
+        moment = NOW - 60.0
+        (last,) = engine.search([fr.Query(" ".join(WORDS), since=moment, until=moment)])
+        assert [hit.id for hit in last] == ["r3999"]
 
 
 @pytest.mark.parametrize("half_life", [None, HOUR])
