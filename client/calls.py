@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
 from ..engine.encoders.patch import join_changes
-from ..engine.errors import ParameterError, QueryError, RecordError
+from ..engine.errors import ParameterError, QueryError, RecordError, choices
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.listing.orders import ORDERS
 from ..engine.moments import Span, to_seconds, to_span
@@ -275,7 +275,7 @@ def page(
 def check_order(order: str, limit: int | None, least: int = 0) -> None:
     """Raise `ParameterError` for an order or a number of records that no listing has."""
     if order not in ORDERS:
-        raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+        raise ParameterError(f"unknown order {order!r}{choices(order, ORDERS)}")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < least):
         raise ParameterError(f"limit must be {least} or more, or None, not {limit!r}")
 

@@ -13,7 +13,7 @@ from .carry.export import Source, export_records, source_of
 from .carry.files import AnyFile, path_of
 from .carry.importing import Import, Imported, MemoryTarget, Target, read
 from .carry.progress import counted
-from .errors import ParameterError, StorageError
+from .errors import ParameterError, StorageError, choices
 from .index.column_names import check_names
 from .index.columns import Schema
 from .monitor.monitor import checked_scope
@@ -52,7 +52,7 @@ def change_columns(engine: Carrying, dropped: Sequence[str], added: Mapping[str,
 
 def _check_declared(name: str, columns: Mapping[str, str]) -> None:
     if name not in columns:
-        raise ParameterError(f"no declared column {name!r}; there are: {', '.join(columns) or 'none'}")
+        raise ParameterError(f"no declared column {name!r}{choices(name, columns or ['none'])}")
 
 
 def _check_new(name: str, kind: str, columns: Mapping[str, str]) -> None:

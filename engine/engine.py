@@ -26,7 +26,7 @@ from .encoders.embed import Given
 from .encoders.encoder import Encoder
 from .encoders.pins import PINNED, Models
 from .encoders.sparse import TermEncoder
-from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError
+from .errors import BackendUnavailableError, ForeignIndexError, ParameterError, QueryError, choices
 from .index.column_names import check_names
 from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
@@ -460,7 +460,7 @@ class Engine(Searching, Reading, Writing, Carrying):
         kernels does not have. The engine then serves from where it did.
         """
         if not isinstance(device, str) or device not in ("cpu", *SERVING):
-            raise ParameterError(f"unknown device {device!r}; there are: cpu, {', '.join(SERVING)}")
+            raise ParameterError(f"unknown device {device!r}{choices(device, ('cpu', *SERVING))}")
         limit = max_device_bytes
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
             raise ParameterError(f"max_device_bytes must be 1 or more, not {max_device_bytes!r}")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from .errors import ParameterError, QueryError, RecordError, StorageError
+from .errors import ParameterError, QueryError, RecordError, StorageError, choices
 from .listing import matching
 from .listing.listing import Listing, MemoryPages, Pages, Wanted, secret_of
 from .listing.matching import compiled, read_matching, searched
@@ -183,7 +183,7 @@ def checked_wanted(
 ) -> Wanted:
     """What a listing is of. Raises as `Engine.records`."""
     if order not in ORDERS:
-        raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+        raise ParameterError(f"unknown order {order!r}{choices(order, ORDERS)}")
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ParameterError(f"limit must be 0 or more, or None, not {limit!r}")
     return Wanted(parse_filter(filter), checked_scope(namespace), order, bool(reverse), bool(texts))

@@ -25,6 +25,7 @@ from ..engine.errors import (
     QueryError,
     RecordError,
     UnknownIdError,
+    choices,
 )
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import to_seconds, zone_named
@@ -134,7 +135,7 @@ def memory_tools(
     chosen = tuple(dict.fromkeys(tools))
     for name in chosen:
         if name not in NAMES:
-            raise ParameterError(f"unknown tool {name!r}; there are: {', '.join(NAMES)}")
+            raise ParameterError(f"unknown tool {name!r}{choices(name, NAMES)}")
     described = dict(labels) if isinstance(labels, Mapping) else dict.fromkeys(labels, "")
     for label in described:
         if label not in CATEGORIES and label in Record.__dataclass_fields__:
@@ -191,7 +192,7 @@ class MemoryTools:
         """The JSON schema of a tool's arguments. Raises `ParameterError` for a tool that is not there."""
         limits = self.limits
         if name not in self.tools:
-            raise ParameterError(f"no tool {name!r}; there are: {', '.join(self.tools)}")
+            raise ParameterError(f"no tool {name!r}{choices(name, self.tools)}")
         if name == "recall":
             return recall_schema(self.labels, queries=limits.queries, query=limits.query, k=self.k, most=limits.k)
         if name == "remember":

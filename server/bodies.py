@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
-from ..engine.errors import QueryError
+from ..engine.errors import QueryError, choices
 from ..engine.records.filters import Filter, columns_in, parse_filter
 from .access import ANYONE, principal_of
 from .encoding import decode
@@ -143,8 +143,8 @@ def check_filter(filter: Filter | None, field: str, limits: Limits) -> None:
 def _check_known(given: Iterable[str], names: Collection[str]) -> None:
     unknown = sorted(set(given) - set(names))
     if unknown:
-        known = ", ".join(sorted(names)) or "none"
-        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}; there are: {known}", field=unknown[0])
+        known = choices(unknown[0], sorted(names) or ["none"])
+        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}{known}", field=unknown[0])
 
 
 async def _receive(request: Request, limits: Limits) -> bytes:

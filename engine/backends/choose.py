@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import native
-from ..errors import BackendUnavailableError, DeviceMemoryError
+from ..errors import BackendUnavailableError, DeviceMemoryError, choices
 from ..locks import once
 from ..plan.borrowing import borrows, split
 from ..plan.device_options import FAMILY, DeviceOptions
@@ -255,7 +255,7 @@ def choose(
         name, asker = os.environ[ENVIRONMENT_VARIABLE], f"asked for by {ENVIRONMENT_VARIABLE}"
     if name is not None:
         if name not in _PROBES:
-            raise BackendUnavailableError(f"no backend {name!r} ({asker}); there are: {', '.join(BACKENDS)}")
+            raise BackendUnavailableError(f"no backend {name!r} ({asker}){choices(name, BACKENDS)}")
         status = _PROBES[name]()
         if not status.usable:
             raise BackendUnavailableError(f"backend {name!r} ({asker}) cannot serve: {status.reason}")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ..errors import FanrankError, ParameterError, StorageError
+from ..errors import FanrankError, ParameterError, StorageError, choices
 from ..storage.failpoints import reach
 from ..storage.sync import sync
 
@@ -31,7 +31,7 @@ def format_of(file: AnyFile, format: str | None) -> str:
     """
     if format is not None:
         if format not in FORMATS:
-            raise ParameterError(f"unknown format {format!r}; there are: {', '.join(FORMATS)}")
+            raise ParameterError(f"unknown format {format!r}{choices(format, FORMATS)}")
         chosen: str | None = format
     elif is_path(file):
         path = path_of(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import click
@@ -43,7 +44,7 @@ def check(
     """Compare every backend with the oracle over the corpus at PATH; exit 1 on any difference.
 
     The oracle is a slow search in plain Python, which also cuts and stems the texts by itself. Ids, scores and order
-    must be equal to the bit.
+    must be equal to the bit. Printed are those paths of a backend that differ; --json names all.
     """
     keywords = parameters.keywords()
     kind = kind or detect_kind(path)
@@ -61,8 +62,13 @@ def check(
         print_json(result)
     else:
         click.echo(f"{result['corpus']}: {len(records):,} records, {result['queries']:,} queries, top {k}")
-        for entry in result["roads"]:
-            click.echo(f"  {entry['name']:40} {entry['queries']:6} queries  {entry['differences']} differences")
+        for name, entries in groupby(result["roads"], lambda entry: entry["name"].partition(": ")[0]):
+            compared = list(entries)
+            total = sum(entry["differences"] for entry in compared)
+            click.echo(f"  {name}: {len(compared)} paths, {total} differences")
+            for entry in compared:
+                if entry["differences"]:
+                    click.echo(f"    {entry['name']}: {entry['differences']} of {entry['queries']} queries differ")
         if result["analysis"] != "plain":
             click.echo(f"  the oracle took its terms from {result['analysis']} code: faults of it cannot show here")
         click.echo("one answer" if not result["differences"] else f"{result['differences']} DIFFERENCES")

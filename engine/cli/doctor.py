@@ -106,9 +106,10 @@ def is_installed(package: str) -> bool:
 
 
 @click.command()
+@click.option("--extras", is_flag=True, help="Say of each extra which packages it brings, and how to install it.")
 @json_option
-def doctor(as_json: bool) -> None:
-    """Show what would serve, why the rest would not, and which packages the extras bring.
+def doctor(extras: bool, as_json: bool) -> None:
+    """Show what would serve, why the rest would not, and which extras are there.
 
     What serves: a backend for searches, a path for texts, an index for approximate search of vectors.
     """
@@ -151,6 +152,12 @@ def doctor(as_json: bool) -> None:
     click.echo(f"would serve: {served or 'none'} ({reason})")
     click.echo(f"text to term ids: {text}")
     click.echo(f"approximate search: {approximate.index or 'none'} ({approximate.reason})")
+    if not extras:
+        there = [extra for extra in EXTRAS if not _absent(extra, installed)]
+        missing = [extra for extra in EXTRAS if extra not in there]
+        click.echo(f"extras: {', '.join(there) or 'none'}")
+        click.echo(f"missing: {', '.join(missing) or 'none'} (`fanrank doctor --extras` says how to install them)")
+        return
     for extra in EXTRAS:
         click.echo(f"  extra {extra}: {_describe(extra, installed)}")
     for package in packages:

@@ -30,6 +30,8 @@ from .shards import shards_command
 from .store import add, delete, index, stats, vacuum
 from .tune import tune
 
+WHOLE = 1_000
+"""Characters that no first sentence of a command's help has."""
 FAILED, INTERRUPTED = 2, 130
 """Exit codes of an error and, as shells count it, of an interrupt. A comparison that finds differences exits with 1."""
 
@@ -40,6 +42,12 @@ class _Group(click.Group):
     A `FanrankError` and a standard output that cannot be written exit with 2, an interrupt with 130. A pipe that is
     closed by its reader, as `head` does, ends the command without a word and with 1.
     """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As click's own, which cuts each first sentence to the width; here it goes on in the next line."""
+        rows = [(name, command.get_short_help_str(WHOLE)) for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         try:

@@ -177,11 +177,12 @@ def _add_rows(
 
 
 def _refuse_rows(records: Iterable[Record], vectors: Given) -> Iterator[Record]:
-    instead = "make the engine with encoder=, a model's name or fr.OwnVectors(dimension)"
+    instead = "make the engine with encoder='own:{}' for vectors of your own, or with a model's name"
     if vectors is not None:
-        raise RecordError(f"'vectors' were given to an engine without an encoder; {instead}")
+        raise RecordError(f"'vectors' were given to an engine without an encoder; {instead.format('DIMENSION')}")
     for record in records:
         if record.embedding is not None:
+            instead = instead.format(record.embedding.shape[1])
             raise RecordError(f"has an embedding, and the engine has no encoder; {instead}", record_id=record.id)
         yield record
 

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy.typing as npt
 
-from ..errors import ParameterError, RecordError
+from ..errors import ParameterError, RecordError, choices
 from ..index.columns import holds_key
 from ..moments import Moment
 from ..records.entities import Relation
@@ -81,7 +81,7 @@ class Patch:
         given = join_changes(changes, fields)
         for name in given:
             if name not in FIELDS and name not in columns:
-                raise ParameterError(f"no field {name!r} to change; there are: {', '.join((*FIELDS, *columns))}")
+                raise ParameterError(f"no field {name!r} to change{choices(name, (*FIELDS, *columns))}")
         values = {name: value for name, value in given.items() if name in FIELDS}
         if "embedding" in values and values["embedding"] is None:
             raise ParameterError("a patch cannot take a vector away; give another embedding, or update the record")

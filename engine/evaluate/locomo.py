@@ -27,7 +27,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
-from ..errors import DatasetError, ParameterError
+from ..errors import DatasetError, ParameterError, choices
 from ..records.query import Query
 from ..records.record import Record
 from .dataset import Dataset, build_at, expect, member, read_json
@@ -82,7 +82,7 @@ def load_locomo(
         ("unit", unit, get_args(Unit)),
     ):
         if value not in known:
-            raise ParameterError(f"unknown {name} {value!r}; there are: {', '.join(known)}")
+            raise ParameterError(f"unknown {name} {value!r}{choices(value, known)}")
     conversations = expect(read_json(path), list, str(path))
     records: list[Record] = []
     queries: list[Query] = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Literal, NamedTuple, get_args
 
-from ..errors import DatasetError, ParameterError
+from ..errors import DatasetError, ParameterError, choices
 from ..records.query import Query
 from ..records.record import Record
 from .dataset import Dataset, build_at, expect, member, read_json
@@ -120,7 +120,7 @@ class _Form:
     def __post_init__(self) -> None:
         for name, value, known in (("text", self.text, get_args(Text)), ("unit", self.unit, get_args(Unit))):
             if value not in known:
-                raise ParameterError(f"unknown {name} {value!r}; there are: {', '.join(known)}")
+                raise ParameterError(f"unknown {name} {value!r}{choices(value, known)}")
 
 
 class _Session(NamedTuple):

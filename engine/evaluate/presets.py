@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..index.profiles import bm25_of, default_profile
 from ..text.analyzers import DEFAULT_ANALYZER
 from .beir import load_beir
@@ -72,10 +72,10 @@ def find_preset(name: str, kind: str) -> Preset:
     Raises `ParameterError`, naming those that exist.
     """
     if kind not in LOADERS:
-        raise ParameterError(f"no dataset kind {kind!r}; there are: {', '.join(LOADERS)}")
+        raise ParameterError(f"no dataset kind {kind!r}{choices(kind, LOADERS)}")
     if (name, kind) not in PRESETS:
         known = [preset for preset, of in PRESETS if of == kind]
-        raise ParameterError(f"no preset {name!r} for {kind}; there are: {', '.join(known)}")
+        raise ParameterError(f"no preset {name!r} for {kind}{choices(name, known)}")
     preset = PRESETS[name, kind]
     filled = bm25_of(default_profile(), preset.method, preset.k1, preset.b)
     return replace(preset, method=filled.method, k1=filled.k1, b=filled.b)

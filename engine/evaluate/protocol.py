@@ -39,7 +39,7 @@ import numpy.typing as npt
 from ..encoders.encoder import Encoder
 from ..encoders.sparse import TermEncoder
 from ..engine import Engine
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..hybrid.strategy import Lexical, Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
@@ -383,7 +383,7 @@ def compare(first: Evaluation, second: Evaluation, metric: str, *, seed: int = 0
         raise ParameterError("the two evaluations ran over different queries")
     for evaluation in (first, second):
         if metric not in evaluation.values:
-            raise ParameterError(f"{metric!r} was not measured; there are: {', '.join(evaluation.values)}")
+            raise ParameterError(f"{metric!r} was not measured{choices(metric, evaluation.values)}")
     left, right = first.values[metric], second.values[metric]
     comparisons = {"questions": paired_bootstrap(left, right, seed=seed)}
     clusters = first.dataset.clusters

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from .agent_rrf import AgentRRF
 from .boosted import Boosted
 from .decay import Decay
@@ -50,7 +50,7 @@ def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
     name = data.get("name")
     kind = FUSIONS.get(name) if isinstance(name, str) else None
     if kind is None:
-        raise ParameterError(f"unknown fusion {name!r}; there are: {', '.join(FUSIONS)}")
+        raise ParameterError(f"unknown fusion {name!r}{choices(name, FUSIONS)}")
     known = [field.name for field in fields(kind)]
     parameters = {key: value for key, value in data.items() if key != "name"}
     for key in parameters:

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 
 QUANTUM_BITS = 18
 SCALE = float(1 << QUANTUM_BITS)
@@ -96,7 +96,7 @@ class BM25:
 
     def __post_init__(self) -> None:
         if self.method not in (*METHODS, DOT):
-            raise ParameterError(f"unknown BM25 method {self.method!r}; there are: {', '.join(METHODS)}")
+            raise ParameterError(f"unknown BM25 method {self.method!r}{choices(self.method, METHODS)}")
         if self.query_tf not in QUERY_TF:
             raise ParameterError(f"query_tf must be 'count' or 'unique', not {self.query_tf!r}")
         if self.delta is None:

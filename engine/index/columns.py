@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import offsets_of, ranges
-from ..errors import ParameterError, RecordError
+from ..errors import ParameterError, RecordError, choices
 from ..records.filters import CONNECTIVES, PAYLOAD
 from ..records.record import CATEGORIES, Record
 from ..records.values import json_text
@@ -276,7 +276,7 @@ class Schema:
 def _check_column(name: object, kind: object) -> None:
     """Raise `ParameterError` for what cannot be a declared column."""
     if kind not in KINDS:
-        raise ParameterError(f"column {name!r}: unknown kind {kind!r}; there are: {', '.join(KINDS)}")
+        raise ParameterError(f"column {name!r}: unknown kind {kind!r}{choices(kind, KINDS)}")
     if name == ANY and kind != "json":
         raise ParameterError(f"column {ANY!r} stands for all others, which are of kind 'json', not {kind!r}")
     if not isinstance(name, str) or not name or (kind != "json" and not _is_name(name)):

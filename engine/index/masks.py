@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import QueryError, UnknownColumnError
+from ..errors import QueryError, UnknownColumnError, choices
 from ..records.filters import And, ColumnComparison, Filter, Junction, Not
 from ..records.values import FLOATS, ORDERINGS, Whole, json_values, make_test, texts_equal_to
 
@@ -140,10 +140,11 @@ def compile_filter(filter: Filter | None, schema: Schema, values: Mapping[str, V
 
 def unknown_column(name: str, purpose: str, schema: Schema) -> UnknownColumnError:
     """The error for a column that a query names and nobody declared; the schema's `auto` is for the caller to heed."""
-    there = ", ".join((*schema.categories, *schema.numbers))
+    there = choices(name, (*schema.categories, *schema.numbers))
     return UnknownColumnError(
-        f"no column {name!r} {purpose}; there are: {there}. A key of the records' extra or payload becomes one by "
-        f"add_column({name!r}, 'json'), and with columns='auto' when a filter first names it",
+        f"no column {name!r} {purpose}{there}. A key of the records' extra or payload becomes one by "
+        f"add_column({name!r}, 'json') or `fanrank columns PATH --add {name}:json`, and with columns='auto' "
+        "(`--column *:json`) when a filter first names it",
         (name,),
     )
 

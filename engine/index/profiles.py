@@ -26,7 +26,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..settings import PROFILE_VARIABLE
 from .bm25 import BM25
 
@@ -84,7 +84,7 @@ def bm25_of(
     """
     if not isinstance(profile, str) or profile not in PROFILES:
         where = f" (from {PROFILE_VARIABLE})" if os.environ.get(PROFILE_VARIABLE) == profile else ""
-        raise ParameterError(f"unknown profile {profile!r}{where}; there are: {', '.join(PROFILES)}")
+        raise ParameterError(f"unknown profile {profile!r}{where}{choices(profile, PROFILES)}")
     row = PROFILES[profile]
     return BM25(
         row.method if method is None else method,

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Integers
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..index.columns import Strings
 from ..index.masks import CompiledFilter
 from ..index.segment import Segment
@@ -75,7 +75,7 @@ def entries(
     if order == "id":
         return merge(_runs(by_id, 0, snapshots, accepted, after, reverse), reverse)
     if order != "time":
-        raise ParameterError(f"unknown order {order!r}; there are: {', '.join(ORDERS)}")
+        raise ParameterError(f"unknown order {order!r}{choices(order, ORDERS)}")
     # Records without a time come last in both directions.
     streams = [partial(_timed, 0, snapshots, accepted, after, reverse)] if part == 0 else []
     streams.append(partial(_timed, 1, snapshots, accepted, after if part == 1 else None, reverse))

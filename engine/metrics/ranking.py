@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import MissingExtraError, ParameterError
+from ..errors import MissingExtraError, ParameterError, choices
 
 Ranked = Mapping[str, Sequence[str]]
 Relevant = Mapping[str, Mapping[str, int]]
@@ -85,7 +85,7 @@ def cutoff(metric: str) -> int | None:
     """The k of ``name@k``; None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
     name, at, printed = metric.partition("@")
     if name not in _SOURCES:
-        raise ParameterError(f"no metric {metric!r}; there are: {', '.join(METRICS)}, and other cutoffs of these")
+        raise ParameterError(f"no metric {metric!r}{choices(metric, METRICS)}, and other cutoffs of these")
     needs = _SOURCES[name][1]
     if at and name != "map" and printed.isdecimal() and printed == str(int(printed)) and int(printed) > 0:
         return int(printed)

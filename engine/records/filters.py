@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import QueryError
+from ..errors import QueryError, choices
 from ..moments import Moment, read_moment, to_seconds
 from .values import DATES, FLOATS, MEMBERSHIPS, ORDERINGS, PATTERNS, SEVERAL, WHOLE, Whole, json_text
 
@@ -100,7 +100,7 @@ class ColumnComparison(Filter):
         _check_name(self.column)
         if self.operator not in OPERATORS:
             raise QueryError(
-                f"filter on {self.column!r}: unknown operator {self.operator!r}; there are: {', '.join(USUAL)}"
+                f"filter on {self.column!r}: unknown operator {self.operator!r}{choices(self.operator, USUAL)}"
             )
         object.__setattr__(self, "value", self._checked(self.value))
         self._set_depth(())

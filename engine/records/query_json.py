@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import FanrankError, RecordError
+from ..errors import FanrankError, RecordError, choices
 from ..vectors.carried import halves_from_json, halves_to_json
 from .filters import Filter
 from .neighbours import Neighbours
@@ -30,7 +30,7 @@ def parse_query(data: Any) -> Query:
     known = {*QUERY_FIELDS, *SCOPES, SCOPE}
     unknown = sorted(set(data) - known - {"_id", "metadata"})
     if unknown:
-        raise RecordError(f"a query has no {unknown[0]!r}; it may have: {', '.join(sorted(known))}")
+        raise RecordError(f"a query has no {unknown[0]!r}{choices(unknown[0], sorted(known))}")
     values = {key: value for key, value in data.items() if key in QUERY_FIELDS}
     if "id" not in values and "_id" in data:
         values["id"] = data["_id"]

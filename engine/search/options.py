@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..encoders.models import positive
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..plan.options import AUTO, EXECUTIONS
 from ..rerank.reranker import DEPTH, CheckedReranker, check_reranker
 
@@ -39,7 +39,7 @@ class SearchOptions:
         if self.threads is not DEFAULT_THREADS:
             positive("threads", self.threads)
         if self.execution not in EXECUTIONS:
-            raise ParameterError(f"unknown execution {self.execution!r}; there are: {', '.join(EXECUTIONS)}")
+            raise ParameterError(f"unknown execution {self.execution!r}{choices(self.execution, EXECUTIONS)}")
         if self.reranker is not None:
             check_reranker(self.reranker)
             positive("rerank_depth", self.rerank_depth)

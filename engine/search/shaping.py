@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
-from ..errors import QueryError, UnknownColumnError
+from ..errors import QueryError, UnknownColumnError, choices
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..records.query import Query
@@ -197,8 +197,8 @@ class Pages:
 def check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
     """Raise `QueryError` for what the query of a row cannot be distinct in; `records` is as for `Pages`."""
     if name != TEXT and memory.schema.undeclared([name]):
-        known = ", ".join((TEXT, *memory.schema.categories, *memory.schema.numbers))
-        raise UnknownColumnError(f"query {row}: no column {name!r} to be distinct in; there are: {known}", (name,))
+        known = choices(name, (TEXT, *memory.schema.categories, *memory.schema.numbers))
+        raise UnknownColumnError(f"query {row}: no column {name!r} to be distinct in{known}", (name,))
     if name == TEXT and records is None:
         raise QueryError(
             f"query {row}: distinct='text' compares the records' texts, which this engine does not keep; use "

@@ -41,7 +41,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..settings import compiled_loops
 from . import porter
 from .agent import JOINTS, agent_tokens
@@ -183,7 +183,7 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
         if isinstance(analyzer, str) and analyzer in _REGISTERED and not (drop_numeric or compounds):
             return _REGISTERED[analyzer]
         raise ParameterError(
-            f"no analyzer {analyzer!r}; there are: {', '.join((*ANALYZERS, *_REGISTERED))}. The first seven take "
+            f"no analyzer {analyzer!r}{choices(analyzer, (*ANALYZERS, *_REGISTERED))}. The first seven take "
             f"'-numbers' after the name, to drop numbers, and the first four '+compounds', to add joined compounds. "
             f"Pass one of your own to fanrank.text.register_analyzer before you name it or open its records"
         )
@@ -208,7 +208,7 @@ def make_analyzer(
     is no name of `ANALYZERS`, for stop words that are no list of strings, and for a `stem` that is no function.
     """
     if base not in ANALYZERS:
-        raise ParameterError(f"no analyzer {base!r} to build on; there are: {', '.join(ANALYZERS)}")
+        raise ParameterError(f"no analyzer {base!r} to build on{choices(base, ANALYZERS)}")
     words = list(stop_words) if isinstance(stop_words, Iterable) else None
     if words is None or isinstance(stop_words, str) or not all(isinstance(word, str) for word in words):
         raise ParameterError(f"stop_words must be a list of words, not {stop_words!r}")

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Floats
 from ..engine import Engine
-from ..errors import ParameterError, StorageError
+from ..errors import ParameterError, StorageError, choices
 from ..evaluate.tables import table
 from ..fuse.alpha import fit_alpha, folds
 from ..hybrid.strategy import PLAIN
@@ -121,7 +121,7 @@ def tune_bm25(
     grid = [own]
     for method in methods:
         if method not in METHODS:
-            raise ParameterError(f"unknown BM25 method {method!r}; there are: {', '.join(METHODS)}")
+            raise ParameterError(f"unknown BM25 method {method!r}{choices(method, METHODS)}")
         for k1_tried in k1:
             for b_tried in b:
                 tried = replace(own, method=method, k1=k1_tried, b=b_tried, delta=own.delta_for(method))

@@ -410,5 +410,11 @@ def test_a_misspelled_keyword_is_told_what_it_may_mean(engine: fr.Engine, tmp_pa
                 search(["tea"], **{typo: 1})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"asearch\(\) got .* 'dedline'; did you mean 'deadline'\?"):
         asyncio.run(engine.asearch(["tea"], dedline=1.0))  # type: ignore[call-arg]
+    with pytest.raises(fr.errors.ParameterError, match=r"'minmal'; did you mean 'minimal'\? There are: minimal, "):
+        fr.Engine(analyzer="minmal")
+    with pytest.raises(fr.errors.QueryError, match="no column 'sesion' to filter on; did you mean 'session'"):
+        engine.search("tea", filter={"sesion": "s"})
+    with pytest.raises(AttributeError, match="did you mean 'Engine'"):
+        _ = fr.Enginee
     with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'zzz'$"):
         engine.submit(["tea"], zzz=1)  # type: ignore[call-arg]

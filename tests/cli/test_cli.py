@@ -183,7 +183,7 @@ def test_search_filters(tmp_path: Path, filters: list[str], expected: set[str]) 
         ("time=noon", "'noon' is neither seconds since 1970 nor"),
         ("time<nan", "must be finite"),
         ("role<5", "'<' 5.0 compares no strings, and 'role' holds strings"),
-        ("mood=glad", "no column 'mood' to filter on; there are: role"),
+        ("mood=glad", "becomes one by `fanrank columns PATH --add mood:json`, and with `--column *:json` when"),
         ('{"role": ', "not JSON"),
         ("{" + '"not": {' * 100_000, "not JSON"),
         ('{"role": {"~": "x"}}', "unknown operator '~'"),
@@ -275,9 +275,8 @@ def test_check_of_a_beir_directory(beir: Path) -> None:
     assert (result["corpus"], result["queries"], result["differences"]) == ("toy", 3, 0)
     assert len(result["roads"]) >= 8
     assert all(list(path) == ["name", "queries", "differences"] for path in result["roads"])
-    text = run("check", beir).stdout
-    assert text.startswith("toy: 12 records, 4 queries, top 100")
-    assert text.endswith("one answer\n")
+    first, *backends, last = run("check", beir).stdout.splitlines()
+    assert (first, last, len(backends) < 9) == ("toy: 12 records, 4 queries, top 100", "one answer", True)
 
 
 def test_check_of_records(records: Path) -> None:
@@ -310,7 +309,7 @@ def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.Monkey
     assert {path["name"]: path["differences"] for path in result["roads"] if path["differences"]} == {
         "numpy: batch, 2 threads": 4
     }
-    assert run("check", records, code=1).stdout.endswith("4 DIFFERENCES\n")
+    assert "numpy: batch, 2 threads: 4 of 4 queries differ" in run("check", records, code=1).stdout
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,8 @@ def test_a_timed_search_answers_its_phases_and_its_postings(client: TestClient, 
     assert list(timed.pop("timing")) == list(alone.timing or {}) != []
     assert timed.pop("postings") == alone.postings == 3
     assert timed == client.post("/v1/search", json=body).json()
+    columns = client.post("/v1/search", json={**body, "timing": True, "form": "columns"}).json()
+    assert (list(columns["timing"]), columns["postings"]) == (list(alone.timing or {}), 3)
 
 
 def test_times_are_refused_where_the_answer_has_no_place_for_them(client: TestClient) -> None:

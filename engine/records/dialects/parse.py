@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import ParameterError
+from ...errors import ParameterError, choices
 from .. import filters
 from ..filters import Filter
 from . import haystack, langgraph, llama_index, mem0, openai, sql
@@ -41,7 +41,7 @@ def parse_filter(spec: Any, dialect: str | None = None, *, payload: bool = False
             raise ParameterError("payload=True is for a dialect; write 'payload.KEY' for a key of the payload")
         return filters.parse_filter(spec)
     if dialect not in _READERS:
-        raise ParameterError(f"unknown dialect {dialect!r}; there are: {', '.join(_READERS)}")
+        raise ParameterError(f"unknown dialect {dialect!r}{choices(dialect, _READERS)}")
     if spec is None or isinstance(spec, Filter):
         return spec
     return _READERS[dialect](spec, Place(dialect, payload=payload))
