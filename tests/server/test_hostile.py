@@ -139,7 +139,8 @@ def test_no_site_is_let_in_beforehand(live: Live) -> None:
         b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
         b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
         b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Length : 5\r\n\r\n{}",
-        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
     ids=range(9),
