@@ -62,9 +62,11 @@ class Tasks:
 
 
 def begin_task(shard: Shard, key: str, begin: Callable[..., Task], *arguments: Any) -> None:
-    """Begin what goes by this key from now on. It can be ended while it starts."""
+    """Begin what goes by this key from now on. It can be ended while it starts, and lets go of what it held since."""
     task = shard.tasks[key] = begin(shard, *arguments)
     task.start()
+    if shard.tasks.get(key) is not task:
+        task.end()
 
 
 def go_on(shard: Shard, key: str) -> Any:

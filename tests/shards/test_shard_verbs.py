@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from support import borders
@@ -31,6 +32,7 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.listing.streams import Stream, stream_all
 from fanrank.shards.opening.backup import begin_copy
 from fanrank.shards.processes.links import Done, LocalLink
+from fanrank.shards.processes.tasks import begin_task, end_task
 from fanrank.shards.protocol.order import without_order
 
 SPACES = ("", "big", "team/a", "team/b")
@@ -191,6 +193,13 @@ def test_an_export_is_the_file_of_one_engine(memories: Any, tmp_path: Path, how:
     one, several = memories
     assert several.export(tmp_path / "several.jsonl", **how) == one.export(tmp_path / "one.jsonl", **how)
     assert (tmp_path / "several.jsonl").read_bytes() == (tmp_path / "one.jsonl").read_bytes()
+
+
+def test_what_is_ended_while_it_starts_is_ended_after_that() -> None:
+    shard, task = Mock(tasks={}), Mock()
+    task.start.side_effect = lambda: end_task(shard, "key")
+    begin_task(shard, "key", lambda shard: task)
+    assert [call[0] for call in task.method_calls] == ["start", "end", "end"]
 
 
 def test_an_export_is_of_one_moment(own_memories: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
