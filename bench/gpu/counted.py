@@ -3,6 +3,7 @@
 ========  ============================================================================================================
 fan-out   20 queries over 1, 4 and 16 segments: first use, capture, replay, and the first use after a write
 batch     all queries of a corpus and 256 of them, by texts (planned on the device) and by plans (on the host)
+compile   milliseconds of CPU to compile each Triton kernel of a first fan-out, and to start Triton; in `counts`
 ========  ============================================================================================================
 
 The drivers run over a device that counts: what they give to it, what it copies, and what the host waits for. Fan-outs
@@ -13,12 +14,16 @@ build minutes. The counts of the drivers do not depend on what the kernels find.
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy.typing as npt
 import torch
@@ -42,7 +47,7 @@ from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from .corpora import Problem
 
-PARTS = ("fan-out", "batch")
+PARTS = ("fan-out", "batch", "compile")
 SEGMENTS = (1, 4, 16)
 FAN_OUT, FAN_OUT_K, BATCH_K = 20, 10, 100
 BATCHES = (256, 5000)
@@ -366,6 +371,61 @@ def count_batches(
             )
 
 
+def count_compilation(common: dict[str, Any]) -> CountedRow:
+    """For sm_90, into a new folder, as a process does that finds none of the kernels. No kernel runs."""
+    import triton
+
+    from fanrank.kernels.triton import TritonVerbs
+    from fanrank.kernels.triton.verbs import DEFAULT
+
+    class Compiled(TritonVerbs):
+        def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+            super().select(work, buffers, answer)
+            answer.scores.zero_()
+            answer.documents.fill_(-1)
+            answer.counts.zero_()
+
+    def nothing(place):  # type: ignore[no-untyped-def]
+        pass
+
+    def timed(source: Any, target: Any, options: dict[str, Any]) -> Any:
+        before = sum(os.times()[:4])
+        compiler(source, target=target, options=options)
+        counts["start" if source.name == "nothing" else source.name] = round(1000 * (sum(os.times()[:4]) - before))
+        return SimpleNamespace(launch_metadata=lambda *_: None, function=0, packed_metadata=0, run=lambda *_: None)
+
+    counts: dict[str, int] = {}
+    compiler, target = triton.compiler.compile, triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    zero = lambda *_: 0  # noqa: E731
+    driver = SimpleNamespace(get_current_device=zero, get_current_stream=zero, get_current_target=lambda: target)
+    verbs = Compiled("cpu", DEFAULT)
+    verbs._processors = 132
+    problem = gpu_corpora.load_shaped(replace(gpu_corpora.SMOKE["nq-shaped"], queries=FAN_OUT))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(triton.knobs.cache, "dir", folder),
+        mock.patch.object(triton.knobs.runtime, "interpret", False),
+        mock.patch.object(triton.runtime.driver, "_active", driver),
+        mock.patch.object(triton.compiler, "compile", timed),
+    ):
+        triton.jit(nothing)[(1,)](1)
+        search = DeviceSearch(verbs, torch.device("cpu"), residency=Residency(torch.device("cpu")))
+        terms, texts = problem.terms[: problem.offsets[FAN_OUT]], [(str(number),) for number in range(FAN_OUT)]
+        given = (terms, problem.offsets[: FAN_OUT + 1])
+        search.search_texts(problem.snapshot, EVERY_RECORD, given, texts, FAN_OUT_K, threads=1, execution="auto")
+    return CountedRow(
+        part="compile",
+        corpus=problem.name,
+        step=f"triton {triton.__version__}",
+        queries=FAN_OUT,
+        k=FAN_OUT_K,
+        segments=len(problem.snapshot.segments),
+        verbs="triton",
+        counts=counts,
+        **common,
+    )
+
+
 COLUMNS = (
     "host launches", "captures", "kernels", "copies", "bytes up", "bytes down", "host waits", "stream waits",
     "events", "allocations", "pinned allocations",
@@ -378,13 +438,15 @@ def markdown(found: Sequence[CountedRow]) -> str:
     lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
     for row in found:
         counts = [f"{row.counts.get(name, 0):,}" for name in COLUMNS]
+        if row.part == "compile":
+            counts = [f"{name} {spent}" for name, spent in row.counts.items()]
         lines.append([row.part, str(row.segments), f"{row.queries:,}", row.step, str(len(row.nodes)), *counts])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m bench.gpu.counted", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("--parts", type=names, default=PARTS, help=",".join(PARTS))
+    made.add_argument("--parts", type=names, default=PARTS[:2], help=f"{','.join(PARTS)} (default: the first two)")
     made.add_argument("--corpus", default="nq-shaped", help="of the batches (default nq-shaped)")
     made.add_argument("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
     made.add_argument(
@@ -417,6 +479,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "batch" in options.parts:
         sizes = (3, 12) if options.smoke else BATCHES
         found += count_batches(options.corpus, common, options.smoke, sizes)
+    if "compile" in options.parts:
+        found.append(count_compilation(common))
     out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
     rows.append(out / "gpu_counted.jsonl", found)
     print(markdown(found))

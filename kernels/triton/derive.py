@@ -116,17 +116,13 @@ def _derive(
     document = tl.load(words + posting, mask=live, other=0) & _DOCUMENT
 
     # The terms of the block's first and last posting bound the search of the others: inside a long list it is none.
-    lowest = _term_of(offsets, first, terms)
-    highest = _term_of(offsets, tl.minimum(first + BLOCK, count) - 1, terms)
+    lowest, highest = _terms_of(offsets, first, tl.minimum(first + BLOCK, count) - 1, terms)
     low = tl.zeros((BLOCK,), tl.int32) + lowest
-    high = tl.zeros((BLOCK,), tl.int32) + highest + 1
-    span = highest - lowest
-    while span > 0:
-        middle = (low + high) // 2
-        at_or_after = tl.load(offsets + middle) <= posting
-        low = tl.where(at_or_after, middle, low)
-        high = tl.where(at_or_after, high, middle)
-        span = span // 2
+    span = highest - lowest + 1
+    while span > 1:
+        middle = low + span // 2
+        low = tl.where(tl.load(offsets + middle) <= posting, middle, low)
+        span -= span // 2
     weight = tl.load(idf + low)
 
     k1 = float64_of(numbers, 0)
@@ -163,13 +159,15 @@ def _derive(
 
 
 @triton.jit
-def _term_of(offsets, posting, terms):
-    """The last term whose list begins at or before the posting; empty lists before it begin there too."""
-    low = terms * 0
-    high = terms
-    while high - low > 1:
-        middle = (low + high) // 2
-        at_or_after = tl.load(offsets + middle) <= posting
-        low = tl.where(at_or_after, middle, low)
-        high = tl.where(at_or_after, high, middle)
-    return low
+def _terms_of(offsets, first, last, terms):
+    """The last terms whose lists begin at or before two postings; empty lists before them begin there too."""
+    lowest = terms * 0
+    highest = lowest
+    # The place is among the next `span`.
+    span = terms
+    while span > 1:
+        half = span // 2
+        lowest = tl.where(tl.load(offsets + lowest + half) <= first, lowest + half, lowest)
+        highest = tl.where(tl.load(offsets + highest + half) <= last, highest + half, highest)
+        span -= half
+    return lowest, highest

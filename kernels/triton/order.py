@@ -1,7 +1,7 @@
 """The tiles of each query that can hold a hit, those with higher bounds first.
 
 A program owns a query. It takes a vector of tiles at a time, adds up their bounds over blocks of slots, and lists the
-tiles that stay. Then it counts them in 8 to 16 equal classes of bounds and puts the classes one behind the other.
+tiles that stay. Then it counts them in 64 to 128 equal classes of bounds and puts the classes one behind the other.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _LOW = tl.constexpr((1 << 32) - 1)
 
 @dataclass(frozen=True)
 class Settings:
-    tiles: int = 128  # looked at at once, fewer than 256: `_sort` counts in bytes
+    tiles: int = 128  # looked at at once
     slots: int = 8  # of these tiles, at a time
     words: int = 8  # of their filter, at a time
-    classes: int = 16  # of bounds, at most
+    classes: int = 128  # of bounds, at most
     warps: int = 4
 
 
-def scratch(extent: Extent) -> list[Window]:
-    return [Window("listed", torch.int64, (extent.entries, 2))]
+def scratch(extent: Extent, settings: Settings) -> list[Window]:
+    classes = Window("classes", torch.int32, (extent.queries, settings.classes))
+    return [Window("listed", torch.int64, (extent.entries, 2)), classes]
 
 
 def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
@@ -43,7 +44,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings) -> None:
     # For sm_90 ptxas would aim at 96 registers, and spill. Decay subtracts and multiplies in float64: each operation
     # rounds by itself.
     options = {"num_warps": settings.warps, "maxnreg": 128, "enable_fp_fusion": False}
-    own = carve(buffers.scratch, scratch(work.extent(buffers)))
+    own = carve(buffers.scratch, scratch(work.extent(buffers), settings))
     words = min(settings.words, 1 << (work.tile_bits - 5))
     sizes = {"TILES_AT_ONCE": settings.tiles, "WORDS_AT_ONCE": words}
     launch_by_name(_order, (queries,), options, work, buffers, settings, **own, **sizes)
@@ -71,6 +72,7 @@ def _order(
     descriptors,  # [descriptors, 3] int64
     thresholds,  # [Q] int64
     listed,  # [entries, 2] int64, scratch: entries in the order of their tiles
+    classes,  # [Q, CLASSES] int32, scratch
     entries,  # [entries, 2] int64, written
     entry_counts,  # [Q] int32, written
     progress,  # [2] int64, raised
@@ -120,7 +122,8 @@ def _order(
                 least = tl.minimum(least, tl.min(tl.where(stays, bound, _INT64_MAX)))
         tl.debug_barrier()
         if count > 0:
-            _sort(listed, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES, DECAYS)
+            own_classes = classes + query * CLASSES
+            _sort(listed, own_classes, entries + 2 * room, count, most, least, TILES_AT_ONCE, CLASSES, DECAYS)
     tl.store(entry_counts + query, count)
     tl.atomic_max(progress, count.to(tl.int64), sem="relaxed")
 
@@ -178,6 +181,7 @@ def _any_passes(
 @triton.jit
 def _sort(
     listed,  # [count, 2] int64
+    classes,  # [CLASSES] int32, scratch
     entries,  # [count, 2] int64, written
     count,  # int32
     most,  # int64, the highest bound
@@ -186,46 +190,32 @@ def _sort(
     CLASSES: tl.constexpr,
     LAST_FIRST: tl.constexpr,
 ):
-    """Class by class; within a class in the order of the tiles, or from the last, which is the youngest, on."""
-    tl.static_assert((TILES_AT_ONCE < 256) and (CLASSES <= 16))
+    """Class by class; within a class about in the order of the tiles, or from the last, which is the youngest, on."""
     # A class is as wide as a power of two. A division would cost a spill and buy nothing.
     shift = tl.full((), 0, tl.int32)
     while ((most - least) >> shift) >= CLASSES:
         shift += 1
-    number = tl.arange(0, CLASSES)
-    sizes = tl.zeros((CLASSES,), tl.int32)
+    number = classes + tl.arange(0, CLASSES)
+    tl.store(number, tl.zeros((CLASSES,), tl.int32))
+    # First each class is counted, then where it begins is counted up.
+    tl.debug_barrier()
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        low, high = _counted(((most - bound) >> shift).to(tl.int32), live)
-        sizes += _count_of(number, tl.sum(low), tl.sum(high))
-    begin = tl.cumsum(sizes, axis=0) - sizes
+        tl.atomic_add(classes + ((most - bound) >> shift), 1, mask=live, sem="relaxed")
+    tl.debug_barrier()
+    # The atomics were done in the second-level cache.
+    sizes = tl.load(number, cache_modifier=".cg")
+    tl.debug_barrier()
+    tl.store(number, tl.cumsum(sizes, axis=0) - sizes)
+    tl.debug_barrier()
     for start in range(0, count, TILES_AT_ONCE):
         place = start + tl.arange(0, TILES_AT_ONCE)
         live = place < count
         if LAST_FIRST:
             place = count - 1 - place
         bound = tl.load(listed + 2 * place, mask=live, other=0)
-        own = tl.where(live, ((most - bound) >> shift).to(tl.int32), 0)
-        low, high = _counted(own, live)
-        target = tl.gather(begin, own, 0) + _count_of(own, tl.cumsum(low, axis=0), tl.cumsum(high, axis=0)) - 1
+        target = tl.atomic_add(classes + ((most - bound) >> shift), 1, mask=live, sem="relaxed")
         tl.store(entries + 2 * target, bound, mask=live)
         tl.store(entries + 2 * target + 1, tl.load(listed + 2 * place + 1, mask=live, other=0), mask=live)
-        begin += _count_of(number, tl.sum(low), tl.sum(high))
-
-
-@triton.jit
-def _counted(number, live):
-    """One in the byte of the class: of classes 0 to 7 in the first number, of 8 to 15 in the second.
-
-    A scan of two numbers takes the place of one of 16.
-    """
-    one = live.to(tl.int64) << (8 * (number & 7)).to(tl.int64)
-    return tl.where(number < 8, one, 0), tl.where(number < 8, 0, one)
-
-
-@triton.jit
-def _count_of(number, low, high):
-    """What was counted of a class."""
-    return ((tl.where(number < 8, low, high) >> (8 * (number & 7)).to(tl.int64)) & 0xFF).to(tl.int32)

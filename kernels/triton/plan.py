@@ -300,12 +300,7 @@ def _describe_slot(
             live = index < length
             tile = (tl.load(words + index, mask=live, other=0) & DOCUMENT) >> TILE_BITS
             before = (tl.load(words + index - 1, mask=live & (index > 0), other=0) & DOCUMENT) >> TILE_BITS
-            after = (tl.load(words + index + 1, mask=index + 1 < length, other=0) & DOCUMENT) >> TILE_BITS
-            is_first = live & ((index == 0) | (before != tile))
-            is_last = live & ((index + 1 == length) | (after != tile))
-            tl.store(target + 3 * tile, begin + index, mask=is_first)
-            # The tile's count: where its postings end, less where they begin.
-            tl.atomic_add(target + 3 * tile + 2, -index.to(tl.int64), mask=is_first, sem="relaxed")
-            tl.atomic_add(target + 3 * tile + 2, index.to(tl.int64) + 1, mask=is_last, sem="relaxed")
+            tl.store(target + 3 * tile, begin + index, mask=live & ((index == 0) | (before != tile)))
+            tl.atomic_add(target + 3 * tile + 2, 1, mask=live, sem="relaxed")
             value = tl.abs(tl.load(quanta + index, mask=live, other=0).to(tl.int64))
             tl.atomic_max(target + 3 * tile + 1, value, mask=live, sem="relaxed")

@@ -33,7 +33,6 @@ _LOW = tl.constexpr((1 << 32) - 1)
 class Settings:
     slots: int = 4  # slots whose postings are added at once
     postings: int = 128  # of each of them, at a time
-    emitted: int = 1024  # documents of a tile that are ranked at once; at most 2**14
     warps: int = 8
     # For each multiprocessor, as many as fit by registers. A program that waits for a place would keep good entries
     # from raising thresholds.
@@ -47,17 +46,16 @@ def _programs(extent: Extent, settings: Settings, processors: int) -> int:
 
 
 def scratch(extent: Extent, settings: Settings, processors: int) -> list[Window]:
-    """The slab. Scores take the place of sums that are as wide."""
+    """The slab."""
     tiles = _programs(extent, settings, processors) << extent.tile_bits
     return [
         Window("sums", torch.int64 if extent.wide else torch.int32, (tiles,)),
         Window("matched", torch.uint8, (tiles if extent.signed else 0,)),
-        Window("scores", torch.int64, (tiles if extent.decays and not extent.wide else 0,)),
     ]
 
 
 def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) -> None:
-    queries, extent, tile = len(work.query_k), work.extent(buffers), 1 << work.tile_bits
+    queries, extent = len(work.query_k), work.extent(buffers)
     turns, programs = 32 * settings.warps, _programs(extent, settings, processors)
     if not programs:
         return
@@ -67,7 +65,7 @@ def launch(work: Work, buffers: Buffers, settings: Settings, processors: int) ->
     # On 64 bits the divisions are calls, around which registers spill on sm_80.
     long_turns = queries * work.most_tiles + 2 * programs * turns >= 1 << 31
     own = carve(buffers.scratch, scratch(extent, settings, processors))
-    sizes = {"LONG": work.long_quanta, "LONG_TURNS": long_turns, "TURNS": turns, "CHUNK": min(settings.emitted, tile)}
+    sizes = {"LONG": work.long_quanta, "LONG_TURNS": long_turns, "TURNS": turns}
     launch_by_name(_score, (programs,), options, work, buffers, settings, queries=queries, **own, **sizes)
 
 
@@ -101,7 +99,6 @@ def _score(
     # The slab.
     sums,  # [programs, TILE] int64 if WIDE, else int32
     matched,  # [programs, TILE] uint8 if SIGNED
-    scores,  # [programs, TILE] int64 if WIDE or DECAYS, else not used
     # Constants of the launch.
     TILE_BITS: tl.constexpr,
     WIDE: tl.constexpr,
@@ -112,7 +109,6 @@ def _score(
     TURNS: tl.constexpr,
     SLOTS: tl.constexpr,
     POSTINGS: tl.constexpr,
-    CHUNK: tl.constexpr,
 ):
     TILE: tl.constexpr = 1 << TILE_BITS
     LONG_KEYS: tl.constexpr = WIDE or DECAYS
@@ -124,11 +120,6 @@ def _score(
     sums += tl.program_id(0).to(tl.int64) * TILE
     if SIGNED:
         matched += tl.program_id(0).to(tl.int64) * TILE
-    # Where scores are as wide as sums, they take their place: one address less to keep.
-    if LONG_KEYS and not WIDE:
-        scores += tl.program_id(0).to(tl.int64) * TILE
-    else:
-        scores = sums
     tl.store(sums + tl.arange(0, TILE), tl.zeros((TILE,), sums.dtype.element_ty))
     if SIGNED:
         tl.store(matched + tl.arange(0, TILE), tl.zeros((TILE,), tl.uint8))
@@ -143,60 +134,59 @@ def _score(
         live = live & (place < tl.load(entry_counts + of_query, mask=live, other=0))
         place += tl.load(entry_offset + of_query, mask=live, other=0)
         bound = tl.load(entries + 2 * place, mask=live, other=0)
-        number, threshold = _next(thresholds + of_query, bound, live, -1, TURNS)
+        number = tl.full((), -1, tl.int32)
         while number < TURNS:
-            query = (start + number * programs) % queries
-            entry = tl.load(entry_offset + query) + (start + number * programs) // queries
-            which = tl.load(entries + 2 * entry + 1)
-            unit = (which & _LOW).to(tl.int32)
-            tile = (which >> 32).to(tl.int32)
-            row = segments + tl.load(unit_segment + unit) * FIELDS
-            low = tl.maximum(tl.load(unit_low + unit), tile << TILE_BITS)
-            high = tl.minimum(tl.load(unit_high + unit), (tile + 1) << TILE_BITS)
-            tiles = tl.load(row + TILES)
-            _accumulate(
-                descriptors + 3 * (tl.load(unit_descriptors + unit) + tile),
-                (tl.load(unit_slots + unit + 1) - tl.load(unit_slots + unit)).to(tl.int32),
-                3 * tiles,
-                array_at(row, WORDS, tl.int32),
-                quanta_at(row, LONG),
-                sums,
-                matched,
-                TILE_BITS,
-                WIDE,
-                SIGNED,
-                SLOTS,
-                POSTINGS,
-            )
-            tl.debug_barrier()
-            emit(
-                tile,
-                low,
-                high,
-                tl.load(unit_filter + unit),
-                threshold,
-                tl.load(query_k + query),
-                tl.load(row + FIRST),
-                tl.load(candidate_offset + query),
-                thresholds + query,
-                counts + query,
-                keys,
-                documents,
-                array_at(row, TIMES, tl.float64) if DECAYS else None,
-                tl.load(query_now + query) if DECAYS else None,
-                tl.load(query_rate + query) if DECAYS else None,
-                decay_table,
-                sums,
-                matched,
-                scores,
-                TILE_BITS,
-                SIGNED,
-                LONG_KEYS,
-                DECAYS,
-                CHUNK,
-            )
-            tl.debug_barrier()
             number, threshold = _next(thresholds + of_query, bound, live, number, TURNS)
+            if number < TURNS:
+                query = (start + number * programs) % queries
+                entry = tl.load(entry_offset + query) + (start + number * programs) // queries
+                which = tl.load(entries + 2 * entry + 1)
+                unit = (which & _LOW).to(tl.int32)
+                tile = (which >> 32).to(tl.int32)
+                row = segments + tl.load(unit_segment + unit) * FIELDS
+                low = tl.maximum(tl.load(unit_low + unit), tile << TILE_BITS)
+                high = tl.minimum(tl.load(unit_high + unit), (tile + 1) << TILE_BITS)
+                tiles = tl.load(row + TILES)
+                _accumulate(
+                    descriptors + 3 * (tl.load(unit_descriptors + unit) + tile),
+                    (tl.load(unit_slots + unit + 1) - tl.load(unit_slots + unit)).to(tl.int32),
+                    3 * tiles,
+                    array_at(row, WORDS, tl.int32),
+                    quanta_at(row, LONG),
+                    sums,
+                    matched,
+                    TILE_BITS,
+                    WIDE,
+                    SIGNED,
+                    SLOTS,
+                    POSTINGS,
+                )
+                tl.debug_barrier()
+                emit(
+                    tile,
+                    low,
+                    high,
+                    tl.load(unit_filter + unit),
+                    threshold,
+                    tl.load(query_k + query),
+                    tl.load(row + FIRST),
+                    tl.load(candidate_offset + query),
+                    thresholds + query,
+                    counts + query,
+                    keys,
+                    documents,
+                    array_at(row, TIMES, tl.float64) if DECAYS else None,
+                    tl.load(query_now + query) if DECAYS else None,
+                    tl.load(query_rate + query) if DECAYS else None,
+                    decay_table,
+                    sums,
+                    matched,
+                    TILE_BITS,
+                    SIGNED,
+                    LONG_KEYS,
+                    DECAYS,
+                )
+                tl.debug_barrier()
 
 
 @triton.jit

@@ -48,16 +48,14 @@ def _cuts(
     begin = tl.load(offset)
     length = (tl.load(offset + 1) - begin).to(tl.int32)
     words = array_at(row, WORDS, tl.int32) + begin
+    # A number of postings in [low, low + span).
     low = tl.zeros((BORDERS,), tl.int32)
-    high = tl.zeros((BORDERS,), tl.int32) + length
-    span = length
-    while span > 0:
-        middle = (low + high) // 2
-        document = tl.load(words + middle, mask=low < high, other=0) & DOCUMENT
-        before = (low < high) & ((document >> TILE_BITS) < border)
-        low = tl.where(before, middle + 1, low)
-        high = tl.where(before, high, middle)
-        span = span // 2
+    span = length + 1
+    while span > 1:
+        half = span // 2
+        document = tl.load(words + low + half - 1) & DOCUMENT
+        low = tl.where((document >> TILE_BITS) < border, low + half, low)
+        span -= half
     tl.store(cuts + list_number.to(tl.int64) * (tiles + 1) + border, low, mask=border <= tiles)
 
 

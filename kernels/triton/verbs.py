@@ -36,7 +36,7 @@ TUNING: dict[str, Tuning] = {
         tabulate=tabulate.Settings(borders=4, tiles=4, postings=32),
         plan=plan.Settings(tiles=16, postings=64, ways=4, begun=4, terms=4),
         order=order.Settings(tiles=8, slots=4, words=1, classes=4),
-        score=score.Settings(slots=4, postings=32, emitted=64, warps=1, programs=1),
+        score=score.Settings(slots=4, postings=32, warps=1, programs=1),
         select=select.Settings(block=256, ranked=16, stripe=64, stripes=3),
     ),
 }
@@ -49,7 +49,7 @@ WHOLE_CORPUS = Tuning(
     tabulate=tabulate.Settings(borders=128, tiles=16, postings=512),
     plan=plan.Settings(tiles=256, postings=4096, ways=1024, begun=1024, terms=64),
     order=order.Settings(slots=16, words=64),
-    score=score.Settings(slots=16, postings=512, emitted=4096, programs=1),
+    score=score.Settings(slots=16, postings=512, programs=1),
     select=select.Settings(block=1024, ranked=64, stripe=1 << 14, stripes=1),
 )
 """For the interpreter over real corpora, where few large blocks take a thirtieth of the time of many small ones."""
@@ -82,7 +82,7 @@ class TritonVerbs:
     def scratch_bytes(self, extent: Extent) -> int:
         settings, processors = self._settings, self._processors
         return max(
-            block_bytes(order.scratch(extent)),
+            block_bytes(order.scratch(extent, settings.order)),
             block_bytes(score.scratch(extent, settings.score, processors)),
             block_bytes(select.scratch(extent, settings.select, processors)),
         )

@@ -42,10 +42,10 @@ BLOCKS_AT_ONCE = 8
 TARGETS = (80, 90, 120)
 
 # A warp that loaded a threshold before another block raised it meets a barrier that the others do not.
-BARRIER = "            tl.debug_barrier()\n            emit("
+BARRIER = "                tl.debug_barrier()\n                emit("
 PLANTED = (
-    "            if tl.load(thresholds + query, cache_modifier='.cg') == threshold:\n"
-    "                tl.debug_barrier()\n            emit("
+    "                if tl.load(thresholds + query, cache_modifier='.cg') == threshold:\n"
+    "                    tl.debug_barrier()\n                emit("
 )
 
 
