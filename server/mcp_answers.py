@@ -28,6 +28,8 @@ class NewRecord(BaseModel):
     session: str | None = Field(None, description="The conversation that it came from.")
     user: str | None = Field(None, description="Whom it is about or from.")
     role: str | None = Field(None, description="Who said it: user, assistant, tool.")
+    agent: str | None = Field(None, description="The agent that wrote it.")
+    tool: str | None = Field(None, description="The tool that gave it.")
     type: str | None = Field(None, description="The kind of record, such as fact or preference.")
     importance: float | None = Field(None, description="0 to 1.")
     expires: str | float | None = Field(None, description="When it is forgotten, given as time is.")
