@@ -136,6 +136,7 @@ class Searcher:
         phases = Phases(options.timing)
         with phases("prepare"):
             checked = as_queries(queries, "search")
+            check_vectors(checked, self.models.pin)
             several = needs_parts(checked, answerer)
         if several:
             return self._answer_parts(memory, checked, k, answerer, options)
@@ -296,6 +297,16 @@ def _columns_in(given: object) -> list[str]:
     several = given if isinstance(given, (list, tuple)) else ()
     filters = [one.filter if isinstance(one, Query) else one for one in several]
     return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
+
+
+def check_vectors(queries: Sequence[Query], pin: object) -> None:
+    """Raise `QueryError` for a query with a vector where there are none: whatever the strategy, it would not count."""
+    if pin is None and (rows := [row for row, query in enumerate(queries) if query.vector is not None]):
+        dimension = queries[rows[0]].vector.shape[1]
+        raise QueryError(
+            f"query {rows[0]} has a vector, and the engine holds no vectors; make it with "
+            f"encoder='own:{dimension}' for vectors of your own, or with a model's name"
+        )
 
 
 def check_candidates(queries: Sequence[Query]) -> None:

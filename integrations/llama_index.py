@@ -245,7 +245,9 @@ class FanrankRetriever(BaseRetriever):
             vector = bundle.embedding
             if vector is None and bundle.custom_embedding_strs and self.embed_model is not None:
                 vector = self.embed_model.get_agg_embedding_from_queries(bundle.custom_embedding_strs)
-            queries.append(Query(bundle.query_str, vector=vector, filter=condition))
+            # LlamaIndex brings vectors to an engine of words alone, too.
+            kept = None if self.handle.pin is None else vector
+            queries.append(Query(bundle.query_str, vector=kept, filter=condition))
         return queries
 
 

@@ -155,7 +155,8 @@ class RecordStore:
             if read_only:
                 if not path.is_file():
                     check_one(root)
-                    raise ForeignIndexError(f"{root}: no fanrank records here (it has no {RECORDS})")
+                    why = f"it has no {RECORDS}" if root.exists() else "there is no such directory"
+                    raise ForeignIndexError(f"{root}: no fanrank records here ({why})")
                 reader = open_reader(path)
                 try:
                     loss = check_loss(path, read_only=True, accept=accept_loss)

@@ -27,7 +27,7 @@ from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
 from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
-from ...engine.searcher import Searcher
+from ...engine.searcher import Searcher, check_vectors
 from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ...engine.signatures import SearchKeywords
 from ...engine.storage.state import MemoryState, names_under
@@ -81,6 +81,7 @@ class ShardedSearcher(Searcher):
         Raises as `Engine.search`, `ShardError` and `DeadlineError`.
         """
         asked = as_queries(queries, "search")
+        check_vectors(asked, self.models.pin)
         k = check_k(k)
         return self.retry(
             lambda launch: self._answer_at(launch, asked, k, answerer, options), partial=self.partial == ALLOW

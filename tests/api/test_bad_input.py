@@ -199,6 +199,7 @@ def test_empty_documents_and_strange_texts() -> None:
     ("queries", "message"),
     [
         ({"text": "tea", "filtr": {}}, "query 0: a query has no 'filtr'"),
+        (["a", fr.Query("tea", vector=[1, 2])], "query 1 has a vector, and .* make it with encoder='own:2'"),
         ([5], "query 0 must be a string, a Query, a mapping .* or a sequence of terms, not int"),
         (["tea", None], "query 1 must be .*, not NoneType"),
         ([b"tea"], "query 0 must be .*, not bytes"),

@@ -111,7 +111,7 @@ def test_options_that_a_family_does_not_have() -> None:
     for name, value in (("posting_bytes", 8), ("tile_bits", 9), ("select", "auto")):
         with pytest.raises(fr.errors.ParameterError, match=rf"has no option {name}; such options are of a device"):
             engine.to("cpu", **{name: value})  # type: ignore[arg-type]
-    with pytest.raises(fr.errors.ParameterError, match="unknown device 'tpu'; there are: cpu, cuda, triton, cuda-host"):
+    with pytest.raises(fr.errors.ParameterError, match=r"device .tpu.; .* There are: cpu, cuda, triton, cuda-host"):
         engine.to("tpu", tile_bits=9)
     with pytest.raises(fr.errors.ParameterError, match="unknown device array"):
         engine.to(np.array(["cpu", "cuda"]))  # type: ignore[arg-type]

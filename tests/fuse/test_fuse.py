@@ -214,7 +214,7 @@ def test_every_method_is_registered_and_tested() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("rrff", "unknown fusion 'rrff'; there are: rrf, "),
+        ("rrff", r"unknown fusion 'rrff'; did you mean 'rrf'\? There are: rrf, "),
         ({"k": 60}, "unknown fusion None"),
         ({"name": ["rrf"]}, "unknown fusion"),
         (7, "a name or a mapping"),

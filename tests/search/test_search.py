@@ -39,7 +39,7 @@ def test_to() -> None:
     before = list(engine.search(["tea"]))
     assert engine.to("cpu") is engine
     assert list(engine.search(["tea"])) == before
-    with pytest.raises(fr.errors.ParameterError, match="unknown device 'tpu'; there are: cpu, cuda"):
+    with pytest.raises(fr.errors.ParameterError, match=r"device 'tpu'; did you mean 'cpu'. There are: cpu, cuda"):
         engine.to("tpu")
 
 
