@@ -249,7 +249,7 @@ BAD_OPTIONS: list[tuple[str, list[Any], str, str]] = [
         "execution",
         ["fast", "", None, ["auto"]],
         "ParameterError",
-        "unknown execution .*; there are: auto, exhaustive, pr",
+        "unknown execution .*here are: auto, exhaustive, pr",
     ),
     ("strategy", ["bm26", None], "ParameterError", "strategy"),
     ("reranker", ["no reranker"], "ParameterError", "rerank"),
