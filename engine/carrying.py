@@ -52,7 +52,7 @@ def change_columns(engine: Carrying, dropped: Sequence[str], added: Mapping[str,
 
 def _check_declared(name: str, columns: Mapping[str, str]) -> None:
     if name not in columns:
-        raise ParameterError(f"no declared column {name!r}{choices(name, columns or ['none'])}")
+        raise ParameterError(f"no declared column {name!r}{choices(name, columns)}")
 
 
 def _check_new(name: str, kind: str, columns: Mapping[str, str]) -> None:

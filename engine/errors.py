@@ -197,4 +197,4 @@ def choices(name: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known one that is nearest, and all that there are."""
     names = list(known)
     hint = did_you_mean(name, names)
-    return f"{hint} There are: {', '.join(names)}" if hint else f"; there are: {', '.join(names)}"
+    return f"{hint or ';'} {'There' if hint else 'there'} are: {', '.join(names) or 'none'}"

@@ -143,7 +143,7 @@ def check_filter(filter: Filter | None, field: str, limits: Limits) -> None:
 def _check_known(given: Iterable[str], names: Collection[str]) -> None:
     unknown = sorted(set(given) - set(names))
     if unknown:
-        known = choices(unknown[0], sorted(names) or ["none"])
+        known = choices(unknown[0], sorted(names))
         raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}{known}", field=unknown[0])
 
 

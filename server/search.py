@@ -224,7 +224,8 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
         # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
         detail = f"a search may explain {limits.explained:,} hits over all queries; ask /v1/explain for one"
         raise Problem(422, "TooManyHits", detail, field="explain")
-    options = _options(body, limits) | {"offset": offset}
+    # An offset of 0 is no default: each query would be made anew with it.
+    options = _options(body, limits) | ({"offset": offset} if offset else {})
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
@@ -267,8 +268,10 @@ def read_query(data: Any, field: str, shared: Mapping[str, Any], principal: Prin
     if isinstance(data, str):
         data = {"text": data}
     if isinstance(data, dict) and shared:
-        # It has one scope, and one way to say where it searches.
+        # It has one scope, and one way to say where it searches. One for the newest records is not scored.
         ways = [way for way in (_SPACES, (*SCOPES, SCOPE)) if data.keys() & {*way}]
+        if data.get("newest") is True:
+            ways.append(("half_life", "neighbours"))
         data = {**{name: value for name, value in shared.items() if not any(name in way for way in ways)}, **data}
     if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
         data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -415,6 +415,8 @@ def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
 
 
 _SILENT = vars(Query())
+_beside_text = attrgetter(*(name for name in _SILENT if name != "text"))
+_TEXT_ALONE = _beside_text(Query())
 _SPACES = frozenset(("namespace", "namespaces", "under"))
 _SCORED = frozenset(("min_score", "half_life", "neighbours"))
 
@@ -432,13 +434,13 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
     text_alone: dict[str, Any] | None = None
     made = []
     for query in batch:
-        given = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
-        if given <= {"text"}:
+        if all(map(is_, _beside_text(query), _TEXT_ALONE)):
             # Checked once for all texts.
             text_alone = vars(Query(**values)) if text_alone is None else text_alone
             changed = object.__new__(Query)
             object.__setattr__(changed, "__dict__", {**text_alone, "text": query.text})
         else:
+            given = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
             given |= _SPACES if given & _SPACES else set()
             given |= _SCORED if query.newest else set()
             changed = replace(query, **{name: value for name, value in values.items() if name not in given})

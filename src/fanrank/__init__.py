@@ -115,9 +115,7 @@ if not TYPE_CHECKING:
         if name in _THEMES:
             return importlib.import_module(f"{__name__}.{name}")
         if name not in _HOMES:
-            from .engine.errors import did_you_mean
-
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{did_you_mean(name, __all__)}")
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         importlib.import_module(f"{__name__}.{_HOMES[name]}")
         _publish_loaded()
         return globals()[name]

@@ -88,7 +88,7 @@ def test_columns(tmp_path: Path, memory: Path) -> None:
     assert "--add takes NAME:KIND, each name once and as category, number or json, not 'x'" in fails(
         "columns", memory, "--add", "x"
     )
-    assert "no declared column 'x'" in fails("columns", memory, "--drop", "x")
+    assert "no declared column 'nope'; there are: none" in fails("columns", memory, "--drop", "nope")
     assert "no engine's directory" in fails("columns", tmp_path)
     assert "--column takes NAME:KIND" in fails("import", "-", tmp_path / "new", "--column", "x:text")
 

@@ -16,7 +16,9 @@ from fanrank.engine.route.policy import strategy_of
 from fanrank.server import page
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
+from fanrank.server.limits import Limits
 from fanrank.server.problems import Problem
+from fanrank.server.search import NDJSON, read_search
 
 FILES = {path.name: path.read_text(encoding="utf-8") for path in page.FILES.values()}
 ANA = Principal("ana", ("users/ana",))
@@ -129,9 +131,17 @@ def test_a_timed_search_answers_its_phases_and_its_postings(client: TestClient, 
     assert (list(columns["timing"]), columns["postings"]) == (list(alone.timing or {}), 3)
 
 
+def test_what_a_body_sets_is_for_the_queries_that_do_not_say_it(client: TestClient, engine: fr.Engine) -> None:
+    newest = {"text": "tea", "namespace": "users/bo", "newest": True}
+    common = {"under": "users", "now": 0.0, "half_life": "1d", "neighbours": {"window": 1}, "offset": 1}
+    answer = client.post("/v1/search", json={"queries": ["tea", newest], **common}).json()
+    assert [row["hits"] for row in answer["results"]] == engine.search(["tea", newest], **common).to_dicts()
+    # Where nothing is set, no query is made anew.
+    assert read_search({"query": "tea", "namespace": "users/ana"}, ANA, Limits()).options == {}
+
+
 def test_times_are_refused_where_the_answer_has_no_place_for_them(client: TestClient) -> None:
-    headers = {"accept": "application/x-ndjson"}
-    answer = client.post("/v1/search", json={"query": "tea", "timing": True}, headers=headers)
+    answer = client.post("/v1/search", json={"query": "tea", "timing": True}, headers={"accept": NDJSON})
     assert (answer.status_code, answer.json()["field"]) == (422, "timing")
 
 
