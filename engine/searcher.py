@@ -206,6 +206,7 @@ class Searcher:
         """As `Engine.candidates`."""
         checked = as_queries(queries, "candidates")
         check_candidates(checked)
+        check_vectors(checked, self.models.pin)
 
         def collect() -> Evidence:
             memory = self.index.ready().state

@@ -31,7 +31,7 @@ from .store import add, delete, index, stats, vacuum
 from .tune import tune
 
 WHOLE = 1_000
-"""Characters that no first sentence of a command's help has."""
+"""More characters than the first sentence of any command's help has."""
 FAILED, INTERRUPTED = 2, 130
 """Exit codes of an error and, as shells count it, of an interrupt. A comparison that finds differences exits with 1."""
 

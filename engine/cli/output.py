@@ -19,7 +19,7 @@ OPTIONS = {
     r"\(vectors=False\)": "(--no-vectors)",
     r"open with accept_loss=True": "give --accept-loss",
     r" \(readers may open it with read_only=True\)": "",
-    r"make the engine with encoder='own:(\w+)'": r"make the directory with --encoder own:\1",
+    r"make (?:the engine|it) with encoder='own:(\w+)'": r"make the directory with --encoder own:\1",
     r"make it with encoder='model name', or with fanrank\.OwnVectors\(dimension\)": "make it with --encoder MODEL, or "
     "with --encoder own:DIMENSION",
     r"add_column\('.*?', 'json'\) or |columns='auto' \(|(?<=json`)\)(?= when a filter)": "",

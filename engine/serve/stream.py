@@ -28,7 +28,7 @@ from ..search import lexical
 from ..search.batch import AnyBatch, Batch, as_queries, prepare
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
-from ..searcher import Searcher
+from ..searcher import Searcher, check_vectors
 from ..storage.state import MemoryState
 from ..timing import Phases
 
@@ -76,6 +76,7 @@ def search_stream(
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
             checked = as_plain_queries(queries)
+            check_vectors(checked, searcher.models.pin)
             state, batch = searcher.declaring(lambda: _prepare(searcher, checked, k), checked)
         except FanrankError as error:
             searcher.count_failure(queries, error)

@@ -62,11 +62,14 @@ class Tasks:
 
 
 def begin_task(shard: Shard, key: str, begin: Callable[..., Task], *arguments: Any) -> None:
-    """Begin what goes by this key from now on. It can be ended while it starts, and lets go of what it held since."""
+    """Begin what goes by this key from now on. If it is ended while it starts, it is ended once more after that."""
     task = shard.tasks[key] = begin(shard, *arguments)
-    task.start()
-    if shard.tasks.get(key) is not task:
-        task.end()
+    try:
+        task.start()
+    finally:
+        if shard.tasks.get(key) is not task:
+            # The first end could not let go of what the start took later.
+            task.end()
 
 
 def go_on(shard: Shard, key: str) -> Any:

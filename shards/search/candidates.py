@@ -18,7 +18,7 @@ from ...engine.hybrid.strategy import Strategy
 from ...engine.route.parts import Part
 from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
-from ...engine.searcher import check_candidates
+from ...engine.searcher import check_candidates, check_vectors
 from ..protocol.messages import Collect, Collected
 from .jobs import Counted, Job, SpreadJob
 from .launches import Launch
@@ -31,6 +31,7 @@ def collect(searcher: ShardedSearcher, queries: AnyBatch, strategy: Strategy, op
     """As `Engine.candidates`, at one epoch."""
     checked = as_queries(queries, "candidates")
     check_candidates(checked)
+    check_vectors(checked, searcher.models.pin)
 
     def read(launch: Launch) -> Evidence:
         found = searcher.ask(launch, checked, 1, strategy, options, CollectJob, EvidenceJob)

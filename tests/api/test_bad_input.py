@@ -204,13 +204,14 @@ def test_empty_documents_and_strange_texts() -> None:
         (["tea", None], "query 1 must be .*, not NoneType"),
         ([b"tea"], "query 0 must be .*, not bytes"),
         ([["tea", 5]], "terms must be a sequence of strings"),
-        (None, "search takes queries: pass a text, a Query or a list"),
+        (None, "takes queries: pass a text, a Query or a list"),
     ],
 )
 def test_batches_that_are_none(engine: fr.Engine, queries: Any, message: str) -> None:
     before = state(engine)
-    with pytest.raises(fr.errors.QueryError, match=message):
-        engine.search(queries)
+    for ask in (engine.search, lambda given: engine.candidates(given, "bm25")):
+        with pytest.raises(fr.errors.QueryError, match=message):
+            ask(queries)
     assert_unharmed(engine, before)
 
 

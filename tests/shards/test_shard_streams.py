@@ -67,13 +67,8 @@ def test_a_batch_is_refused_when_its_turn_comes_as_by_one_engine(ahead: int) -> 
     split_over_all(several, "")
     for engine in (one, several):
         engine.add([fr.Record(f"r{number}", "ant") for number in range(6)])
-    bad: list[Any] = [
-        [7],
-        [fr.Query("ant", strategy="dense")],
-        [fr.Query(newest=True)],
-        [fr.Query("ant", filter={"nobody": 1})],
-    ]
-    for batch in bad:
+    bad: list[dict[str, Any]] = [{"strategy": "dense"}, {"newest": True}, {"filter": {"nobody": 1}}, {"vector": [1]}]
+    for batch in [[7], *([fr.Query("ant", **fields)] for fields in bad)]:
         refused = []
         for engine in (one, several):
             answers = engine.search_stream([["ant"], batch, ["ant"]], ahead=ahead)

@@ -197,8 +197,9 @@ def test_an_export_is_the_file_of_one_engine(memories: Any, tmp_path: Path, how:
 
 def test_what_is_ended_while_it_starts_is_ended_after_that() -> None:
     shard, task = Mock(tasks={}), Mock()
-    task.start.side_effect = lambda: end_task(shard, "key")
-    begin_task(shard, "key", lambda shard: task)
+    task.start.side_effect = lambda: (end_task(shard, "key"), shard["lost"])
+    with pytest.raises(TypeError):
+        begin_task(shard, "key", lambda shard: task)
     assert [call[0] for call in task.method_calls] == ["start", "end", "end"]
 
 
