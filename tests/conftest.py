@@ -65,9 +65,11 @@ def disarmed() -> Iterator[None]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With ``-m gpu`` only files that name a GPU are read: a machine with one may lack what the others import."""
-    if config.option.markexpr != "gpu" or collection_path.suffix != ".py":
+    if config.option.markexpr != "gpu":
         return None
-    return None if re.search(r"mark\.gpu|\bON_A_GPU\b|\bFAST\b|\bFAMILIES\b", collection_path.read_text()) else True
+    names_gpu = re.compile(r"mark\.gpu|\bON_A_GPU\b|\bFAST\b|\bFAMILIES\b")
+    files = collection_path.rglob("test_*.py") if collection_path.is_dir() else [collection_path]
+    return None if any(names_gpu.search(file.read_text()) for file in files) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
