@@ -279,11 +279,6 @@ def test_check_of_a_beir_directory(beir: Path) -> None:
     assert (first, last, len(backends) < 9) == ("toy: 12 records, 4 queries, top 100", "one answer", True)
 
 
-def test_check_of_records(records: Path) -> None:
-    result = run_json("check", records, "--method", "robertson", "--backend", "numpy")
-    assert (result["corpus"], result["queries"], result["differences"]) == ("records.jsonl", 4, 0)
-
-
 def test_check_takes_options_of_a_device(records: Path) -> None:
     assert fails("check", records, "--posting-bytes", "4") == (
         "posting_bytes is an option of one backend; name the backend"

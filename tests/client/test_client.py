@@ -147,7 +147,6 @@ options = st.fixed_dictionaries(
         "distinct": st.just("text"),
         "filter": st.just({"role": ["user", None]}),
         "under": st.just("users"),
-        "newest": st.booleans(),
     },
 )
 
