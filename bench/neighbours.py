@@ -10,7 +10,7 @@ Appends to ``bench/results/neighbours.jsonl`` rows of three parts:
   difference in Hit@5 with 95 %, over conversations.
 - ``dialogue``: the same questions by ``dialogue`` and ``dialogue-words``, and by each without some of its channels. The
   weights are fitted to every second conversation and reported on the others, then the other way around. ``low`` and
-  ``high`` bound the difference in Hit@5 to ``auto`` over all questions: the wider of two bootstraps, over questions and
+  ``high`` bound the difference in Hit@5 to `BASE` over all questions: the wider of two bootstraps, over questions and
   over conversations.
 
 Vectors come from ``--embeddings``, or are made anew; ``--parts cost`` needs none.
@@ -61,6 +61,8 @@ PLAIN, GENERAL = "plain", "plain, general"
 DEPTH = 20
 """Hits of a question whose quality is measured."""
 DIALOGUES = ("dialogue", "dialogue-words")
+BASE = "recall"
+"""What the strategies for dialogues are compared with; rows without ``to`` are of ``auto`` when it was as this."""
 METRICS = ("hit@1", "hit@5", "recall@20", "mrr")
 
 
@@ -253,7 +255,7 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
     questions = labelled_questions(dataset)
     spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
     place = np.array([spaces.index(query.namespace) for query in dataset.queries])
-    auto = values_of(engine, dataset, "auto")
+    base = values_of(engine, dataset, BASE)
     rows = []
     for name in DIALOGUES:
         collected: dict[Strategy, list[Collected]] = {}
@@ -271,8 +273,8 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
             for half in (0, 1):
                 weights.append(evidence.fit(place % 2 == half))
                 values += ranked_values(parts, dataset, place % 2 != half, replace(fusion, weights=weights[-1]))
-            each = paired_bootstrap(values[:, 1], auto[:, 1])
-            groups = cluster_bootstrap(values[:, 1], auto[:, 1], place.tolist())
+            each = paired_bootstrap(values[:, 1], base[:, 1])
+            groups = cluster_bootstrap(values[:, 1], base[:, 1], place.tolist())
             rows.append(
                 {
                     "part": "dialogue",
@@ -288,6 +290,7 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
                         dict(zip(METRICS, np.round(values[place % 2 == half].mean(axis=0), 4).tolist(), strict=True))
                         for half in (0, 1)
                     ],
+                    "to": BASE,
                     "difference": each.difference,
                     "low": min(each.low, groups.low),
                     "high": max(each.high, groups.high),

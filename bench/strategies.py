@@ -12,12 +12,13 @@ set is a function of `SETS`, from the data folder to a `Dataset`. Those whose da
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
 from fanrank.engine.evaluate.protocol import Evaluation, prepare_dataset, rank
 from fanrank.engine.hybrid.strategy import STRATEGIES
 from fanrank.engine.index.profiles import PROFILES, default_profile
+from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 from fanrank.engine.route.cascade import AUTO
 from fanrank.engine.route.policy import POLICIES, strategy_of
@@ -89,6 +91,35 @@ def locomo_turns(folder: Path) -> Dataset:
     return Dataset("locomo-turns", records, kept, relevant, categories, clusters)
 
 
+def assistant_chats(folder: Path) -> Dataset:
+    """Chats of a user with an assistant that answers at length, with a record a turn and its role."""
+    records: list[Record] = []
+    queries: list[Query] = []
+    relevant: dict[str, dict[str, int]] = {}
+    categories: dict[str, str] = {}
+    clusters: dict[str, str] = {}
+    for turn in _lines(folder / "assistant_chats" / "turns.jsonl.gz"):
+        own = {"id": turn["id"], "text": turn["text"], "namespace": turn["chat"]}
+        records.append(Record(**own, session=turn["session"], role=turn["role"]))
+    for asked in _lines(folder / "assistant_chats" / "questions.jsonl.gz"):
+        queries.append(Query(asked["text"], namespace=asked["chat"], id=asked["id"]))
+        relevant[asked["id"]] = dict.fromkeys(asked["relevant"], 1)
+        categories[asked["id"]], clusters[asked["id"]] = asked["kind"], asked["chat"]
+    return Dataset("assistant-chats", records, queries, relevant, categories, clusters)
+
+
+def without_roles(dataset: Dataset) -> Dataset:
+    """The same, of records whose roles nobody told."""
+    return replace(
+        dataset, name=f"{dataset.name}-roleless", records=[replace(record, role=None) for record in dataset.records]
+    )
+
+
+def _lines(path: Path) -> Iterator[Any]:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
 def locomo_sessions(folder: Path) -> Dataset:
     """LoCoMo with a record a session, whose turns are its passages."""
     return replace(load_locomo(folder / "locomo" / "locomo10.json"), name="locomo-sessions")
@@ -101,6 +132,8 @@ def longmemeval(folder: Path) -> Dataset:
 
 SETS: dict[str, Callable[[Path], Dataset]] = {
     "locomo-turns": locomo_turns,
+    "assistant-chats": assistant_chats,
+    "assistant-chats-roleless": lambda folder: without_roles(assistant_chats(folder)),
     "locomo-sessions": locomo_sessions,
     "longmemeval": longmemeval,
     "scifact": lambda folder: load_beir(folder / "scifact"),

@@ -78,6 +78,7 @@ def _quality(rows: list[Fields]) -> list[str]:
 
 
 def _dialogue(rows: list[Fields]) -> list[str]:
+    base = rows[0].get("to", "auto")
     body = [
         [
             *(row["strategy"], row["without"] or "nothing"),
@@ -91,6 +92,6 @@ def _dialogue(rows: list[Fields]) -> list[str]:
         f"{sentence(stamp(rows))}. LoCoMo, turns as records, {rows[0]['n']:,} questions of {rows[0]['conversations']} "
         "conversations. Weights are fitted to every second conversation and reported on the others, then the other "
         "way around; a strategy without channels is fitted anew. Of each half Hit@5, Recall@20 and MRR. Differences "
-        "in Hit@5 to `auto` in points, with the wider of two 95 % intervals, over questions and over conversations.",
-        table(["strategy", "without", *METRICS.values(), "first half", "second half", "Hit@5 to auto"], body),
+        f"in Hit@5 to `{base}` in points, with the wider of two 95 % intervals, over questions and over conversations.",
+        table(["strategy", "without", *METRICS.values(), "first half", "second half", f"Hit@5 to {base}"], body),
     ]

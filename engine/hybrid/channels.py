@@ -200,7 +200,7 @@ class ContextVectors:
         _check_surroundings(self)
 
 
-CUES = ("asks", "answers", "length", "speaker")
+CUES = ("asks", "answers", "length", "speaker", "assistant_length")
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,16 @@ class Cue:
     - ``answers``: 1 where the record before it in its session asks.
     - ``length``: n / (n + 16) for a record of n terms. Short turns ("That's great!") hold little.
     - ``speaker``: 1 where the text begins with a name and a colon, and the query holds a word of the name.
+    - ``assistant_length``: ``length`` where an assistant says it, else 0. A person's long turn holds much; an
+      assistant's turns are nearly all long, so a weight of their own makes up for it.
+
+    An assistant says what has the role ``assistant``. A record without a role counts as said by one if its side of the
+    talk writes at length and the other side does not: its side is the record and those 2 and 4 places before and after
+    it in its session, the other side those 1 and 3 places away (`WORDY` and `TIMES` in context.py).
 
     A record without a neighbour in its session is no turn: its cues are 0, so documents rank as without. The channel
-    lists nothing, as `ContextWords`. All cues but ``length`` read the texts of candidates, each at most once.
+    lists nothing, as `ContextWords`. ``asks``, ``answers`` and ``speaker`` read the texts of candidates, each at most
+    once.
     """
 
     cue: str

@@ -19,6 +19,7 @@ from ..arrays import Flags, Floats, Integers
 from ..errors import QueryError
 from ..fuse.candidates import Channel
 from ..index.bm25 import SCALE
+from ..index.columns import ABSENT
 from ..index.decay import decay, ticks_of
 from ..index.masks import EVERYTHING
 from ..index.neighbours import links_of
@@ -38,6 +39,15 @@ from .strategy import Strategy
 
 HALF_LENGTH = 16.0
 """A record of so many terms has half of the cue ``length``. From 4 to 32 LoCoMo's turns give the same figures."""
+ASSISTANT = "assistant"
+"""The role of what an assistant says."""
+WORDY, TIMES, SIDES = 40, 3, 4
+"""A side that writes `WORDY` terms a record on average, and `TIMES` as many as the other, is an assistant's.
+
+So are 98 % of the assistants' turns in chats with long answers (20 chats, 5,732 turns, their roles taken away), none of
+the users', and no turn of LoCoMo or SGD. From 40 to 80 terms, and from 2 to 3 times, this hardly changes. `SIDES` is
+how far it looks.
+"""
 
 _ASKS = re.compile(r"[?\uff1f\u061f][\s\"'\u201d\u2019)*_]*\Z")
 _SPEAKER = re.compile(r"\s*([^\W\d_][^:\n]{0,39}):\s")
@@ -160,8 +170,11 @@ class ContextScorer:
                 near = links_of(group.snapshot).around(own, 1)
                 turns = near.max(axis=1) >= 0
                 if channel.cue == "length":
-                    lengths = _lengths(group.snapshot, own)
-                    found = lengths / (lengths + HALF_LENGTH)
+                    found = _shares_of_length(group.snapshot, own)
+                elif channel.cue == "assistant_length":
+                    found = np.where(
+                        self._by_assistants(group.snapshot, own), _shares_of_length(group.snapshot, own), 0.0
+                    )
                 elif channel.cue == "speaker":
                     words = set(_WORDS.findall(self.batch.queries[row].text.casefold()))
                     speakers = self._read(group.snapshot, row, np.where(turns, own, -1))[1].tolist()
@@ -171,6 +184,15 @@ class ContextScorer:
                     found = self._read(group.snapshot, row, at)[0] == _YES
                 scores[span] = np.where(turns, found, 0.0)
         return scores
+
+    def _by_assistants(self, snapshot: Snapshot, documents: Integers) -> Flags:
+        """[documents] whether an assistant says each: by its role, or without one by how much the two sides write."""
+        roles = snapshot.codes_of("role", documents)
+        assistants: Flags = roles == self.batch.memory.values["role"].ids.get(ASSISTANT, ABSENT - 1)
+        without = np.flatnonzero(roles == ABSENT)
+        if len(without):
+            assistants[without] = _wordy_sides(snapshot, documents[without])
+        return assistants
 
     def _read(
         self, snapshot: Snapshot, row: int, documents: Integers
@@ -275,6 +297,27 @@ def _cosines(stretches: Sequence[Stretch], asked: Floats, near: Integers, steps:
             squared = squared + weight * other * products[:, first, second]
     cosines = total / np.sqrt(np.where(squared > 0.0, squared, 1.0))
     return np.asarray(np.where(products[:, 0, 0] > 0.0, cosines, -np.inf))
+
+
+def _wordy_sides(snapshot: Snapshot, documents: Integers) -> Flags:
+    """[documents] whether each is of a side of its session that writes at length, while the other does not."""
+    near = np.concatenate([documents[:, None], links_of(snapshot).around(documents, SIDES)], axis=1)
+    distinct, places = np.unique(near, return_inverse=True)
+    # Whole numbers, so their sums and products are exact; 0 for a neighbour that is not there.
+    lengths = _lengths(snapshot, distinct)[places].reshape(near.shape)
+    # Of the columns (the record, 1 before, 1 after, 2 before, ...) those at even distances are of its own side.
+    own = (np.arange(near.shape[1]) + 1) // 2 % 2 == 0
+    (terms, turns), (other_terms, other_turns) = (
+        (lengths[:, side].sum(axis=1), (near[:, side] >= 0).sum(axis=1)) for side in (own, ~own)
+    )
+    wordy: Flags = (terms >= WORDY * turns) & (terms * other_turns >= TIMES * other_terms * turns)
+    return wordy
+
+
+def _shares_of_length(snapshot: Snapshot, documents: Integers) -> Floats:
+    """[documents] the cue ``length``."""
+    lengths = _lengths(snapshot, documents)
+    return lengths / (lengths + HALF_LENGTH)
 
 
 def _lengths(snapshot: Snapshot, documents: Integers) -> Floats:

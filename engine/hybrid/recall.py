@@ -33,7 +33,7 @@ from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
 from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
-from ..index.time_order import newest_between, types_of
+from ..index.time_order import newest_between
 from ..locks import once
 from ..recall.conversation import rank, seeds_of
 from ..recall.entity_graph import HOP_SCORES, Reached
@@ -415,7 +415,7 @@ class RecallCollector(EvidenceCollector):
                 if not wanted:
                     continue
                 places = slice(int(offsets[row]), int(offsets[row + 1]))
-                agreeing[places] = np.isin(types_of(group.snapshot, documents[places]), wanted)
+                agreeing[places] = np.isin(group.snapshot.codes_of("type", documents[places]), wanted)
         return agreeing
 
     # Sources: B035.
@@ -438,7 +438,7 @@ class RecallCollector(EvidenceCollector):
             places = ranges(offsets[rows], counts)
             times = group.snapshot.numbers_of("time", documents[places])
             starts, ends = (np.repeat(bounds, counts) for bounds in self._windows(group, rows))
-            event = types_of(group.snapshot, documents[places]) == self._event
+            event = group.snapshot.codes_of("type", documents[places]) == self._event
             inside = event & (times >= starts) & (times <= ends)
             moments[places[inside]] = times[inside]
         inside = moments > -np.inf

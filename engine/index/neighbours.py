@@ -143,6 +143,22 @@ def links_of(snapshot: Snapshot) -> Links:
     return derived.setdefault(NAME, _join(snapshot)) if known is None else known
 
 
+def is_dialogue(snapshot: Snapshot) -> bool:
+    """Whether more than half of the live records stand beside others in a session. Worked out once for a snapshot."""
+    known: bool | None = snapshot.derived.get("dialogue")
+    if known is None and all(SESSION not in segment.columns.categories for segment in snapshot.segments):
+        known = snapshot.derived["dialogue"] = False
+    if known is None:
+        links = links_of(snapshot)
+        beside = (links.previous >= 0) | (links.following >= 0)
+        for number, first in enumerate(snapshot.firsts):
+            alive = snapshot.alive(number)
+            if alive is not None:
+                beside[first : first + len(alive)] &= alive
+        known = snapshot.derived["dialogue"] = 2 * int(beside.sum()) > snapshot.size
+    return known
+
+
 def _join(snapshot: Snapshot) -> Links:
     parts = tuple(
         segment_links(segment, snapshot.tombstones.get(number)) for number, segment in enumerate(snapshot.segments)

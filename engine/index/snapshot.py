@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..locks import once
 from .arrivals import Arrivals
 from .bm25 import BM25, FloatArray, Statistics
-from .columns import hashes_of
+from .columns import ABSENT, hashes_of
 from .contributions import Contributions
 from .document_terms import OwnWords, count_documents
 from .learned import IMPACTS
@@ -272,6 +272,16 @@ class Snapshot:
             inside = (documents >= first) & (documents < first + segment.size)
             if numbers is not None and inside.any():
                 values[inside] = numbers[documents[inside] - first]
+        return values
+
+    def codes_of(self, column: str, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        """The codes of a category column at these document numbers, same shape [n]; `ABSENT` where there is none."""
+        values = np.full(len(documents), ABSENT, dtype=np.int32)
+        for first, segment in zip(self.firsts, self.segments, strict=True):
+            codes = segment.columns.categories.get(column)
+            inside = (documents >= first) & (documents < first + segment.size)
+            if codes is not None and inside.any():
+                values[inside] = codes[documents[inside] - first]
         return values
 
     def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:

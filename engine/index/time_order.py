@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers
-from .columns import ABSENT
 from .masks import EVERYTHING, CompiledFilter
 from .segment import Segment
 from .snapshot import Snapshot
@@ -177,14 +176,3 @@ def _last_places(order: TimeOrder, alive: Flags | None, low: Integers, high: Int
         waiting = waiting[(found[waiting, -1] < 0) & (high - low > reach)[waiting]]
         reach *= 4
     return found
-
-
-def types_of(snapshot: Snapshot, documents: Integers) -> npt.NDArray[np.int32]:
-    """The codes of the types of these document numbers, same shape [n]; `ABSENT` where there is none."""
-    types = np.full(len(documents), ABSENT, dtype=np.int32)
-    for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
-        codes = segment.columns.categories.get("type")
-        inside = (documents >= first) & (documents < first + segment.size)
-        if codes is not None and inside.any():
-            types[inside] = codes[documents[inside] - first]
-    return types

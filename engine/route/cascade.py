@@ -14,6 +14,7 @@ from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
 from ..fuse.fusion import check_name
 from ..hybrid.strategy import STRATEGIES, Strategy
+from ..locks import once
 from .classifier import Classifier
 from .confidence import CONFIDENCES
 from .router import Router, policy_fields
@@ -59,6 +60,9 @@ class Cascade:
     classifier      predicts the type of a query that has none; without a classifier such a query has threshold `tau`
     needs_vectors   whether a query that cannot be compared by vectors is refused, as `escalate` would. Otherwise BM25
                     answers it: where the searched records have no vectors, or the query has none and nothing makes one
+    dialogue        a strategy for queries that search a dialogue: more than half of the records stand beside others in
+                    a session (`is_dialogue`), and the engine keeps texts. It answers them whatever BM25's confidence
+    dialogue_words  that for such queries that cannot be compared by vectors
 
     Raises `ParameterError`.
     """
@@ -71,6 +75,8 @@ class Cascade:
     depth: int = DEPTH
     classifier: Classifier | None = None
     needs_vectors: bool = True
+    dialogue: Strategy | None = None
+    dialogue_words: Strategy | None = None
     name: str = "cascade"
 
     def __post_init__(self) -> None:
@@ -89,6 +95,13 @@ class Cascade:
             check_name("a lexical type", type)
         object.__setattr__(self, "lexical_types", tuple(sorted(set(self.lexical_types))))
         object.__setattr__(self, "escalate", _parse_escalation(self.escalate))
+        for name in ("dialogue", "dialogue_words"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, Strategy.of(getattr(self, name)))
+        if self.dialogue_words is not None and self.dialogue_words.dense:
+            raise ParameterError(
+                f"a cascade's dialogue_words is for want of vectors, and {self.dialogue_words.name!r} compares vectors"
+            )
         if not isinstance(self.confidence, str) or self.confidence not in CONFIDENCES:
             raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 2:
@@ -123,29 +136,41 @@ class Cascade:
             return self.tau
         return 0.0 if type in self.lexical_types else (self.taus or {}).get(type, self.tau)
 
+    @once
+    def costly(self) -> tuple[Strategy | Router, ...]:
+        """All that may answer in place of BM25."""
+        return tuple(each for each in (self.escalate, self.dialogue, self.dialogue_words) if each is not None)
+
     @property
     def dense(self) -> bool:
-        """Whether queries need vectors, for the escalation or for the classifier."""
-        return bool(self.escalate.dense) or (self.classifier is not None and self.classifier.dimension > 0)
+        """Whether queries need vectors, for a strategy or for the classifier."""
+        compared = any(each.dense for each in self.costly)
+        return compared or (self.classifier is not None and self.classifier.dimension > 0)
 
     @property
     def learned(self) -> bool:
-        """Whether escalated queries compare learned term weights."""
-        return bool(self.escalate.learned)
+        """Whether some queries compare learned term weights."""
+        return any(each.learned for each in self.costly)
 
     @property
     def aged(self) -> bool:
-        """Whether the answers of escalated queries depend on their own time."""
-        return self.escalate.aged
+        """Whether some answers depend on the query's own time."""
+        return any(each.aged for each in self.costly)
 
     def needs_now(self, type: str | None) -> bool:
         """Whether a query of this type (None: of unknown type) may need its own time, `Query.now`."""
         labels = [None] if self.classifier is None else self.classifier.labels
-        return any(self.escalate.needs_now(label) for label in (labels if type is None else [type]))
+        types = labels if type is None else [type]
+        return any(each.needs_now(label) for each in self.costly for label in types)
 
     def deep(self, *, complete: bool = False) -> Cascade:
-        """The same cascade with escalated queries answered over all records that pass their filters."""
-        return replace(self, escalate=self.escalate.deep(complete=complete))
+        """The same cascade with all but confident queries answered over all records that pass their filters."""
+        return replace(
+            self,
+            escalate=self.escalate.deep(complete=complete),
+            dialogue=self.dialogue and self.dialogue.deep(complete=complete),
+            dialogue_words=self.dialogue_words and self.dialogue_words.deep(complete=complete),
+        )
 
     @classmethod
     def of(cls, value: Cascade | Mapping[str, Any]) -> Cascade:
@@ -170,6 +195,8 @@ class Cascade:
             "depth": self.depth,
             "classifier": None if self.classifier is None else self.classifier.to_dict(),
             "needs_vectors": self.needs_vectors,
+            "dialogue": self.dialogue and self.dialogue.to_dict(),
+            "dialogue_words": self.dialogue_words and self.dialogue_words.to_dict(),
         }
 
     def __str__(self) -> str:
@@ -178,7 +205,8 @@ class Cascade:
         prediction = "" if self.classifier is None else f" (types predicted: {self.classifier})"
         bound = f"{self.confidence} of {self.tau:g}{by_type}{prediction}"
         without = "" if self.needs_vectors else ", and bm25 where there are no vectors"
-        return f"{self.name}: bm25 from a {bound} on, else {self.escalate}{without}"
+        talk = "" if self.dialogue is None else f"; of dialogues {self.dialogue}"
+        return f"{self.name}: bm25 from a {bound} on, else {self.escalate}{without}{talk}"
 
 
 def _parse_escalation(value: Any) -> Strategy | Router:
@@ -198,5 +226,16 @@ def _json_threshold(threshold: float) -> float | str:
     return threshold if threshold < math.inf else "inf"
 
 
-AUTO = Cascade(AUTO_TAU, escalate=STRATEGIES["recall"], needs_vectors=False, name="auto")
-"""The strategy for who does not want to choose one: BM25 where it is far ahead or alone, else ``recall``."""
+AUTO = Cascade(
+    AUTO_TAU,
+    escalate=STRATEGIES["recall"],
+    needs_vectors=False,
+    dialogue=STRATEGIES["dialogue"],
+    dialogue_words=STRATEGIES["dialogue-words"],
+    name="auto",
+)
+"""The strategy for who does not want to choose one.
+
+Of dialogues ``dialogue``, by words alone where there are no vectors; of other records BM25 where it is far ahead or
+alone, else ``recall``.
+"""

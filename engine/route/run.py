@@ -2,8 +2,9 @@
 
 ::
 
-    batch ── bm25 ── confident ─────────────────────────────┐
-                  └─ the rest, one smaller batch ─ escalate ─┴─ hits in the batch's order
+    batch ─┬─ bm25 ── confident ────────────────────────────────┐
+           │       └─ the rest, one smaller batch ── escalate ──┼─ hits in the batch's order
+           └─ those that search dialogues ────────── dialogue ──┘
 
 Each part of the batch is answered as `Engine.search` would answer it alone. So an escalated query has the bits of its
 strategy, and a skipped one the bits of BM25. Equal queries are decided and answered once.
@@ -47,7 +48,7 @@ SOFT_DEPTH = 100
 
 _PLAIN = Strategy("bm25")
 NO_VECTORS = {"dense": "no vectors to compare"}
-"""What a decision says of a query that BM25 answered for want of vectors."""
+"""What a decision says of a query that words alone answered for want of vectors."""
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, options: SearchOptions) -> Hits:
@@ -170,8 +171,32 @@ class _Run:
             return
         if isinstance(policy, Router):
             self._route(policy, rows, prepared, batch, answers)
-        else:
-            self._cascade(policy, rows, prepared, batch, answers)
+            return
+        left = self._dialogues(policy, rows, prepared, batch, answers)
+        if left:
+            self._cascade(policy, [rows[place] for place in left], [prepared[place] for place in left], batch, answers)
+
+    def _dialogues(
+        self, policy: Cascade, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers
+    ) -> Sequence[int]:
+        """Answer the rows that search dialogues and for which the cascade has a strategy; the places of the others."""
+        if policy.costly == (policy.escalate,):
+            return range(len(rows))
+        from .dialogues import dialogue_strategy  # here, as a first search waits for its imports
+
+        parts: dict[Strategy | None, list[int]] = {None: []}
+        for place, (row, query) in enumerate(zip(rows, prepared, strict=True)):
+            chosen = dialogue_strategy(policy, query, row, batch.memory, self.sources)
+            parts.setdefault(chosen, []).append(place)
+        left = parts.pop(None)
+        for strategy, places in parts.items():
+            assert strategy is not None
+            own = [rows[place] for place in places]
+            self._strategy(strategy, own, [prepared[place] for place in places], batch, answers)
+            if strategy is policy.dialogue_words:
+                for row in own:
+                    answers.decisions[row] = replace(answers.decisions[row], skipped=NO_VECTORS)
+        return left
 
     def _cascade(
         self, policy: Cascade, rows: Sequence[int], prepared: Sequence[PreparedQuery], batch: Batch, answers: _Answers

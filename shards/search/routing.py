@@ -129,7 +129,7 @@ def reads_sentences(answerer: Answerer) -> bool:
         return answerer.feedback is not None and answerer.feedback.needs_sentences
     if isinstance(answerer, Router):
         return any(map(reads_sentences, answerer.strategies.values()))
-    return reads_sentences(answerer.escalate)
+    return any(map(reads_sentences, answerer.costly))
 
 
 def adds_up(strategy: Strategy) -> bool:

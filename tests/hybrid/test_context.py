@@ -21,6 +21,7 @@ from support.answers import document, made, oracle, parameters, queries, records
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.hybrid.channels import CUES
 from fanrank.engine.index.bm25 import SCALE
 from fanrank.strategies import ContextVectors, ContextWords, Cue, Dense, Lexical, Linear
 
@@ -39,7 +40,12 @@ TALK = [
     ("the lake is blue", None),
     ('He said: "why?"', "t"),
     ("Ana Lopez: nothing more about the lake", "u"),
+    ("the lake, and then?", "u"),
+    ("a lake " * 45, "v"),
+    ("the boat", "v"),
+    ("more of the lake " * 20, "v"),
 ]
+ROLES: dict[int, str] = {7: "user", 8: "assistant", 9: "tool"}
 
 
 @pytest.fixture(autouse=True)
@@ -205,21 +211,25 @@ def plain_cue(cue: str, number: int, texts: list[str], names: Names, query: str,
     if cue == "answers":
         before = [other for other, _ in near if other < number]
         return float(bool(before) and asks[before[0]])
-    if cue == "length":
-        return terms[number] / (terms[number] + 16.0)
+    if "length" in cue:
+        members = [other for other, name in enumerate(names) if name == names[number]]
+        away = {other: abs(place - members.index(number)) for place, other in enumerate(members)}
+        own, others = (np.mean([terms[n] for n in members if away[n] in side]) for side in ((0, 2, 4), (1, 3)))
+        assistant = ROLES[number] == "assistant" if number in ROLES else own >= max(40, 3 * others)
+        return terms[number] / (terms[number] + 16.0) if assistant or cue == "length" else 0.0
     match = re.match(r"([^\W\d_][^:\n]*):\s", texts[number])
     spoken = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 1}
     return float(match is not None and bool(spoken & set(re.findall(r"\w+", match[1].lower()))))
 
 
-@pytest.mark.parametrize("cue", ["asks", "answers", "length", "speaker"])
+@pytest.mark.parametrize("cue", CUES)
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_cues_are_what_the_texts_show(cue: str, pieces: int, tmp_path: Path) -> None:
     texts, names = [text for text, _ in TALK], [name for _, name in TALK]
     with fr.Engine.open(tmp_path / "memory") as engine:
         for start in range(0, len(TALK), -(-len(TALK) // pieces)):
             rows = list(enumerate(TALK))[start : start + -(-len(TALK) // pieces)]
-            engine.add([fr.Record(f"r{n}", text, session=name) for n, (text, name) in rows])
+            engine.add([fr.Record(f"r{n}", text, session=name, role=ROLES.get(n)) for n, (text, name) in rows])
         terms = [sum(engine.explain("lake", f"r{n}").length.values()) for n in range(len(TALK))]
         asked = ["what did Ana say about the lake", "the boat of BO", "lopez's tool", "said why"]
         for _ in range(2):  # what was read is kept
@@ -228,15 +238,6 @@ def test_cues_are_what_the_texts_show(cue: str, pieces: int, tmp_path: Path) -> 
                 matched = {int(name[1:]) for name, _ in engine.search([query], 20)[0]}
                 scores = {n: plain_cue(cue, n, texts, names, query, terms) for n in matched}
                 assert list(row) == ranked(scores, 20)
-
-
-def test_a_replaced_record_shows_its_new_text() -> None:
-    engine = fr.Engine()
-    engine.add([fr.Record("r0", "the lake?", session="s"), fr.Record("r1", "a lake?", session="s")])
-    strategy = alone(Cue("asks"))
-    assert list(engine.search(["lake"], strategy=strategy)[0]) == [("r0", 1.0), ("r1", 1.0)]
-    engine.update([fr.Record("r0", "the lake!", session="s")])
-    assert dict(engine.search(["lake"], strategy=strategy)[0]) == {"r0": 0.0, "r1": 1.0}
 
 
 def chat(count: int = 60, seed: int = 0) -> tuple[fr.Engine, list[fr.Query]]:

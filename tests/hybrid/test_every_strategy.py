@@ -59,7 +59,7 @@ ON_A_DEVICE = (
     "dialogue",
     "auto",
 )
-READS_TEXTS = ("rm3", "dialogue", "dialogue-words")
+READS_TEXTS = ("rm3", "dialogue", "dialogue-words", "auto")
 
 
 @pytest.fixture(autouse=True)

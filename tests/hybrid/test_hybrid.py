@@ -346,7 +346,6 @@ def test_a_reranker_decides_the_order_of_the_first(tmp_path: Path) -> None:
         (fr.Query("tea", vector=[1, 0, 0, 0], model="other"), "rrf", fr.errors.ModelMismatchError, "other"),
         (fr.Query("tea"), "dense", fr.errors.EncoderError, "vector"),
         (fr.Query("tea", vector=[1, 0, 0, 0]), "agent_rrf", fr.errors.QueryError, "now"),
-        (fr.Query("tea"), "no such", fr.errors.ParameterError, "no such"),
     ],
 )
 def test_bad_queries_are_named(query: fr.Query, strategy: str, error: type[Exception], words: str) -> None:

@@ -34,13 +34,18 @@ OWN = (
         ),
         "w (1 neighbours by 0.5)",
     ),
+    (fr.Strategy.of("dense-hnsw"), "dense-hnsw: dense (late, hnsw)"),
+    (
+        fr.Strategy("mine", (Dense(mode="hnsw", approximate=fr.strategies.Approximate(7, 33, 11, 5, 9, 33, 4, 1)),)),
+        "mine: dense (late, hnsw, neighbours 7, ef_construction 33",
+    ),
 )
 
 
 @pytest.mark.parametrize(("own", "shown"), OWN)
 def test_a_strategy_of_ones_own_survives_json_and_is_shown(own: fr.Strategy, shown: str) -> None:
     again = fr.Strategy.of(json.loads(json.dumps(own.to_dict())))
-    assert (again, str(again)) == (own, str(own))
+    assert (again, str(again), hash(again)) == (own, str(own), hash(own))
     assert shown in str(own)
 
 
@@ -54,34 +59,16 @@ def test_the_names_of_the_sources_are_there() -> None:
 
 
 def test_of_takes_what_it_gives() -> None:
-    own = fr.Strategy(
-        "mine",
-        (fr.strategies.Lexical(), fr.strategies.Dense(fr.strategies.Interaction("top", rows=2), "int8")),
-        fr.strategies.RRF(k=10.0),
-        depth=7,
-    )
+    own = fr.Strategy.of("rrf")
     assert fr.Strategy.of(own) is own
-    assert fr.Strategy.of(own.to_dict()) == own
-    assert fr.Strategy.of({"name": "short", "fusion": "rrf", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}) == (
-        fr.Strategy("short", (fr.strategies.Lexical(), fr.strategies.Dense()), fr.strategies.RRF())
-    )
+    assert fr.Strategy.of({"name": "rrf", "fusion": "rrf", "channels": [{"kind": "lexical"}, {"kind": "dense"}]}) == own
     assert own.deep(complete=True).depth is None
 
 
-def test_options_of_approximate_search_survive_json() -> None:
-    every = fr.strategies.Approximate(7, 33, 11, 5, 9, 33, 4, 1, 3, 2)
-    for options in (None, fr.strategies.Approximate(), fr.strategies.Approximate(ef_search=128), every):
-        own = fr.Strategy("mine", (fr.strategies.Dense(mode="hnsw", approximate=options),))
-        again = fr.Strategy.of(json.loads(json.dumps(own.to_dict())))
-        assert again == own
-        assert again.dense[0].approximate == options
-        assert hash(again) == hash(own)
-    short = {"name": "mine", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"ef_search": 128}}]}
-    assert fr.Strategy.of(short).dense[0].approximate == fr.strategies.Approximate(ef_search=128)
-    assert str(fr.Strategy.of(short)) == "mine: dense (late, hnsw, ef_search 128)"
-    assert str(fr.Strategy.of("dense-hnsw")) == "dense-hnsw: dense (late, hnsw)"
-    # As written by a version that had no such options.
-    assert fr.Strategy.of({"name": "old", "channels": [{"kind": "dense", "mode": "hnsw"}]}).dense[0].approximate is None
+def test_options_of_approximate_search_may_be_told_in_part_or_not_at_all() -> None:
+    for told, meant in (({"approximate": {"ef_search": 128}}, fr.strategies.Approximate(ef_search=128)), ({}, None)):
+        own = {"name": "mine", "channels": [{"kind": "dense", "mode": "hnsw", **told}]}
+        assert fr.Strategy.of(own).dense[0].approximate == meant
 
 
 @pytest.mark.parametrize(
@@ -126,11 +113,12 @@ def test_bad_strategies_are_named(value: Any, words: str) -> None:
 
 
 def test_parts_must_be_what_they_say() -> None:
-    with pytest.raises(fr.errors.ParameterError, match="fusion_of"):
-        fr.Strategy("x", (fr.strategies.Lexical(), fr.strategies.Dense()), fusion="rrf")  # type: ignore[arg-type]
-    with pytest.raises(fr.errors.ParameterError, match="feedback_of"):
-        fr.Strategy("x", (fr.strategies.Dense(),), feedback="rocchio")  # type: ignore[arg-type]
-    with pytest.raises(fr.errors.ParameterError, match="search_again needs feedback"):
-        fr.Strategy("again", search_again=True)
-    with pytest.raises(fr.errors.ParameterError, match="search_again must be true or false"):
-        replace(fr.Strategy.of("softcentroid"), search_again=1)  # type: ignore[arg-type]
+    softcentroid, hybrid = fr.Strategy.of("softcentroid"), fr.Strategy.of("rrf")
+    for own, field, value, words in (
+        (hybrid, "fusion", "rrf", "fusion_of"),
+        (softcentroid, "feedback", "rocchio", "feedback_of"),
+        (hybrid, "search_again", True, "search_again needs feedback"),
+        (softcentroid, "search_again", 1, "search_again must be true or false"),
+    ):
+        with pytest.raises(fr.errors.ParameterError, match=words):
+            replace(own, **{field: value})

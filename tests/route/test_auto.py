@@ -76,24 +76,29 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
     assert seen == {("bm25", True), ("bm25", False), ("recall", False)}
 
 
-def test_without_vectors_it_is_bm25() -> None:
-    engine = fr.Engine.from_records([fr.Record("1", "w1 w2"), fr.Record("2", "w2 w2"), fr.Record("3", "")])
-    queries = ["w2", "w1 w2", "", "w7"]
-    hits, plain = engine.search(queries, strategy="auto"), engine.search(queries)
-    assert rows(hits) == rows(plain)
-    assert hits.scores.tobytes() == plain.scores.tobytes()
-    assert [decision.skipped for decision in hits.decisions or ()] == [{"dense": "no vectors to compare"}] * 4
-    with pytest.raises(fr.errors.QueryError, match="holds no vectors"):
-        engine.search(queries, strategy=fr.Cascade(0.5, escalate="recall"))
-
-
-def test_own_vectors_are_asked_of_no_text() -> None:
-    engine = fr.Engine(encoder=fr.OwnVectors(2))
-    engine.add([fr.Record("1", "w1", embedding=[1, 0]), fr.Record("2", "w2 w1", embedding=[0, 1])])
-    hits = engine.search(["w1", fr.Query("w1", vector=[0, 1])], strategy="auto")
-    assert [decision.strategy for decision in hits.decisions or ()] == ["bm25", "recall"]
+@pytest.mark.parametrize(("vectors", "names"), [(True, ["dialogue", "recall"]), (False, ["dialogue-words", "bm25"])])
+@pytest.mark.parametrize(("beside", "texts"), [(3, True), (2, True), (3, False)])
+def test_dialogues_have_strategies_of_their_own(vectors: bool, names: list[str], beside: int, texts: bool) -> None:
+    # Of five live records so many stand in one session, as does a deleted one.
+    engine = fr.Engine(encoder=fr.OwnVectors(2), keep_texts=texts)
+    for n, text in enumerate(["w1 w2", "w1", "w3 w1", "w3", "w1 w4", "w1 w2"]):
+        session = f"{n}" if beside <= n < 5 else "s"
+        engine.add([fr.Record(f"{n}", text, session=session, type="Event", time=86_400.0 * n, embedding=[1, n])])
+    engine.delete(["5"])
+    own = {"vector": [1, 2]} if vectors else {}
+    asked = [
+        fr.Query("w1", **own),
+        fr.Query("what happened yesterday?", now=3 * 86_400.0, **own),
+        fr.Query("w1 w3", **own),
+    ]
+    hits = engine.search(asked, strategy="auto")
+    chosen = names[not (texts and beside == 3)]
+    assert [decision.strategy for decision in hits.decisions or ()] == [chosen, names[1], chosen]
     with pytest.raises(fr.errors.QueryError, match="3 dimensions"):
         engine.search([fr.Query("w1", vector=[0, 1, 2])], strategy="auto")
+    for row, decision in enumerate(hits.decisions or ()):
+        assert vectors or decision.skipped == {"dense": "no vectors to compare"}
+        assert rows(hits)[row] == rows(engine.search([asked[row]], strategy=decision.strategy))[0]
 
 
 def test_it_is_a_policy_like_the_others() -> None:

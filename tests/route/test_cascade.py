@@ -123,6 +123,7 @@ DECLINED: dict[str, list[tuple[object, str]]] = {
         ({"kind": "router", "table": {}}, "default"),
     ],
     "classifier": [(3, "a classifier is")],
+    "dialogue_words": [("dialogue", "'dialogue' compares vectors")],
     "name": [("", "name")],
 }
 

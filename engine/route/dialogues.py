@@ -1,0 +1,52 @@
+"""Which queries a cascade leaves to its strategies for dialogues, and to which of them.
+
+A memory of dialogues is one in which more than half of the live records stand beside others in a session. There short
+turns share few words with what is asked, and what answers a question stands beside it, so `Cascade.dialogue` reads what
+stands around a record. It reads texts, so an engine that keeps none goes on as if every record stood alone. So does a
+query that names a time and nothing else ("what happened yesterday?") where there are records of type ``Event``: words
+and vectors say nothing of it.
+"""
+
+from __future__ import annotations
+
+from ..errors import ParameterError, QueryError
+from ..hybrid.sources import Sources, has_vector
+from ..hybrid.strategy import Strategy
+from ..index.neighbours import is_dialogue
+from ..recall.hints import EVENT
+from ..recall.optimizer import content_words
+from ..records.query import Query, zone_of
+from ..search.batch import PreparedQuery
+from ..storage.state import MemoryState
+from ..text.time_expressions.parse import parse_when
+from .cascade import Cascade
+
+
+def dialogue_strategy(
+    policy: Cascade, prepared: PreparedQuery, row: int, memory: MemoryState, sources: Sources
+) -> Strategy | None:
+    """The cascade's strategy for a query that searches dialogues; None where it decides as of other records.
+
+    Raises `QueryError`, which names the query's `row`, for a `now` outside the calendar.
+    """
+    if sources.records is None or not is_dialogue(prepared.snapshot):
+        return None
+    alone = _names_time_alone(prepared.query, row)
+    if alone and sources.graphs.stats(memory, prepared.snapshot).types.get(EVENT):
+        return None
+    return policy.dialogue if has_vector(prepared, sources) else policy.dialogue_words
+
+
+def _names_time_alone(query: Query, row: int) -> bool:
+    if query.now is None or query.entities:
+        return False
+    try:
+        when = parse_when(
+            query.text,
+            float(query.now),
+            last_session_end=query.last_session_end,
+            timezone=zone_of(query.timezone),
+        )
+    except ParameterError as error:
+        raise QueryError(f"query {row}: {error}") from None
+    return when is not None and not when.speculative and not content_words(query.text, when)
