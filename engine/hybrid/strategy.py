@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
 from ..feedback.rm3 import RM3
@@ -183,7 +183,7 @@ class Strategy:
             return value
         if isinstance(value, str):
             if value not in STRATEGIES:
-                raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join(STRATEGIES)}")
+                raise ParameterError(f"unknown strategy {value!r}{choices(value, STRATEGIES)}")
             return STRATEGIES[value]
         if not isinstance(value, Mapping):
             raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")

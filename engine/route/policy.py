@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import ParameterError, PolicyFileError
+from ..errors import ParameterError, PolicyFileError, choices
 from ..hybrid.strategy import STRATEGIES, AnyStrategy, Strategy
 from ..storage.sync import replace_file
 from .cascade import AUTO, Cascade
@@ -61,7 +61,7 @@ def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
     if isinstance(value, (Cascade, Router)) or (isinstance(value, str) and value in POLICIES):
         return policy_of(value)
     if isinstance(value, str) and value not in STRATEGIES:
-        raise ParameterError(f"unknown strategy {value!r}; there are: {', '.join([*STRATEGIES, *POLICIES])}")
+        raise ParameterError(f"unknown strategy {value!r}{choices(value, [*STRATEGIES, *POLICIES])}")
     if isinstance(value, Mapping) and value.get("kind") == STRATEGY:
         return Strategy.of({name: setting for name, setting in value.items() if name != "kind"})
     if isinstance(value, Mapping) and "kind" in value:

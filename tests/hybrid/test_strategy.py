@@ -74,7 +74,7 @@ def test_options_of_approximate_search_may_be_told_in_part_or_not_at_all() -> No
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        ("unknown", "unknown strategy"),
+        ("dialog", r"unknown strategy .dialog.; did you mean .dialogue.\? There are: "),
         (3, "a name, a mapping"),
         ({"channels": []}, "a 'name'"),
         ({"name": "x", "depths": 3}, "no 'depths'"),
