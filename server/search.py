@@ -16,7 +16,7 @@ from ..engine.errors import DeadlineError, FanrankError, RecordError
 from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
-from ..engine.records.query import DEFAULT_K, DEFAULTS, Query
+from ..engine.records.query import DEFAULT_K, DEFAULTS, SCORED, SPACES, Query
 from ..engine.records.query_json import SCOPE, SCOPES, parse_query
 from ..engine.search.batch import queries_in
 from ..shards.choosing import is_sharded_memory
@@ -35,7 +35,6 @@ from .watched import search_engine, watch_search
 
 SHARED = (*sorted(DEFAULTS - {"offset", "min_score", "distinct"}), *SCOPES)
 """Fields that a request may set for those of its queries that do not have them."""
-_SPACES = "namespace", "namespaces", "under"
 SEARCH_FIELDS = (
     "query", "queries", "k", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
     "form", "timing", "partial", *SHARED,
@@ -269,9 +268,9 @@ def read_query(data: Any, field: str, shared: Mapping[str, Any], principal: Prin
         data = {"text": data}
     if isinstance(data, dict) and shared:
         # It has one scope, and one way to say where it searches. One for the newest records is not scored.
-        ways = [way for way in (_SPACES, (*SCOPES, SCOPE)) if data.keys() & {*way}]
+        ways = [way for way in (SPACES, (*SCOPES, SCOPE)) if data.keys() & {*way}]
         if data.get("newest") is True:
-            ways.append(("half_life", "neighbours"))
+            ways.append(SCORED)
         data = {**{name: value for name, value in shared.items() if not any(name in way for way in ways)}, **data}
     if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
         data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}

@@ -169,12 +169,11 @@ class ContextScorer:
                     continue
                 near = links_of(group.snapshot).around(own, 1)
                 turns = near.max(axis=1) >= 0
-                if channel.cue == "length":
-                    found = _shares_of_length(group.snapshot, own)
-                elif channel.cue == "assistant_length":
-                    found = np.where(
-                        self._by_assistants(group.snapshot, own), _shares_of_length(group.snapshot, own), 0.0
-                    )
+                if channel.cue in ("length", "assistant_length"):
+                    lengths = _lengths(group.snapshot, own)
+                    found = lengths / (lengths + HALF_LENGTH)
+                    if channel.cue == "assistant_length":
+                        found = np.where(self._by_assistants(group.snapshot, own), found, 0.0)
                 elif channel.cue == "speaker":
                     words = set(_WORDS.findall(self.batch.queries[row].text.casefold()))
                     speakers = self._read(group.snapshot, row, np.where(turns, own, -1))[1].tolist()
@@ -312,12 +311,6 @@ def _wordy_sides(snapshot: Snapshot, documents: Integers) -> Flags:
     )
     wordy: Flags = (terms >= WORDY * turns) & (terms * other_turns >= TIMES * other_terms * turns)
     return wordy
-
-
-def _shares_of_length(snapshot: Snapshot, documents: Integers) -> Floats:
-    """[documents] the cue ``length``."""
-    lengths = _lengths(snapshot, documents)
-    return lengths / (lengths + HALF_LENGTH)
 
 
 def _lengths(snapshot: Snapshot, documents: Integers) -> Floats:

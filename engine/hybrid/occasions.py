@@ -1,25 +1,43 @@
-"""Finds the event of a memory that a query names as an occasion: "since I joined", "the last time we met"."""
+"""Finds the time that a query names, also as an occasion of a memory: "since I joined", "the last time we met"."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
+from ..errors import ParameterError, QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.snapshot import Snapshot
 from ..recall.hints import EVENT
-from ..records.query import Query
+from ..records.query import Query, zone_of
 from ..search.batch import PreparedQuery, namespaces_of
 from ..search.lexical import analyse
 from ..search.shaping import RecordsOf
 from ..storage.state import MemoryState
 from ..text.time_expressions.occasions import Occasion
+from ..text.time_expressions.parse import When, parse_when
 
 # Texts of one query that are read at most. Where more events hold the words, the query names no time.
 MOST_TEXTS = 1000
 # Texts that are read together, the latest first.
 TEXTS = 50
+
+
+def time_named(query: Query, row: int, **how: Any) -> When | None:
+    """The time that a query names, None without a `now`; `how` is as for `parse_when`.
+
+    Raises `QueryError`, which names the query's `row`, for a `now` outside the calendar.
+    """
+    if query.now is None:
+        return None
+    zone = zone_of(query.timezone)
+    try:
+        return parse_when(query.text, float(query.now), last_session_end=query.last_session_end, timezone=zone, **how)
+    except ParameterError as error:
+        raise QueryError(f"query {row}: {error}") from None
 
 
 def date_occasion(

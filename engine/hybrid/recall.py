@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Flags, Floats, Integers, ranges
-from ..errors import ParameterError, QueryError
 from ..fuse.boosted import Boosted
 from ..fuse.candidates import Candidates, Channel
 from ..fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT
@@ -43,14 +42,14 @@ from ..recall.resolution import Mention, asks_many_hops, resolve, roots_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
 from ..records.filters import ColumnComparison
-from ..records.query import searched_fields, zone_of
+from ..records.query import searched_fields
 from ..search.explain import explainer_of
 from ..search.lexical import analyse
-from ..text.time_expressions.parse import When, parse_when
+from ..text.time_expressions.parse import When
 from ..timing import Phases
 from ..vectors.vectors import Halves
 from .evidence import NUMBER_BITS, ChannelResults, EvidenceCollector, Group
-from .occasions import date_occasion
+from .occasions import date_occasion, time_named
 from .sources import has_texts, query_vectors
 from .strategy import SCORING, Conversation, Dense, Graph, Hinted, Learned, Lexical, Temporal
 from .strategy import AnyChannel as AnyChannel
@@ -121,21 +120,10 @@ class RecallCollector(EvidenceCollector):
             for row in sorted(set(self.batch.source)):
                 query = self.batch.queries[row]
                 times[row] = None
-                if query.now is None or days is None:
+                if days is None:
                     continue
-                try:
-                    times[row] = parse_when(
-                        query.text,
-                        float(query.now),
-                        last_session_end=query.last_session_end,
-                        recent_days=float(days),
-                        timezone=zone_of(query.timezone),
-                        find_event=partial(
-                            date_occasion, self.batch.memory, self.batch.asked[row], self.sources.records
-                        ),
-                    )
-                except ParameterError as error:
-                    raise QueryError(f"query {row}: {error}") from None
+                find_event = partial(date_occasion, self.batch.memory, self.batch.asked[row], self.sources.records)
+                times[row] = time_named(query, row, recent_days=float(days), find_event=find_event)
         return times
 
     @once

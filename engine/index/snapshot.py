@@ -10,11 +10,11 @@ Long because statistics, filtered statistics and merges are sums over the same s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..locks import once
 from .arrivals import Arrivals
 from .bm25 import BM25, FloatArray, Statistics
-from .columns import ABSENT, hashes_of
+from .columns import ABSENT, Columns, hashes_of
 from .contributions import Contributions
 from .document_terms import OwnWords, count_documents
 from .learned import IMPACTS
@@ -46,6 +46,8 @@ FILTERED = 8
 CLOCKS = 4
 
 WEEK = 7 * 86_400.0
+
+N = TypeVar("N", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -266,22 +268,25 @@ class Snapshot:
 
     def numbers_of(self, column: str, documents: npt.NDArray[np.int64]) -> FloatArray:
         """The values of a number column at these document numbers, same shape [n]; NaN where there is no value."""
-        values = np.full(len(documents), np.nan)
-        for first, segment in zip(self.firsts, self.segments, strict=True):
-            numbers = segment.columns.numbers.get(column)
-            inside = (documents >= first) & (documents < first + segment.size)
-            if numbers is not None and inside.any():
-                values[inside] = numbers[documents[inside] - first]
-        return values
+        return self._fill(np.full(len(documents), np.nan), lambda columns: columns.numbers.get(column), documents)
 
     def codes_of(self, column: str, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         """The codes of a category column at these document numbers, same shape [n]; `ABSENT` where there is none."""
-        values = np.full(len(documents), ABSENT, dtype=np.int32)
+        codes = np.full(len(documents), ABSENT, dtype=np.int32)
+        return self._fill(codes, lambda columns: columns.categories.get(column), documents)
+
+    def _fill(
+        self,
+        values: npt.NDArray[N],
+        read: Callable[[Columns], npt.NDArray[N] | None],
+        documents: npt.NDArray[np.int64],
+    ) -> npt.NDArray[N]:
+        """`values` [n] with what `read` finds in the segments' columns at these document numbers."""
         for first, segment in zip(self.firsts, self.segments, strict=True):
-            codes = segment.columns.categories.get(column)
+            column = read(segment.columns)
             inside = (documents >= first) & (documents < first + segment.size)
-            if codes is not None and inside.any():
-                values[inside] = codes[documents[inside] - first]
+            if column is not None and inside.any():
+                values[inside] = column[documents[inside] - first]
         return values
 
     def filtered(self, accepted: CompiledFilter) -> tuple[Snapshot, npt.NDArray[np.int64]]:

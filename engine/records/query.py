@@ -19,6 +19,10 @@ from .filters import Filter, parse_filter
 from .neighbours import Neighbours
 
 DEFAULT_K = 10
+SPACES = ("namespace", "namespaces", "under")
+"""The fields of a query that say where it searches; it sets one of them at most."""
+SCORED = ("min_score", "strategy", "half_life", "neighbours")
+"""The fields of a query that concern scores; one for the newest records has none of them."""
 
 
 # Sources: C008.
@@ -219,7 +223,7 @@ class Query:
         if not isinstance(self.newest, bool):
             raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
         if self.newest:
-            for name in ("min_score", "strategy", "half_life", "neighbours"):
+            for name in SCORED:
                 if getattr(self, name) is not None:
                     raise QueryError(
                         f"a query for the newest records is not scored, so it has no {name!r}; limit it by 'since', "
@@ -286,7 +290,7 @@ class QueryDefaults(TypedDict, total=False):
 DEFAULTS = frozenset(QueryDefaults.__annotations__)
 
 
-searched_fields = attrgetter("namespace", "namespaces", "under")
+searched_fields = attrgetter(*SPACES)
 """The fields of a query that say which namespaces it searches."""
 
 

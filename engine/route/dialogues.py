@@ -9,16 +9,15 @@ and vectors say nothing of it.
 
 from __future__ import annotations
 
-from ..errors import ParameterError, QueryError
+from ..hybrid.occasions import time_named
 from ..hybrid.sources import Sources, has_vector
 from ..hybrid.strategy import Strategy
 from ..index.neighbours import is_dialogue
 from ..recall.hints import EVENT
 from ..recall.optimizer import content_words
-from ..records.query import Query, zone_of
+from ..records.query import Query
 from ..search.batch import PreparedQuery
 from ..storage.state import MemoryState
-from ..text.time_expressions.parse import parse_when
 from .cascade import Cascade
 
 
@@ -38,15 +37,5 @@ def dialogue_strategy(
 
 
 def _names_time_alone(query: Query, row: int) -> bool:
-    if query.now is None or query.entities:
-        return False
-    try:
-        when = parse_when(
-            query.text,
-            float(query.now),
-            last_session_end=query.last_session_end,
-            timezone=zone_of(query.timezone),
-        )
-    except ParameterError as error:
-        raise QueryError(f"query {row}: {error}") from None
+    when = None if query.entities else time_named(query, row)
     return when is not None and not when.speculative and not content_words(query.text, when)

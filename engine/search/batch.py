@@ -24,7 +24,7 @@ from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.neighbours import Neighbours
-from ..records.query import Query, check_k
+from ..records.query import SCORED, SPACES, Query, check_k
 from ..records.record import Record
 from ..storage.state import MemoryState
 
@@ -417,8 +417,6 @@ def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
 _SILENT = vars(Query())
 _beside_text = attrgetter(*(name for name in _SILENT if name != "text"))
 _TEXT_ALONE = _beside_text(Query())
-_SPACES = frozenset(("namespace", "namespaces", "under"))
-_SCORED = frozenset(("min_score", "half_life", "neighbours"))
 
 
 def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "search") -> tuple[Query, ...]:
@@ -441,8 +439,8 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
             object.__setattr__(changed, "__dict__", {**text_alone, "text": query.text})
         else:
             given = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
-            given |= _SPACES if given & _SPACES else set()
-            given |= _SCORED if query.newest else set()
+            given |= {*SPACES} if not given.isdisjoint(SPACES) else set()
+            given |= {*SCORED} if query.newest else set()
             changed = replace(query, **{name: value for name, value in values.items() if name not in given})
         made.append(changed)
     return tuple(made)

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from ..arrays import Floats, Integers
 from ..errors import QueryError, UnknownColumnError, choices
 from ..index.columns import ABSENT
-from ..index.snapshot import Snapshot
 from ..records.query import Query
 from ..records.record import Record
 from ..records.values import hashable, json_values
@@ -209,7 +208,7 @@ def check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf 
 def _number_column(batch: Batch, row: int, name: str, documents: Integers) -> Integers:
     snapshot = batch.asked[row].snapshot
     if name in batch.memory.schema.categories:
-        codes = _codes_of(snapshot, name, documents)
+        codes = snapshot.codes_of(name, documents).astype(np.int64)
         return codes if name not in batch.memory.schema.json else _join_equal(codes, batch.memory.values[name])
     values = snapshot.numbers_of(name, documents)
     numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
@@ -226,17 +225,6 @@ def _join_equal(codes: Integers, values: Vocabulary) -> Integers:
         for code, value in zip(present.tolist(), json_values(texts), strict=True)
     ]
     return np.array(joined, dtype=np.int64)[places.reshape(-1)]
-
-
-def _codes_of(snapshot: Snapshot, column: str, documents: Integers) -> Integers:
-    """The codes of a category column at these document numbers; `ABSENT` where there is no value."""
-    codes = np.full(len(documents), ABSENT, dtype=np.int64)
-    for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
-        values = segment.columns.categories.get(column)
-        inside = (documents >= first) & (documents < first + segment.size)
-        if values is not None and inside.any():
-            codes[inside] = values[documents[inside] - first]
-    return codes
 
 
 def _first_of_each(numbers: Integers) -> Integers:
