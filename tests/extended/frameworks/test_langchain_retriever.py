@@ -187,7 +187,6 @@ def test_documents_are_copied_pickled_and_serialised(retriever: FanrankRetriever
         ({"type": {"$eq": "b"}}, "langgraph", lambda own: own.get("type") == "b"),
         ("n > 3 AND n <= 7", "sql", lambda own: 3 < own.get("n", -1) <= 7),
     ],
-    ids=str,
 )
 def test_a_filter_reads_the_metadata(spec: Any, dialect: str | None, passes: Any) -> None:
     one, asked = make(k=COUNT), ["tea", "job"]
