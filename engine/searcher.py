@@ -302,12 +302,14 @@ def _columns_in(given: object) -> list[str]:
 
 def check_vectors(queries: Sequence[Query], pin: object) -> None:
     """Raise `QueryError` for a query with a vector where there are none: whatever the strategy, it would not count."""
-    if pin is None and (rows := [row for row, query in enumerate(queries) if query.vector is not None]):
-        dimension = queries[rows[0]].vector.shape[1]
-        raise QueryError(
-            f"query {rows[0]} has a vector, and the engine holds no vectors; make it with "
-            f"encoder='own:{dimension}' for vectors of your own, or with a model's name"
-        )
+    if pin is not None:
+        return
+    for row, query in enumerate(queries):
+        if query.vector is not None:
+            raise QueryError(
+                f"query {row} has a vector, and the engine holds no vectors; make it with "
+                f"encoder='own:{query.vector.shape[1]}' for vectors of your own, or with a model's name"
+            )
 
 
 def check_candidates(queries: Sequence[Query]) -> None:

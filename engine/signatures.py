@@ -144,8 +144,9 @@ def read_keywords(
             return _UNTIMED
         if rest["timing"] is True:
             return _TIMED
-    defaults, rest = split_defaults(rest)
-    if not rest.keys() <= _KEYWORDS:
+    defaults = _NONE
+    if {*rest} != _KEYWORDS:
+        defaults, rest = split_defaults(rest)
         check_names(rest, _KEYWORDS, _SHOWN, "search")
     answerer = answerer_of(rest.pop("strategy"))
     return answerer, SearchOptions(**rest), defaults  # type: ignore[arg-type]

@@ -130,9 +130,9 @@ def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable
         elif own_k is not None:
             k = int(own_k)
         # Where the memory has no vectors, the general way refuses one.
-        if [None for query in given if type(query) is not str and query.vector is not None]:
+        texts = tuple([q if type(q) is str else q.text if q.vector is None else None for q in given])
+        if None in texts:
             return None
-        texts = tuple([query if type(query) is str else query.text for query in given])
     if corpus is None:
         corpus = memory.snapshot(namespace), EVERYTHING
         if memory.expiring:
