@@ -7,6 +7,7 @@ import json
 import random
 import time
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -77,10 +78,8 @@ class Target:
             httpx.URL(self.url)
         except httpx.InvalidURL as error:
             raise ParameterError(f"the address of the server: {error}") from None
-        # Each event loop has a pool of its own, and to read the certificates takes 20 ms, so all share them.
-        certificates = httpx.create_ssl_context(trust_env=not local)
         common = {"base_url": self.url, "headers": headers, "limits": limits}
-        return {**common, "trust_env": not local, "verify": certificates}
+        return {**common, "trust_env": not local, "verify": _certificates(not local)}
 
     def limit(self, deadline: float | None = None) -> Limit:
         """The time of a call that begins now. Raises `ParameterError`."""
@@ -182,6 +181,12 @@ def _is_here(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+@cache
+def _certificates(trust_env: bool) -> Any:
+    """Whom a client trusts. To read the certificates takes 20 ms, so all clients and event loops share them."""
+    return load_httpx().create_ssl_context(trust_env=trust_env)
 
 
 def load_httpx() -> Any:

@@ -10,6 +10,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -83,8 +85,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish() -> None:
     """The garbage collector passes over modules and items of tests from now on: going through them takes most of its
-    time."""
+    time. Triton's interpreter replaces its language for each launch; for each function that the kernel calls it would
+    look through it again, which takes a fourth of the launch."""
     gc.freeze()
+    interpreter = sys.modules.get("triton.runtime.interpreter")
+    if interpreter is not None:
+        replace, language = interpreter._patch_lang, interpreter.tl
+        replaced = SimpleNamespace(restore=lambda: None)
+
+        def replace_once(fn: Any) -> Any:
+            own = [each for each in fn.__globals__.values() if each is language or each is language.core]
+            return replace(fn) if any(language.core.is_builtin(each.load) for each in own) else replaced
+
+        interpreter._patch_lang = replace_once
 
 
 @pytest.fixture(scope="session")

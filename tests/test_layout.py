@@ -75,9 +75,9 @@ def private_uses(root: Path) -> list[str]:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 mine.add(node.name)
             elif isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
-                own = isinstance(node, ast.Name) or ast.unparse(node.value) in ("self", "cls")
+                own = isinstance(node, ast.Name) or getattr(node.value, "id", "") in ("self", "cls")
                 mine |= {node.id if isinstance(node, ast.Name) else node.attr} if own else set()
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__":
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "__setattr__":
                 mine |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
         found += [f"{module.name}:{one.line} imports {one.name}" for one in module.imports if is_private(one.name)]
         for node in ast.walk(module.tree):

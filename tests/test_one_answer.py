@@ -343,7 +343,7 @@ def test_explanations_add_up_exactly(
 @pytest.mark.parametrize(
     ("size", "k"),
     [
-        *((1, 1), (17, 10), (65, 1), (257, 1024)),
+        *((1, 1), (17, 10), (65, 1024)),
         *(
             pytest.param(size, k, marks=pytest.mark.extended)
             for size in (1, 16, 17, 64, 65, 256, 257)
@@ -352,7 +352,7 @@ def test_explanations_add_up_exactly(
     ],
 )
 def test_sizes_around_every_border(monkeypatch: pytest.MonkeyPatch, size: int, k: int) -> None:
-    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256)
+    borders.shrink(monkeypatch, MAX_SEGMENT_DOCUMENTS=256 if size > 65 else 64)
     rng = random.Random(size)
     documents = [rng.choices(TERMS, weights=[64, 32, 16, 8, 4, 2, 1], k=rng.randrange(5)) for _ in range(size)]
     batch = [["a1"], ["g7", "a1"], TERMS, ["f6", "f6", "b2"], ["c3"] * 300]

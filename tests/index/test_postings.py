@@ -119,10 +119,8 @@ def check_large(terms: npt.NDArray[np.int32], lengths: npt.NDArray[np.int64]) ->
     np.testing.assert_array_equal(found.documents, keys & 0xFFFFFFFF)
     np.testing.assert_array_equal(found.class_frequencies[0][found.impact_classes], counts)
     np.testing.assert_array_equal(found.class_lengths[0][found.impact_classes], lengths[found.documents])
-    pairs = np.stack([counts, lengths[found.documents]])
-    np.testing.assert_array_equal(
-        np.stack([found.class_frequencies[0], found.class_lengths[0]]), np.unique(pairs, axis=1)
-    )
+    pairs = found.class_frequencies[0].astype(np.int64) << 32 | found.class_lengths[0]
+    np.testing.assert_array_equal(pairs, np.unique(counts << 32 | lengths[found.documents]))
     cut = int(np.searchsorted(token_documents, len(lengths) // 3))
     parts = [
         sort_tokens([(terms[:cut], token_documents[:cut])], len(lengths) // 3),

@@ -37,7 +37,7 @@ PATHS: list[tuple[Order, int, str, Edits]] = [
 
 @pytest.mark.parametrize(
     ("order", "seed", "select", "edits", "step"),
-    [*(pytest.param(*path, 1, marks=pytest.mark.extended) for path in PATHS), (*PATHS[-1], 4)],
+    [*(pytest.param(*path, 1, marks=pytest.mark.extended) for path in PATHS), (*PATHS[-1], 6)],
 )
 def test_every_case(order: Order, seed: int, select: str, edits: Edits, step: int) -> None:
     """Every feature; and more tiles, entries, slots, segments and hits than a warp, block or table takes at a time."""

@@ -81,7 +81,7 @@ def test_a_shard_that_ends_in_the_middle_of_a_write_does_it_once(tmp_path: Path,
 
 
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_any_history_with_shards_that_end_gives_the_answers_of_one_engine(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         oracle = Oracle(f"{data.draw(st.integers(0, 1000))}")

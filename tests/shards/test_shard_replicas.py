@@ -115,7 +115,7 @@ def assert_alike(one: fr.Engine, several: ShardedEngine) -> None:
 
 
 @given(history=st.lists(steps, max_size=12))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_any_history_with_followers_that_lag_and_are_lost(history: list[tuple[str, Any]]) -> None:
     one, several = fr.Engine(), sharded(2, split=["big"], replicas=3)
     several.coordinator.page = 3
@@ -138,7 +138,7 @@ def test_any_history_with_followers_that_lag_and_are_lost(history: list[tuple[st
 
 
 @given(data=st.data())
-@settings(max_examples=10)
+@settings(max_examples=6)
 def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         oracle = Oracle(f"{data.draw(st.integers(0, 1000))}")
@@ -507,7 +507,7 @@ def test_a_leader_that_ends_between_writes_keeps_its_followers(tmp_path: Path) -
 
 
 @given(history=st.lists(changes, max_size=8))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]]) -> None:
     """Between any two pages there is a write, which may concern records of pages before, behind, or both."""
     one, several = fr.Engine(), sharded(2, split=["big"], replicas=2)

@@ -154,7 +154,7 @@ def test_searches_and_writes_go_on_beside_it(monkeypatch: pytest.MonkeyPatch) ->
                 failures.append(found)
 
     def write() -> None:
-        for number in range(60):
+        for number in range(25):
             names = [f"{number}-{row}" for row in range(4)]
             engine.add([fr.Record(name, f"word{name} tea", session=name) for name in names])
             engine.delete(names)
