@@ -14,8 +14,8 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -84,16 +84,11 @@ class OwnerFile:
         path = folder / OWNER
         if not path.exists():
             return None
-        with named(path):
-            connection = _connect(path, "ro" if read_only else "rw")
-            try:
-                found = cls._read(path, connection)
-            except BaseException:
-                connection.close()
-                raise
-            if read_only:
-                connection.close()
-            else:
+        with named(path), ExitStack() as held:
+            connection = held.enter_context(closing(_connect(path, "ro" if read_only else "rw")))
+            found = cls._read(path, connection)
+            if not read_only:
+                held.pop_all()
                 found._connection = connection
         return found
 
@@ -146,36 +141,22 @@ class OwnerFile:
 
         Where this raises, nothing was decided; `confirm` must succeed before that is certain.
         """
-        changed = dict.fromkeys(shards, generation)
         with self._writing:
-            last = max(self.generation, generation)
-            kept = self.settings if settings is None else dict(settings)
             after = self.placement if change is None else change(self.placement)
-            with self._transaction() as connection:
-                if connection is not None:
-                    _put(connection, "head", {"generation": str(last)})
-                    _put(connection, "shards", {str(number): str(value) for number, value in changed.items()})
-                    self._put_changes(connection, after, kept)
-            self.generation, self.decided = last, {**self.decided, **changed}
-            self.placement, self.settings = after, kept
+            kept = self.settings if settings is None else settings
+            self._keep(max(self.generation, generation), dict.fromkeys(shards, generation), after, kept)
 
     def keep(self, placement: Placement, settings: Mapping[str, Any]) -> None:
         """Keep settings, and a placement in which all records lie where they did."""
-        if (placement, dict(settings)) == (self.placement, self.settings):
-            return
-        with self._writing:
-            with self._transaction() as connection:
-                if connection is not None:
-                    self._put_changes(connection, placement, settings)
-            self.placement, self.settings = placement, dict(settings)
+        if (placement, dict(settings)) != (self.placement, self.settings):
+            with self._writing:
+                self._keep(self.generation, {}, placement, settings)
 
     def confirm(self) -> None:
         """Make sure that a decision that failed is none after a crash either: what it left is overwritten."""
         with self._writing:
             if self._uncertain:
-                with self._transaction() as connection:
-                    if connection is not None:
-                        _put(connection, "head", {"generation": str(self.generation)})
+                self._keep(self.generation, {}, self.placement, self.settings)
 
     def copied(self) -> OwnerFile:
         """What the file holds now, for the file of a copy."""
@@ -189,7 +170,8 @@ class OwnerFile:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA:
                 connection.execute(statement)
-            self._put_all(connection)
+            nothing = OwnerFile(None, Placement(1), {})
+            nothing._put(connection, self.generation, self.decided, self.placement, self.settings)
             connection.execute("COMMIT")
 
     def close(self) -> None:
@@ -199,41 +181,46 @@ class OwnerFile:
             with named(self.path):
                 connection.close()
 
-    def _put_all(self, connection: sqlite3.Connection) -> None:
-        settings = JSON.encode(self.settings)
-        _put(connection, "head", {"generation": str(self.generation), "settings": settings})
-        _put(connection, "shards", {str(number): str(value) for number, value in self.decided.items()})
-        _put(connection, "placement", _values(self.placement))
-        _put(connection, "head", {"placement": _numbers(self.placement)})
-
-    def _put_changes(self, connection: sqlite3.Connection, placement: Placement, settings: Mapping[str, Any]) -> None:
-        if settings != self.settings:
-            _put(connection, "head", {"settings": JSON.encode(dict(settings))})
-        if placement is self.placement:
-            return
-        before, after = _values(self.placement), _values(placement)
-        gone = [(name,) for name in before if name not in after]
-        connection.executemany("DELETE FROM placement WHERE name = ?", gone)
-        _put(connection, "placement", {name: value for name, value in after.items() if before.get(name) != value})
-        _put(connection, "head", {"placement": _numbers(placement)})
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection | None]:
+    def _keep(
+        self, generation: int, decided: Mapping[int, int], placement: Placement, settings: Mapping[str, Any]
+    ) -> None:
+        """Keep all of these, or none of them. `decided` are the shards of which that changes."""
         connection = self._connection
-        if connection is None or self.path is None:
-            yield None
-            return
-        with named(self.path):
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-                yield connection
-                self._uncertain = True
-                connection.execute("COMMIT")
-                self._uncertain = False
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        if connection is not None and self.path is not None:
+            with named(self.path):
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    self._put(connection, generation, decided, placement, settings)
+                    self._uncertain = True
+                    connection.execute("COMMIT")
+                    self._uncertain = False
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+        self.generation, self.decided = generation, {**self.decided, **decided}
+        self.placement, self.settings = placement, dict(settings)
+
+    def _put(
+        self,
+        connection: sqlite3.Connection,
+        generation: int,
+        decided: Mapping[int, int],
+        placement: Placement,
+        settings: Mapping[str, Any],
+    ) -> None:
+        """Write what differs from what is kept."""
+        head = {"generation": str(generation)}
+        if settings is not self.settings:
+            head["settings"] = JSON.encode(dict(settings))
+        if placement is not self.placement:
+            before, after = _values(self.placement), _values(placement)
+            gone = [(name,) for name in before if name not in after]
+            connection.executemany("DELETE FROM placement WHERE name = ?", gone)
+            _put(connection, "placement", {name: value for name, value in after.items() if before.get(name) != value})
+            head["placement"] = _numbers(placement)
+        _put(connection, "head", head)
+        _put(connection, "shards", {str(number): str(value) for number, value in decided.items()})
 
 
 _PRAGMAS = ("application_id", "user_version")
