@@ -13,11 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...engine.carry.copying import Pinned
 from ...engine.carry.progress import counted
-from ...engine.encoders.embed import as_encoder, check_pin, pin_of, term_pin_of
-from ...engine.encoders.encoder import OwnVectors
-from ...engine.encoders.pins import PINNED
+from ...engine.encoders.pins import PINNED, Models
 from ...engine.errors import ForeignIndexError, ParameterError, ShardError, StorageError
 from ...engine.index.columns import ORDER
 from ...engine.index.profiles import LITERATURE
@@ -33,6 +30,7 @@ from ..moves.moves import MovingCoordinator
 from ..search.launches import Launch
 from ..search.searcher import ShardedSearcher
 from ..shard.records import find_records
+from ..shard.shard import pinned_options
 
 IMPORTING = "importing"
 """The setting beside the placement that says from where the records come, until all are there."""
@@ -98,18 +96,13 @@ class Source:
                 f"{other!r} is as in {self.path}, whose answers stay the same; leave it out, or copy it first with "
                 "Engine.copy_to"
             )
-        options: EngineOptions = {**options_of(self.config), **given}
-        pin, term_pin = (self.config.get(name) for name in PINNED)
-        encoder, terms = as_encoder(given.get("encoder")), given.get("term_encoder")
-        if encoder is not None:
-            check_pin(pin, pin_of(encoder), str(self.path))
-            options["encoder"] = encoder
-        elif pin is not None:
-            options["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
-        if terms is not None:
-            check_pin(term_pin, term_pin_of(terms), str(self.path))
-        elif term_pin is not None:
-            options["term_encoder"] = Pinned(**term_pin)
+        models = Models(given.get("encoder"), given.get("term_encoder"))
+        models.adopt(self.config, str(self.path))
+        options: EngineOptions = {**options_of(self.config), **given, **pinned_options(models.pin, models.term_pin)}
+        if models.encoder is not None:
+            options["encoder"] = models.encoder
+        if models.term_encoder is not None:
+            options["term_encoder"] = models.term_encoder
         return options
 
     def sizes(self) -> dict[str, int]:

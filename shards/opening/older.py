@@ -15,14 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine.errors import (
-    DamagedIndexError,
-    ForeignIndexError,
-    NewerFormatError,
-    ParameterError,
-    StorageError,
-)
+from ...engine.errors import DamagedIndexError, ForeignIndexError, NewerFormatError, ParameterError
 from ...engine.storage.index_files import SHARDS
+from ...engine.storage.sqlite import named
 from ..processes.links import Link, call_all
 from ..protocol.messages import Part
 from ..protocol.placement import Placement
@@ -134,19 +129,16 @@ def drop_namespace(shard: Shard, namespace: str) -> None:
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: cannot be read: {error}") from error
+        with named(path):
+            return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise DamagedIndexError(f"{path}: is no JSON ({error}); restore it from a copy of the memory") from None
 
 
 def _read_intent(path: Path) -> tuple[dict[int, Part], list[Move]]:
     """What was about to be done. One that is torn was never synced, so no shard has seen it."""
-    try:
+    with named(path):
         data = path.read_bytes() if path.exists() else b""
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
     size, checksum = _HEADER.unpack_from(data) if len(data) >= _HEADER.size else (0, 0)
     body = data[_HEADER.size : _HEADER.size + size]
     if not size or len(body) < size:

@@ -77,6 +77,16 @@ class Setup:
     backend: str | None = None
 
 
+def pinned_options(pin: Mapping[str, Any] | None, term_pin: Mapping[str, Any] | None) -> EngineOptions:
+    """The encoders of an engine that gets all vectors and weights from others, by the pins of their models."""
+    options: EngineOptions = {}
+    if pin is not None:
+        options["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
+    if term_pin is not None:
+        options["term_encoder"] = Pinned(**term_pin)
+    return options
+
+
 class Shard:
     """One shard. Raises as `Engine.open`, and `StorageError` where its directory is lost."""
 
@@ -88,11 +98,7 @@ class Shard:
                 f"{path}: the directory of shard {number} is lost; bring it back from a copy, or name the storage that "
                 "the memory was made with"
             )
-        given: EngineOptions = {**setup.options}
-        if (pin := setup.pin) is not None:
-            given["encoder"] = OwnVectors(int(pin["dimension"]), pin["name"], pin["version"])
-        if (term_pin := setup.term_pin) is not None:
-            given["term_encoder"] = Pinned(**term_pin)
+        given: EngineOptions = {**setup.options, **pinned_options(setup.pin, setup.term_pin)}
         make = ShardEngine if path is None else partial(ShardEngine.open, path)
         self.engine: Engine = make(backend=setup.backend, **given)
         self._answerer = Answerer(self.engine)
