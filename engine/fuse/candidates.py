@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Flags, Floats, Integers, ranges
+from ..arrays import Flags, Floats, Integers, offsets_of, ranges
 from ..locks import once
 
 # With more than this many times as many candidates as hits asked for, the worst are cut off before the sort.
@@ -89,6 +89,15 @@ class Candidates:
     def __len__(self) -> int:
         """The number of queries."""
         return len(self.offsets) - 1
+
+    def take(self, rows: Integers) -> tuple[Candidates, Integers]:
+        """(the candidates of these queries alone, in this order, the places that they have here)."""
+        counts = np.diff(self.offsets)[rows]
+        places, offsets = ranges(self.offsets[rows], counts), offsets_of(counts)
+        channels = {name: channel.at(places, offsets) for name, channel in self.channels.items()}
+        times, importance = self.times[places], self.importance[places]
+        types = tuple(self.types[row] for row in rows.tolist())
+        return Candidates(offsets, self.documents[places], channels, self.now[rows], times, importance, types), places
 
     @once
     def owners(self) -> Integers:

@@ -22,9 +22,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Integers, offsets_of, ranges
+from ..arrays import Integers
 from ..backends.choose import Backend
-from ..fuse.candidates import Candidates, best, rank_row
+from ..fuse.candidates import best, rank_row
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation
 from ..records.hits import Explain, Hits
@@ -160,25 +160,12 @@ def collect_evidence(
     """As `Engine.candidates`: the evidence of each query, and a function from all documents to record ids."""
     candidates = make_collector(batch, backend, sources, strategy, options).candidates()
     # Equal queries are searched once: each gets the candidates of the row that holds its answer.
-    source = np.array(batch.source, dtype=np.int64)
-    counts = np.diff(candidates.offsets)[source]
-    places = ranges(candidates.offsets[source], counts)
-    offsets = offsets_of(counts)
-    channels = {name: channel.at(places, offsets) for name, channel in candidates.channels.items()}
-    expanded = Candidates(
-        offsets,
-        candidates.documents[places],
-        channels,
-        candidates.now,
-        candidates.times[places],
-        candidates.importance[places],
-        candidates.types,
-    )
+    expanded, _ = candidates.take(np.array(batch.source, dtype=np.int64))
 
     def resolve(documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(len(documents), None, dtype=object)
         for row, asked in enumerate(batch.asked):
-            span = slice(int(offsets[row]), int(offsets[row + 1]))
+            span = slice(*expanded.offsets[row : row + 2].tolist())
             if span.stop > span.start:
                 ids[span] = asked.snapshot.ids_of(documents[span])
         return ids

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.arrays import Flags, Floats, Integers
+from ...engine.arrays import Floats, Integers
 from ...engine.errors import FanrankError
 from ...engine.fuse.candidates import Candidates
 from ...engine.hybrid.strategy import Strategy
@@ -140,15 +140,12 @@ class Listed(Ranked):
 
 @dataclass(frozen=True, eq=False)
 class ListedEvidence:
-    """The candidates of a `Spread` by a strategy in one shard, as `Candidates` holds them."""
+    """The candidates of a `Spread` by a strategy in one shard."""
 
-    offsets: Integers  # [B + 1]
-    orders: Integers  # [candidates]
+    candidates: Candidates
+    """Their documents are the numbers of the records' last writes."""
     ids: npt.NDArray[np.object_]  # [candidates]
     namespaces: npt.NDArray[np.object_]  # [candidates]
-    channels: Mapping[str, tuple[Floats, Flags, Flags]]  # scores, scored, listed: [candidates]
-    times: Floats
-    importance: Floats
     source: tuple[int, ...]
     notes: tuple[str | None, ...]
     backend: str

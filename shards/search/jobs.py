@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ...engine.arrays import Integers, offsets_of, ranges
+from ...engine.arrays import Integers
 from ...engine.errors import FanrankError, QueryError
 from ...engine.hybrid.strategy import PLAIN, Strategy
 from ...engine.locks import once
@@ -195,9 +195,8 @@ class SpreadJob(Job):
 
     def join(self, parts: Mapping[int, ListedEvidence]) -> MergedEvidence:
         """The candidates over all shards."""
-        count, places = len(self.given), place_of(self.routed.scopes)
-        evidence = [_expand_evidence(part, self._rows[shard], count) for shard, part in parts.items()]
-        return join_evidence(evidence, self.strategy, self._depths, self.given, places)
+        found = [(np.array(self._rows[shard]), part) for shard, part in parts.items()]
+        return join_evidence(found, self.strategy, self._depths, self.given, place_of(self.routed.scopes))
 
     def _answers(self) -> dict[int, Any]:
         """What each shard answered. Raises the failure of the first row that failed in any."""
@@ -233,27 +232,6 @@ def _expand_list(part: Ranked, rows: Sequence[int], count: int) -> Ranked:
     for each in fields(Ranked):
         getattr(wide, each.name)[rows] = getattr(part, each.name)
     return wide
-
-
-def _expand_evidence(part: ListedEvidence, rows: Sequence[int], count: int) -> ListedEvidence:
-    """The candidates by row of the job, with those of equal queries, which were searched once."""
-    starts, sizes = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
-    first = np.array(part.source, dtype=np.int64)
-    starts[rows] = part.offsets[first]
-    sizes[rows] = part.offsets[first + 1] - part.offsets[first]
-    at = ranges(starts, sizes)
-    return replace(
-        part,
-        offsets=offsets_of(sizes),
-        orders=part.orders[at],
-        ids=part.ids[at],
-        namespaces=part.namespaces[at],
-        channels={
-            name: (scores[at], scored[at], listed[at]) for name, (scores, scored, listed) in part.channels.items()
-        },
-        times=part.times[at],
-        importance=part.importance[at],
-    )
 
 
 def _longest(parts: Sequence[dict[str, float] | None]) -> dict[str, float] | None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.arrays import Floats, Integers
+from ...engine.arrays import Floats, Integers, offsets_of
 from ...engine.fuse.candidates import Candidates, Channel, Fused, best
 from ...engine.hybrid.strategy import Dense, Strategy
 from ...engine.records.query import Query
@@ -83,7 +83,7 @@ class MergedEvidence:
 
 
 def join_evidence(
-    parts: Sequence[ListedEvidence],
+    parts: Sequence[tuple[Integers, ListedEvidence]],
     strategy: Strategy,
     depths: Integers,
     queries: Sequence[Query],
@@ -95,23 +95,21 @@ def join_evidence(
     over all shards is no candidate.
     """
     count = len(queries)
-    rows = np.concatenate([np.repeat(np.arange(count), np.diff(part.offsets)) for part in parts])
-    orders, ids, names, times, importance = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("orders", "ids", "namespaces", "times", "importance")
-    )
-    channels = {
-        channel.name: tuple(
-            np.concatenate([part.channels[channel.name][index] for part in parts]) for index in range(3)
-        )
-        for channel in strategy.channels
-    }
+    answers = [part for _, part in parts]
+    # Equal queries were searched once.
+    firsts = offsets_of([len(part.source) for part in answers])
+    source = np.concatenate([np.add(part.source, first) for part, first in zip(answers, firsts[:-1], strict=True)])
+    whole, at = concatenated([part.candidates for part in answers]).take(source)
+    ids, names = (np.concatenate([getattr(part, name) for part in answers])[at] for name in ("ids", "namespaces"))
+    rows = np.concatenate([own for own, _ in parts])[whole.owners]
+    orders = whole.documents
     ranking = np.lexsort((orders, places(rows, names), rows))
     rows = rows[ranking]
     listed: dict[str, npt.NDArray[np.bool_]] = {}
     kept = np.full(len(rows), strategy.complete, dtype=np.bool_)
-    for name, (scores, _, own) in channels.items():
-        listed[name] = _cut(scores[ranking], own[ranking], rows, depths) if not strategy.complete else own[ranking]
+    for name, held in whole.channels.items():
+        own = held.listed[ranking]
+        listed[name] = own if strategy.complete else _cut(held.scores[ranking], own, rows, depths)
         kept |= listed[name]
     chosen = ranking[kept]
     rows = rows[kept]
@@ -119,16 +117,42 @@ def join_evidence(
     documents = np.arange(len(rows)) - offsets[rows]
     made = {}
     for channel in strategy.channels:
-        scores, scored, _ = (values[chosen] for values in channels[channel.name])
-        inside = listed[channel.name][kept]
-        if not isinstance(channel, Dense):
-            # A list of postings scores what it holds. Beyond its depth a candidate has 0.
-            scores = np.where(inside, scores, 0.0)
-        made[channel.name] = Channel.of(scores, scored, inside, offsets)
+        found, inside = whole.channels[channel.name].at(chosen, offsets), listed[channel.name][kept]
+        # A list of postings scores what it holds. Beyond its depth a candidate has 0.
+        scores = found.scores if isinstance(channel, Dense) else np.where(inside, found.scores, 0.0)
+        made[channel.name] = Channel.of(scores, found.scored, inside, offsets)
     now = np.array([np.nan if query.now is None else float(query.now) for query in queries])
     types = tuple(query.type for query in queries)
-    candidates = Candidates(offsets, documents, made, now, times[chosen], importance[chosen], types)
+    candidates = Candidates(offsets, documents, made, now, whole.times[chosen], whole.importance[chosen], types)
     return MergedEvidence(candidates, orders[chosen], ids[chosen], names[chosen])
+
+
+def concatenated(parts: Sequence[Candidates]) -> Candidates:
+    """The candidates of the queries of all parts, one part after another."""
+
+    def join(name: str) -> Any:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    offsets = offsets_of(np.concatenate([np.diff(part.offsets) for part in parts]))
+    channels = {name: _concatenated([part.channels[name] for part in parts], offsets) for name in parts[0].channels}
+    types = tuple(name for part in parts for name in part.types)
+    return Candidates(offsets, join("documents"), channels, join("now"), join("times"), join("importance"), types)
+
+
+def _concatenated(parts: Sequence[Channel], offsets: Integers) -> Channel:
+    def join(name: str, missing: float | None = None) -> Any:
+        """The values of all parts. Where some have none, it is `missing`; None where no part has any."""
+        values = [getattr(part, name) for part in parts]
+        if all(own is None for own in values):
+            return None
+        filled = [
+            np.full(len(part.scores), missing) if own is None else own for part, own in zip(parts, values, strict=True)
+        ]
+        return np.concatenate(filled)
+
+    weights, latest = join("weights", 1.0), join("latest", -np.inf)
+    tied = any(part.tied for part in parts)
+    return Channel(join("scores"), join("scored"), join("listed"), offsets, weights, latest, tied)
 
 
 def _cut(scores: Floats, listed: npt.NDArray[np.bool_], rows: Integers, depths: Integers) -> npt.NDArray[np.bool_]:

@@ -66,13 +66,9 @@ class Answerer:
         candidates = collector.candidates()
         orders, ids, names = _name(batch, candidates.owners, candidates.documents, spaces)
         return ListedEvidence(
-            candidates.offsets,
-            orders,
+            replace(candidates, documents=orders),
             ids,
             names,
-            {name: (each.scores, each.scored, each.listed) for name, each in candidates.channels.items()},
-            candidates.times,
-            candidates.importance,
             batch.source,
             _notes(batch, range(len(batch))),
             collector.served,
