@@ -50,22 +50,17 @@ class ShardedPages:
         wanted = self._wanted
         shards = launch.view.placement.holders(wanted.namespace)
         found: dict[int, list[Place]] = launch.read(dict.fromkeys(shards, (list_places, wanted, after, count + 1)))
-        ranked = [(place.key, shard, place) for shard, places in found.items() for place in places]
+        ranked = [place for places in found.values() for place in places]
         ranked.sort(key=itemgetter(0), reverse=wanted.reverse)
         # Records without a time come last in both directions. Sorting is stable.
-        ranked.sort(key=lambda each: int(each[0][0]))
+        ranked.sort(key=lambda place: int(place.key[0]))
         page = ranked[:count]
         if wanted.texts:
-            ids: dict[int, dict[str, list[str]]] = {}
-            for _, shard, place in page:
-                ids.setdefault(shard, {}).setdefault(place.namespace, []).append(place.id)
-            records: dict[tuple[str, str], Record] = {}
-            for answer in launch.read({shard: (read_records, own) for shard, own in ids.items()}).values():
-                records |= answer
-            made = [records[place.namespace, place.id] for _, _, place in page]
+            records = launch.read_records(read_records, [(place.namespace, place.id) for place in page])
+            made = [records[place.namespace, place.id] for place in page]
         else:
-            made = [place.record for _, _, place in page if place.record is not None]
-        return [(each[0], record) for each, record in zip(page, made, strict=True)], len(ranked) > count
+            made = [place.record for place in page if place.record is not None]
+        return [(place.key, record) for place, record in zip(page, made, strict=True)], len(ranked) > count
 
 
 def list_places(shard: Shard, state: MemoryState, wanted: Wanted, after: Key | None, count: int) -> list[Place]:

@@ -244,7 +244,7 @@ class MovingCoordinator(Coordinator):
                 return None
             move.check()
             holders = [self.links[home] for home in move.before]
-            sizes = self._wait_for(lambda: call_all(holders, self.until(), "holdings", namespace))
+            sizes = self._wait_for(partial(self._holdings, holders, namespace))
             if sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page:
                 move.large = True
             self._moves[namespace] = move

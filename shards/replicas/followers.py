@@ -13,11 +13,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
-from ..processes.links import Done, Link, Verb, Waiting, deadline_at
+from ..processes.links import Link, Verb, Waiting, deadline_at
 from ..processes.pages import PageStream
 from ..protocol.messages import Gone, Part
 from .whole_copies import apply_to, fill
@@ -74,22 +74,30 @@ class LeaderCall:
         return [named] if isinstance(named, str) else list(named)
 
 
-class Leading(Protocol):
-    """What a follower sees of `ReplicatedLink`."""
+@dataclass(eq=False)
+class Leading:
+    """A leader, as its followers see it. With `background` off, no thread of its own works for them."""
 
     leader: Link
-    changed: threading.Condition
-    numbers: list[int]
-    pending: int | None
-    refused: bool
-    informed: int
-    hidden: set[str]
-    closed: bool
     deadline: float
     background: bool
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    """Held while anything here or of a follower is read or changed; never while a message is under way."""
+    numbers: list[int] = field(default_factory=list)
+    """The numbers of the leader's states that a search may ask for, ascending."""
+    pending: int | None = None
+    """The number of a write that was sent to the leader, and that it may have done or not."""
+    refused: bool = False
+    """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
+    informed: int = 0
+    """How much the leader was told beside writes and tags."""
+    hidden: set[str] = field(default_factory=set)
+    """The namespaces that are being copied to the shard, which no search sees yet."""
+    closed: bool = False
 
     @property
-    def number(self) -> int: ...
+    def number(self) -> int:
+        return self.leader.number
 
 
 class _LetGo(Exception):
@@ -99,7 +107,9 @@ class _LetGo(Exception):
 class Replica:
     """A process that answers reads of a shard: its leader, or a follower."""
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link | None = None) -> None:
+        self.link = link
+        """The way to it; None: a follower that is not there."""
         self.under_way = self.messages = 0
         self.silent = False
         """Whether it did not answer the last message, or not in time. Others are then asked first."""
@@ -112,7 +122,6 @@ class Follower(Replica):
         super().__init__()
         self.number = number
         self.state = LOST
-        self.link: Link | None = None
         self._leading = leading
         self._make = make
         self._first = self._last = -1  # the numbers of the leader's first and last state that it holds
@@ -121,11 +130,6 @@ class Follower(Replica):
         self._behind = 0
         self._failure: str | None = None
         self._thread: threading.Thread | None = None
-
-    @property
-    def via(self) -> Link:
-        """The way to it."""
-        return self.link or _Nowhere(self._leading.number)
 
     def holds(self, number: int) -> bool:
         """Whether it can answer from the leader's state of this number."""
@@ -294,7 +298,8 @@ class Follower(Replica):
 
     def _follow(self) -> None:
         """Do all that it was told."""
-        changed, queue, link = self._leading.changed, self._queue, self.via
+        changed, queue, link = self._leading.changed, self._queue, self.link
+        assert link is not None
         while True:
             with changed:
                 self._check(queue)
@@ -350,16 +355,3 @@ class Follower(Replica):
 def report(number: int, state: str, messages: int, lag: int = 0, failure: str | None = None) -> dict[str, Any]:
     """What the statistics say of a replica."""
     return {"replica": number, "state": state, "messages": messages, "lag": lag, "failure": failure}
-
-
-class _Nowhere:
-    """The way to a follower that is not there."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Done:
-        return Done(error=ShardError(f"a follower of shard {self.number} is being filled"))
-
-    def close(self) -> None:
-        pass

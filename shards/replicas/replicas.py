@@ -27,7 +27,7 @@ from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardE
 from ...engine.serve.calls import LaunchOptions
 from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
 from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
-from .followers import LOST, Follower, LeaderCall, Replica, report
+from .followers import LOST, Follower, LeaderCall, Leading, Replica, report
 
 READS = frozenset({"ask", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
@@ -56,11 +56,10 @@ TURN = 0.02
 """Seconds for which each of several replicas is waited for in turn, once all were asked."""
 
 
-class ReplicatedLink:
+class ReplicatedLink(Leading):
     """The way to a shard that has several replicas: its leader, and so many followers, which `make` starts.
 
-    `recover` tags shards that were started anew. With `background` off, no thread of its own works for the followers:
-    `catch_up` does.
+    `recover` tags shards that were started anew. With `background` off, `catch_up` works for the followers.
     """
 
     def __init__(
@@ -73,32 +72,13 @@ class ReplicatedLink:
         *,
         background: bool = True,
     ) -> None:
-        self.leader = leader
-        self.lead = Replica()
-        self.changed = threading.Condition()
-        """Held while anything here or of a follower is read or changed; never while a message is under way."""
-        self.numbers: list[int] = []
-        """The numbers of the leader's states that a search may ask for, ascending."""
-        self.pending: int | None = None
-        """The number of a write that was sent to the leader, and that it may have done or not."""
-        self.refused = False
-        """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
-        self.informed = 0
-        """How much the leader was told beside writes and tags."""
-        self.hidden: set[str] = set()
-        """The namespaces that are being copied to the shard, which no search sees yet."""
-        self.closed = False
-        self.deadline = deadline
-        self.background = background
+        super().__init__(leader, deadline, background)
+        self.lead = Replica(leader)
         self.followers = [Follower(self, number, make) for number in range(1, followers + 1)]
         self._recover = recover
         self._turn = 0
         self._times: deque[float] = deque(maxlen=KEPT)  # seconds of the last reads
         self._bringing: threading.Thread | None = None
-
-    @property
-    def number(self) -> int:
-        return self.leader.number
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
         if verb in READS:
@@ -186,8 +166,8 @@ class ReplicatedLink:
             if follower.state != LOST:
                 follower.let_go(why)
 
-    def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, int] | None:
-        """Who is asked next at an epoch, and the number of the state that must answer; None where nobody is left.
+    def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, Link, int] | None:
+        """(who is asked next at an epoch, by which way, the number of the state that must answer); None: nobody.
 
         The leader alone is asked where `exact` says so. The fewest messages under way decide; equal ones take turns, so
         that no replica is cold when others end.
@@ -204,7 +184,8 @@ class ReplicatedLink:
             chosen = min([*able[first:], *able[:first]], key=lambda each: each.under_way)
             chosen.under_way += 1
             chosen.messages += 1
-            return chosen, -1 if number is None else number
+            assert chosen.link is not None
+            return chosen, chosen.link, -1 if number is None else number
 
     def may_ask(self, epoch: int, tried: list[Replica], exact: bool) -> bool:
         """Whether there is a replica that was not asked."""
@@ -311,14 +292,12 @@ class _Read:
         chosen = self._link.choose(self._epoch, self._tried, self._exact)
         if chosen is None:
             return False
-        replica, number = chosen
+        replica, via, number = chosen
         self._tried.append(replica)
         began = time.monotonic()
         if isinstance(replica, Follower):
-            via = replica.via
             waiting = via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
         else:
-            via = self._link.leader
             waiting = via.send(self._verb, *self._arguments, **self._keywords)
         self._asked.append(_Asked(replica, via, waiting, began))
         return True

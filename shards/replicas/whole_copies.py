@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ...engine.errors import DeadlineError, FanrankError, ShardError, SplitNamespaceError
+from ...engine.errors import FanrankError, ShardError, SplitNamespaceError
 from ...engine.records.record import Record
-from ..processes.links import Link
+from ..processes.links import Link, collect
 from ..processes.pages import PageStream
 from ..protocol.messages import Gone, Part
 from ..protocol.placement import Placement
@@ -95,11 +95,8 @@ class WholeCopies:
     def clear_restarted(self, until: float | None) -> None:
         """Let go of copies that ended with their process."""
         if self.link is not None:
-            try:
-                told = self.link.send("newest").result(until)
-            except (ShardError, DeadlineError):
-                told = None
-            if told is None:
+            told = collect({self.number: self.link.send("newest")}, until, missing=set())
+            if told.get(self.number) is None:
                 self.clear()
 
     def forget(self, namespace: str) -> None:

@@ -423,7 +423,7 @@ def test_a_write_that_fails_when_it_is_done_already(
             if follower.state == "following":
                 with links_of(several)[0].changed:
                     number = links_of(several)[0].numbers[-1]
-                held = follower.via.send("as_of", number, "read", number, read_sizes, False).result(None)
+                held = follower.link.send("as_of", number, "read", number, read_sizes, False).result(None)
                 assert held == {"big": 2}
         several.coordinator.recover()
         for engine in (one, several):

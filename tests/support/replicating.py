@@ -14,8 +14,6 @@ from fanrank.shards.replicas.replicas import ReplicatedLink
 PATIENCE = 120.0
 """Seconds in which followers are filled, on a machine with more work than cores."""
 
-Chosen = tuple[Replica, int] | None
-
 
 def links_of(engine: ShardedEngine) -> list[ReplicatedLink]:
     """The ways to the shards of a memory with replicas."""
@@ -60,7 +58,7 @@ def answered_by(engine: ShardedEngine, replica: int) -> Iterator[list[str]]:
     ways: list[str] = []
     chosen_by = ReplicatedLink.choose
 
-    def choose(link: ReplicatedLink, epoch: int, tried: list[Replica], exact: bool) -> Chosen:
+    def choose(link: ReplicatedLink, epoch: int, tried: list[Replica], exact: bool) -> Any:
         others = [each for each in link.followers if each.number != replica]
         with link.changed:
             away, link.lead.silent = link.lead.silent, replica > 0
