@@ -293,9 +293,8 @@ def make_template(
     """An empty engine with the memory's parameters and models. Raises as `Engine.open`."""
     made = Engine(backend=backend, **template_options(config, options))
     # The models were made before the shards were opened, which need their pins.
-    made.searcher.models.encoder, made.searcher.models.pin = models.encoder, models.pin
-    made.searcher.models.term_encoder, made.searcher.models.term_pin = models.term_encoder, models.term_pin
-    made.searcher.models.adopt(config, str(folder))
+    models.adopt(config, str(folder))
+    made.searcher.models = models
     return made
 
 
