@@ -18,7 +18,7 @@ from .index.column_names import check_names
 from .index.columns import Schema
 from .monitor.monitor import checked_scope
 from .opening import OpenIndex, shows_progress
-from .records.filters import Filter
+from .records.filters import Filter, parse_filter
 from .searcher import Searcher
 from .signatures import EngineOptions
 from .storage.backup import BackupReport, Progress, back_up, check_backup, restore
@@ -98,17 +98,21 @@ class Carrying:
         texts and for a failing disk, `RecordError` for an `extra` of an engine in memory that is no JSON,
         `ParameterError`, `QueryError`, `DamagedStoreError`, and `MissingExtraError` where pyarrow is not installed.
         """
-        name = checked_scope(namespace)
-        return export_records(
-            self._source(name, vectors),
-            self.index.ready().schema,
-            file,
-            format=format,
-            namespace=name,
-            filter=filter,
-            pin=self.searcher.models.pin,
-            progress=progress,
-        )
+        name, parsed = checked_scope(namespace), parse_filter(filter)
+
+        def export() -> int:
+            return export_records(
+                self._source(name, vectors),
+                self.index.ready().schema,
+                file,
+                format=format,
+                namespace=name,
+                filter=parsed,
+                pin=self.searcher.models.pin,
+                progress=progress,
+            )
+
+        return self.searcher.declaring(export, [parsed])
 
     def _source(self, namespace: str | None, vectors: bool) -> Source:
         """What gives the records to export, which may be those of one namespace alone."""
@@ -178,9 +182,9 @@ class Carrying:
 
         Its values are those that the records hold in `Record.extra`, or else under this key in `Record.payload`, now
         and later. Answers do not change, and queries can filter by the column. The name ``*`` of kind ``json`` declares
-        nothing yet: it lets each filter declare the columns that it is the first to name, as ``Engine(columns="auto")``
-        does. Writes wait meanwhile; searches go on. A crash at any moment leaves the old columns or
-        the new ones. An engine that has the directory open with ``read_only`` sees the column when it is opened anew.
+        nothing yet: it lets filters declare keys that no record has, too, as ``Engine(columns="auto")`` does. Writes
+        wait meanwhile; searches go on. A crash at any moment leaves the old columns or the new ones. An engine that has
+        the directory open with ``read_only`` sees the column when it is opened anew.
 
         Raises `ParameterError` for a name that is taken or longer than 200 bytes, `RecordError` with the id of a record
         whose value is of the wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
@@ -188,7 +192,7 @@ class Carrying:
         change_columns(self, (), {name: kind})
 
     def keep_columns(self) -> None:
-        """From now on no filter declares a column, as ``columns="auto"`` has it: `add_column` alone does.
+        """From now on no filter declares a column: `add_column` alone does.
 
         A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
         with keys does so, because a column reads all records once and stays, for all tenants.

@@ -76,8 +76,8 @@ class Engine(Searching, Reading, Writing, Carrying):
     FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
     ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns
     beside the built-in ones, as in ``{"project": "category", "priority": "number", "tags": "json"}``; their values come
-    from `Record.extra`, or else from `Record.payload`. ``"auto"``, or ``"*": "json"`` beside others, lets a filter that
-    names any other key declare it, with kind ``json``.
+    from `Record.extra`, or else from `Record.payload`. A filter that names another key of a record declares it, with
+    kind ``json``; with ``"auto"``, or ``"*": "json"`` beside others, also one that no record has.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with

@@ -54,15 +54,23 @@ class QueryError(FanrankError, ValueError):
 
 
 class UnknownColumnError(QueryError):
-    """A filter or a `distinct` names columns that nobody declared. `columns` are their names."""
+    """A filter or a `distinct` names columns that are none. `columns` are their names, `known` those that there are."""
 
-    def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:
-        super().__init__(message)
-        self.columns = columns
+    def __init__(
+        self, problem: str, columns: tuple[str, ...] = (), known: Iterable[str] = (), advice: str = ""
+    ) -> None:
+        self.columns, self.known, self.advice = columns, tuple(known), advice
+        self._rest = f"{choices(columns[0], self.known)}. {advice}" if self.known else ""
+        super().__init__(f"{problem}{self._rest}")
 
-    def __reduce__(self) -> tuple[type[UnknownColumnError], tuple[str, tuple[str, ...]]]:
+    @property
+    def problem(self) -> str:
+        """The message without what there is and what to do."""
+        return str(self).removesuffix(self._rest)
+
+    def __reduce__(self) -> tuple[type[UnknownColumnError], tuple[object, ...]]:
         # The default would call the class with the message alone.
-        return type(self), (str(self), self.columns)
+        return type(self), (self.problem, self.columns, self.known, self.advice)
 
 
 class NotBroughtError(FanrankError, AttributeError):

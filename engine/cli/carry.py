@@ -177,7 +177,7 @@ def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...],
     """Show the declared columns of the engine's directory PATH, or change them in place.
 
     The values of a column are those that records hold in "extra", or else in "payload". All changes are made, or none
-    after an error. With *:json, each filter declares the columns that it is the first to name.
+    after an error. With *:json, filters may name keys that no record has.
     """
     fresh = parse_columns(added, "--add")
     with _open(path, read_only=not (added or dropped)) as engine:

@@ -22,7 +22,7 @@ OPTIONS = {
     r"make (?:the engine|it) with encoder='own:(\w+)'": r"make the directory with --encoder own:\1",
     r"make it with encoder='model name', or with fanrank\.OwnVectors\(dimension\)": "make it with --encoder MODEL, or "
     "with --encoder own:DIMENSION",
-    r"add_column\('.*?', 'json'\) or |columns='auto' \(|(?<=json`)\)(?= when a filter)": "",
+    r"(?:columns=\{.*?\}|add_column\('.*?', 'json'\)), (?=`)": "",
     r"make the engine with fields=\{.*?\}": "make the directory with --field NAME=WEIGHT",
     r"keep it in fields=, as in fields=\{.*?\}": "keep it with --field NAME=WEIGHT",
 }

@@ -1,10 +1,12 @@
-"""Which names a user's columns may have."""
+"""Which names a user's columns may have, and which of them the records have as keys."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..errors import ParameterError
+from ..records.filters import PAYLOAD
+from ..records.record import Record
 from .columns import ORDER
 
 LONGEST_NAME = 200
@@ -28,3 +30,20 @@ def check_free(columns: Iterable[str]) -> None:
     """Raise `ParameterError` for the name that shards keep for themselves."""
     if ORDER in columns:
         raise ParameterError(f"column {ORDER!r} is kept for shards, which number writes in it; choose another name")
+
+
+def keys_of(records: Iterable[Record]) -> set[str]:
+    """The keys of the records' `extra` and payloads. What is nested in their values is left out."""
+    keys: set[str] = set()
+    for record in records:
+        keys.update(record.extra)
+        if record.payload is not None:
+            keys.update(record.payload)
+    return keys
+
+
+def may_hold(keys: Collection[str], name: str) -> bool:
+    """Whether a record with one of these keys may hold a value for a column of this name (`columns.value_in`)."""
+    name = name.removeprefix(PAYLOAD)
+    parts = name.split(".")
+    return any(".".join(parts[:number]) in keys for number in range(1, len(parts) + 1))

@@ -30,7 +30,7 @@ KINDS = ("category", "number", "json")
 """What a column that the user declares can hold: strings, numbers, or any JSON value."""
 
 ANY = "*"
-"""Stands for the names of all further columns: ``{"*": "json"}`` declares a column when a filter first names it."""
+"""Stands for all further names: ``{"*": "json"}`` lets a filter declare those, too, that no record has as a key."""
 AUTO = "auto"
 """Short for ``{ANY: "json"}``."""
 
@@ -224,7 +224,7 @@ class Schema:
     json: tuple[str, ...] = ()
     """The category columns that hold any JSON value, as its canonical text."""
     auto: bool = False
-    """Whether a filter that names another column declares it."""
+    """Whether a filter declares any name, and not those alone that a record has as a key."""
 
     @classmethod
     def of(cls, columns: Mapping[str, str] | str | None) -> Schema:
@@ -242,6 +242,10 @@ class Schema:
         categories = (*CATEGORIES, *declared["category"], *json)
         return cls(categories, (*NUMBERS, *declared["number"]), json, ANY in (columns or {}))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return *self.categories, *self.numbers
+
     def declared(self) -> dict[str, str]:
         """The user's columns, in the form that `of` takes."""
         return {
@@ -252,7 +256,7 @@ class Schema:
 
     def undeclared(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of these names that no column has, each once."""
-        return tuple(dict.fromkeys(name for name in names if name not in self.categories and name not in self.numbers))
+        return tuple(dict.fromkeys(name for name in names if name not in self.names))
 
     def declaring(self, names: Iterable[str]) -> Schema:
         """The schema with further columns of kind ``json``. Raises `ParameterError` for what is no name."""
@@ -270,7 +274,9 @@ class Schema:
 
     def keeps(self, columns: Schema) -> bool:
         """Whether this can be what became of these columns since, as filters and `add_column` declared others."""
-        return self.auto and columns.auto and columns.declared().items() <= self.declared().items()
+        before, now = columns.declared().items(), self.declared().items()
+        grown = before <= now and (self.auto or all(kind == "json" for _, kind in now - before))
+        return grown and self.auto == columns.auto
 
 
 def _check_column(name: object, kind: object) -> None:

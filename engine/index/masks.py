@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import QueryError, UnknownColumnError, choices
+from ..errors import QueryError, UnknownColumnError
 from ..records.filters import And, ColumnComparison, Filter, Junction, Not
 from ..records.values import FLOATS, ORDERINGS, Whole, json_values, make_test, texts_equal_to
 
@@ -138,15 +138,12 @@ def compile_filter(filter: Filter | None, schema: Schema, values: Mapping[str, V
     return EVERYTHING if filter is None else _compile(filter, True, schema, values)
 
 
-def unknown_column(name: str, purpose: str, schema: Schema) -> UnknownColumnError:
-    """The error for a column that a query names and nobody declared; the schema's `auto` is for the caller to heed."""
-    there = choices(name, (*schema.categories, *schema.numbers))
-    return UnknownColumnError(
-        f"no column {name!r} {purpose}{there}. A key of the records' extra or payload becomes one by "
-        f"add_column({name!r}, 'json') or `fanrank columns PATH --add {name}:json`, and with columns='auto' "
-        "(`--column *:json`) when a filter first names it",
-        (name,),
-    )
+def unknown_column(problem: str, name: str, schema: Schema, *given: str) -> UnknownColumnError:
+    """The error for a name of a query that is none of the columns, nor `given`. `Memory.declare` may make it one."""
+    first = f"columns={{{name!r}: 'json'}}, `--column {name}:json`"
+    later = f"add_column({name!r}, 'json'), `fanrank columns PATH --add {name}:json`"
+    advice = f"Declare it where the index is made ({first}), or later, where the records are kept ({later})"
+    return UnknownColumnError(problem, (name,), (*given, *schema.names), advice)
 
 
 def _compile(filter: Filter, inside: bool, schema: Schema, values: Mapping[str, Vocabulary]) -> CompiledFilter:
@@ -165,7 +162,7 @@ def _compile_comparison(
 ) -> CompiledFilter:
     name, of_numbers = filter.column, filter.column in schema.numbers
     if not of_numbers and name not in schema.categories:
-        raise unknown_column(name, "to filter on", schema)
+        raise unknown_column(f"no column {name!r} to filter on", name, schema)
     if filter.operator not in ("==", "!=", "in", "not in"):
         return _compile_test(filter, inside, schema, values)
     if filter.operator in ("!=", "not in"):

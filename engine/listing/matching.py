@@ -91,7 +91,7 @@ def distinct(
     """
     schema = state.schema
     if schema.undeclared([column]):
-        raise unknown_column(column, "to count by", schema)
+        raise unknown_column(f"no column {column!r} to count by", column, schema)
     counts: Counter[Value] = Counter()
     for snapshot in snapshots.values():
         for number, segment in enumerate(snapshot.segments):

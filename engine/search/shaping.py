@@ -21,8 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
-from ..errors import QueryError, UnknownColumnError, choices
+from ..errors import QueryError
 from ..index.columns import ABSENT
+from ..index.masks import unknown_column
 from ..records.query import Query
 from ..records.record import Record
 from ..records.values import hashable, json_values
@@ -196,8 +197,7 @@ class Pages:
 def check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
     """Raise `QueryError` for what the query of a row cannot be distinct in; `records` is as for `Pages`."""
     if name != TEXT and memory.schema.undeclared([name]):
-        known = choices(name, (TEXT, *memory.schema.categories, *memory.schema.numbers))
-        raise UnknownColumnError(f"query {row}: no column {name!r} to be distinct in{known}", (name,))
+        raise unknown_column(f"query {row}: no column {name!r} to be distinct in", name, memory.schema, TEXT)
     if name == TEXT and records is None:
         raise QueryError(
             f"query {row}: distinct='text' compares the records' texts, which this engine does not keep; use "

@@ -19,7 +19,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -34,6 +34,7 @@ from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
+from ..index.column_names import keys_of, may_hold
 from ..index.columns import Schema
 from ..index.document_terms import OwnWords
 from ..index.merge import Merge
@@ -126,7 +127,9 @@ class Memory:
         self._not_before = 0.0
         self._closed = False
         self.declares = True
-        """Whether filters declare columns where the schema says ``auto``."""
+        """Whether filters declare columns."""
+        self._keys: set[str] | None = None
+        """Those of the records' `extra` and payloads, of deleted ones too; None until a query asks for them."""
 
     @property
     def keeps(self) -> bool:
@@ -373,6 +376,8 @@ class Memory:
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
+            if self._keys is not None:
+                self._keys |= keys_of(chunk)
             for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
                 if before.expiring and namespace not in builds:
@@ -711,7 +716,7 @@ class Memory:
                 numbering=self.state.numbering,
             )
 
-    def change_columns(self, change: Callable[[Schema], Schema]) -> None:
+    def change_columns(self, change: Callable[[Schema], Schema], *, here: bool = False) -> None:
         """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
 
         `change` makes the new schema of the present one. It is called while no other change is under way, so two
@@ -720,7 +725,7 @@ class Memory:
         Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
         wrong type, and `StorageError`; nothing is changed then. Index files that cannot be written are left to the next
-        checkpoint.
+        checkpoint. `here` changes this index alone, and nothing of a store that another writes.
         """
         # A renumbering that began before knows nothing of the new columns.
         with self._renumbering, self._saving, self._writing:
@@ -733,7 +738,9 @@ class Memory:
             self._catch_up()
             changed = with_columns(self.state, schema, stream_records(self.store, self.state, vectors=False))
             reach("columns.made")
-            if self.store is None:
+            if self.store is None or here:
+                if self.store is not None and self.store.sequence != self.sequence:
+                    raise StorageError(f"{self.store.path.parent}: another wrote since it was opened; open it anew")
                 self.schema, self.state = schema, replace(changed, version=changed.version + 1)
                 return
             try:
@@ -758,27 +765,47 @@ class Memory:
         except StorageError as error:
             self._fail(error)
 
-    def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
-        """Declare the columns that a query names, as `Schema.auto` asks. Those that are there by now stay.
+    def declare(self, error: UnknownColumnError, names: Iterable[str], keys: Collection[str] | None = None) -> None:
+        """Declare the columns that a query names. Those that are there by now stay.
 
-        `error` is what the query failed by: it is raised where the schema does not say `auto`, or `declares` is false.
-        Raises `QueryError` where a column cannot be declared, as its values cannot be read or the directory cannot be
-        written.
+        Where the schema says `auto`, any name becomes one, else one that a record has as a key; `keys` are those of all
+        records, where they are not only this memory's. `error` is what the query failed by. It is raised where no
+        record has such a key, where `declares` is false, and where no records are kept. Raises `QueryError` where a
+        column cannot be declared, as its values cannot be read or the directory cannot be written.
         """
         names = (*error.columns, *names)
-        if not (self.schema.auto and self.declares):
+        if not self.declares:
             raise error
-        why = None
         if self.store is None and not self.keep_texts:
-            why = self.textless
-        elif self.store is not None and self.store.read_only:
-            why = "it was opened with read_only; let its writer declare the column, and open it anew"
-        if why is not None:
-            raise QueryError(f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {why}")
+            if not self.schema.auto:
+                raise error
+            raise QueryError(
+                f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {self.textless}"
+            )
+        if not self.schema.auto:
+            self._check_held(error, names, self.keys() if keys is None else keys)
         try:
-            self.change_columns(lambda schema: schema.reaching(names))
+            here = self.store is not None and self.store.read_only
+            self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here)
         except (ParameterError, RecordError) as failure:
             raise QueryError(f"column {error.columns[0]!r} cannot be declared: {failure}") from failure
+
+    def keys(self) -> Collection[str]:
+        """The keys of the records' `extra` and payloads. The first call reads all records, while writes wait."""
+        with self._writing:
+            if self._keys is None:
+                self.check_texts()
+                self._catch_up()
+                self._keys = keys_of(stream_records(self.store, self.state, vectors=False))
+            return self._keys.copy()
+
+    def _check_held(self, error: UnknownColumnError, names: Iterable[str], keys: Collection[str]) -> None:
+        for name in self.schema.undeclared(names):
+            if not may_hold(keys, name):
+                problem = error.problem if name in error.columns else f"no column {name!r} to filter on"
+                known = dict.fromkeys((*(error.known or self.schema.names), *sorted(keys)))
+                advice = "No record has such a key in its extra or payload"
+                raise UnknownColumnError(problem, (name,), known, advice) from None
 
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""

@@ -141,11 +141,14 @@ class ShardedSearcher(Searcher):
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """Declare columns in all shards. Raises as `Memory.declare`."""
         wanted = list(dict.fromkeys((*error.columns, *names)))
-        if ORDER in wanted:
+        coordinator, memory = self.coordinator, self.index.ready()
+        if ORDER in wanted and (memory.schema.auto or not memory.declares):
             raise error
-        coordinator = self.coordinator
         with coordinator.paused():
-            super().declare(error, names)
+            keys: set[str] = set()
+            if memory.declares and not memory.schema.auto:
+                keys = set().union(*call_all(coordinator.links, coordinator.until(), "keys").values()) - {ORDER}
+            memory.declare(error, names, keys)
             copies = [whole.link for whole in coordinator.wholes.values() if whole.link is not None]
             links = [*coordinator.links, *copies]
             call_all(links, coordinator.until(), "declare", wanted)

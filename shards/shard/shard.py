@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -366,12 +366,16 @@ class Shard:
         return function(self, *arguments)
 
     def declare(self, names: Sequence[str]) -> None:
-        """Declare columns that a filter names, where the schema declares by itself. Raises `QueryError`."""
+        """Declare columns that a filter names. Raises `QueryError`."""
         with self._writing:
             memory = self.engine.index.ready()
             missing = memory.schema.undeclared(names)
             if missing:
-                memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), ())
+                memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), (), missing)
+
+    def keys(self) -> Collection[str]:
+        """As `Memory.keys`."""
+        return self.engine.index.ready().keys()
 
     def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
         """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""

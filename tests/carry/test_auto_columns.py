@@ -1,4 +1,4 @@
-"""``columns="auto"``: a filter that is the first to name a key declares its column, wherever it is given."""
+"""A filter that is the first to name a key declares its column, wherever it is given."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import fanrank as fr
 from fanrank.engine import opening
 from fanrank.engine.carrying import change_columns
+from fanrank.engine.storage import memory
 from fanrank.integrations.shared import metadata_filter
 
 AUTO = {"*": "json"}
@@ -68,12 +70,38 @@ READS: dict[str, tuple[Callable[[fr.Engine], Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("columns", [{}, AUTO], ids=["plain", "auto"])
 @pytest.mark.parametrize("name", READS)
-def test_every_verb_declares_what_its_filter_names(engine: fr.Engine, name: str) -> None:
-    assert engine.columns == AUTO
+def test_every_verb_declares_what_its_filter_names(name: str, columns: dict[str, str]) -> None:
+    engine = fr.Engine.from_records(records(), columns=columns)
     read, wanted = READS[name]
     assert read(engine) == wanted
-    assert engine.columns == {**AUTO, "n": "json"}
+    assert engine.columns == {**columns, "n": "json"}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_every_verb_says_that_no_record_has_a_key(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until one comes that has it. The records are read for their keys once."""
+    engine = fr.Engine.from_records([replace(record, payload={"nn": 1}) for record in records()])
+    for _ in range(2):
+        with pytest.raises(
+            fr.errors.UnknownColumnError, match=r"no column 'n' .* mean 'nn'\?.* No record has"
+        ) as caught:
+            READS[name][0](engine)
+        assert caught.value.columns == ("n",)
+        monkeypatch.setattr(memory, "stream_records", None)
+    monkeypatch.undo()
+    engine.update(records())
+    assert READS[name][0](engine) == READS[name][1]
+
+
+def test_nested_keys_and_those_of_payloads_alone() -> None:
+    engine = fr.Engine.from_records([fr.Record("a", "tea", extra={"x.y": 1, "z": {"y": 2}}, payload={"w": {"v": 3}})])
+    held = {"x.y": 1, "z.y": 2, "w.v": 3, "payload.w.v": 3}
+    assert [engine.count({name: value}) for name, value in held.items()] == [1] * 4
+    for name in ("x", "y", "payload.u.v", "v"):
+        with pytest.raises(fr.errors.UnknownColumnError, match="No record has such a key in its extra or payload"):
+            engine.count({name: 1})
 
 
 def test_a_search_distinct_in_an_undeclared_key(engine: fr.Engine) -> None:
@@ -110,30 +138,39 @@ def test_what_is_no_column_is_an_error(engine: fr.Engine) -> None:
     assert engine.columns == AUTO
 
 
-def test_without_auto_the_error_says_what_to_do() -> None:
+def test_where_filters_declare_nothing_the_error_says_what_to_do() -> None:
     engine = fr.Engine.from_records(records())
+    engine.keep_columns()
     with pytest.raises(fr.errors.UnknownColumnError) as caught:
         engine.search([fr.Query("tea", filter={"n": 0})])
     assert caught.value.columns == ("n",)
-    for part in ("no column 'n'", "extra or payload", "add_column('n', 'json')", "columns='auto'"):
+    for part in ("no column 'n' to filter on", "columns={'n': 'json'}", "add_column('n', 'json')", "--column n:json"):
         assert part in str(caught.value)
     engine.add_column("n", "json")
     assert asked(engine, {"n": 0}) == THIRDS
     assert engine.health().failure_count == {"UnknownColumnError": 1}
+    textless = fr.Engine(keep_texts=False)
+    textless.add(records())
+    with pytest.raises(fr.errors.UnknownColumnError, match="Declare it where the index is made"):
+        textless.count({"n": 0})
+
+
+def test_names_that_no_record_has_become_columns_with_auto_alone() -> None:
+    engine = fr.Engine.from_records(records())
     engine.add_column("*", "json")
-    assert engine.count({"m.k": 0}) == 14
+    assert engine.count({"m.k": 0, "gone": None}) == 14
     engine.drop_column("*")
     with pytest.raises(fr.errors.UnknownColumnError):
-        engine.count({"m.j": 0})
+        engine.count({"away": 0})
 
 
 def test_two_that_declare_at_the_same_time_both_count(engine: fr.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     memory, both = engine.index.memory, threading.Barrier(2)
     change = memory.change_columns
 
-    def change_together(made: Any) -> None:
-        both.wait(30)
-        change(made)
+    def change_together(made: Any, **options: Any) -> None:
+        both.wait(300)
+        change(made, **options)
 
     monkeypatch.setattr(memory, "change_columns", change_together)
     with ThreadPoolExecutor(2) as pool:
@@ -152,6 +189,14 @@ def test_a_directory_keeps_what_was_declared(tmp_path: Path) -> None:
             assert engine.opened == "loaded"
             assert engine.columns == declared
             assert engine.count({"m.k": 0, "n": {"<": 2}}) == 6
+    with fr.Engine.open(tmp_path / "plain", columns={"n": "number"}) as engine:
+        engine.add(records())
+        assert engine.count({"m.k": 0}) == 14
+    for options in ({}, {"columns": {"n": "number"}}, {"columns": {"n": "number", "m.k": "json"}}):
+        with fr.Engine.open(tmp_path / "plain", **options) as engine:  # type: ignore[arg-type]
+            assert (engine.opened, engine.columns) == ("loaded", {"m.k": "json", "n": "number"})
+    with pytest.raises(fr.errors.ParameterError, match="was made with columns"):
+        fr.Engine.open(tmp_path / "plain", columns={"m.k": "json"})
     for wrong in ({}, {"n": "json", "*": "json"}, {"other": "json", "*": "json"}, {"n": "number"}):
         with pytest.raises(fr.errors.ParameterError, match=r"was made with columns = .*add_column"):
             fr.Engine.open(path, columns=wrong)
@@ -164,10 +209,16 @@ def test_engines_that_cannot_declare_say_why(tmp_path: Path) -> None:
         engine.save(tmp_path / "saved")
     with fr.Engine.open(tmp_path / "m", read_only=True) as reader:
         assert asked(reader, {"n": 0}) == THIRDS
-        with pytest.raises(fr.errors.QueryError, match=r"'m\.k' is not declared, and this engine cannot .* read_only"):
-            asked(reader, {"m.k": 0})
-        with pytest.raises(fr.errors.QueryError, match="read_only"):
+        # It is a column of the reader alone, as others may write the directory.
+        assert len(asked(reader, {"m.k": 0})) == 14
+        assert reader.count({"m.k": 0}) == 14
+    with fr.Engine.open(tmp_path / "m", read_only=True) as reader, fr.Engine.open(tmp_path / "m") as writer:
+        assert "m.k" not in reader.columns
+        writer.delete(["r0"])
+        with pytest.raises(fr.errors.StorageError, match="another wrote since it was opened; open it anew"):
             reader.count({"m.k": 0})
+        assert asked(reader, {"n": 0}) == THIRDS
+        writer.add(records(1))
     loaded = fr.Engine.load(tmp_path / "saved")
     assert asked(loaded, {"n": 0}) == THIRDS
     with pytest.raises(fr.errors.QueryError, match=r"'m\.k' is not declared, and this engine cannot declare it"):

@@ -183,7 +183,7 @@ def test_search_filters(tmp_path: Path, filters: list[str], expected: set[str]) 
         ("time=noon", "'noon' is neither seconds since 1970 nor"),
         ("time<nan", "must be finite"),
         ("role<5", "'<' 5.0 compares no strings, and 'role' holds strings"),
-        ("mood=glad", "becomes one by `fanrank columns PATH --add mood:json`, and with `--column *:json` when"),
+        ("mood=glad", "Declare it where the index is made (`--column mood:json`), or later, where"),
         ('{"role": ', "not JSON"),
         ("{" + '"not": {' * 100_000, "not JSON"),
         ('{"role": {"~": "x"}}', "unknown operator '~'"),

@@ -57,6 +57,11 @@ def test_a_line_a_record(memory: Path) -> None:
     assert lines(memory, "--namespace", "nobody") == []
 
 
+def test_a_filter_may_name_a_key_of_the_payload(memory: Path) -> None:
+    assert run_json("count", memory, "--filter", '{"n": 1}')["count"] == 1
+    assert run_json("search", memory, "tea", "--filter", '{"n": 1}')["queries"][0]["hits"][0]["id"] == "a"
+
+
 def test_records_as_json_are_whole(memory: Path) -> None:
     records, cursor = objects(memory, "--all")
     assert cursor is None

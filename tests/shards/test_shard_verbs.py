@@ -186,6 +186,20 @@ def test_listings_refuse_what_an_engine_refuses(memories: Any, how: dict[str, An
     assert refused[0] == refused[1]
 
 
+def test_a_filter_declares_a_key_that_a_record_of_any_shard_has(own_memories: Any) -> None:
+    refused = []
+    for engine in own_memories:
+        engine.add([fr.Record("glad", "tea", namespace="big", payload={"mood": "glad", "by": {"name": "Ana"}})])
+        assert engine.count({"mood": "glad"}, namespace=None) == 1
+        assert len(engine.search("tea", filter={"by.name": "Ana"}, namespace="big")[0]) == 1
+        with pytest.raises(
+            fr.errors.UnknownColumnError, match=r"did you mean 'mood'\?.* No record has such a key"
+        ) as error:
+            engine.count({"moot": "glad"})
+        refused.append((str(error.value), engine.columns))
+    assert refused[0] == refused[1]
+
+
 @pytest.mark.parametrize(
     "how", [{}, {"namespace": "big"}, {"filter": {"kind": "x", "rank": 3}}, {"vectors": False}], ids=str
 )
