@@ -303,22 +303,17 @@ class ActorLink:
     """The way to an actor."""
 
     def __init__(self, number: int, actor: Any) -> None:
-        self._number = number
-        self.actor = actor
-
-    @property
-    def number(self) -> int:
-        return self._number
+        self.number, self.actor = number, actor
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
         try:
-            return _Answer(self._number, self.actor.call.remote(pack((verb, arguments, keywords))))
+            return _Answer(self.number, self.actor.call.remote(pack((verb, arguments, keywords))))
         except Exception as error:  # such as a connection that is closed
-            return Done(error=ShardError(f"shard {self._number} cannot be reached: {shown(error)}"))
+            return Done(error=ShardError(f"shard {self.number} cannot be reached: {shown(error)}"))
 
     def process(self, until: float | None) -> int:
         """The number of the actor's process. Raises as `Waiting.result`."""
-        return int(_receive(self._number, self.actor.process.remote(), until))
+        return int(_receive(self.number, self.actor.process.remote(), until))
 
     def close(self) -> None:
         try:

@@ -62,11 +62,7 @@ class LocalLink:
     """A shard in this process."""
 
     def __init__(self, shard: Shard) -> None:
-        self.shard = shard
-
-    @property
-    def number(self) -> int:
-        return self.shard.number
+        self.shard, self.number = shard, shard.number
 
     def send(self, verb: Verb, *arguments: Any, **keywords: Any) -> Waiting:
         try:

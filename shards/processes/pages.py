@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from ...engine.records.record import Record
+from ..protocol.messages import Page, Place
 from ..protocol.order import number_of
-from ..shard.copying import Page, Place
 from .links import Link, call_all
 
 

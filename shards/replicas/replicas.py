@@ -42,10 +42,6 @@ OWN = frozenset(
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
 
-FOLLOWERS = frozenset({"as_of", "follow"})
-"""The verbs that followers alone are sent."""
-
-
 KEPT, LEAST = 64, 0.1
 """A late read goes to another replica too: one that takes twice as long as the longest of the last 64 reads, and at
 least 0.1 s. Where all replicas have much to do, that time grows with theirs. Ray takes two seconds to say that a

@@ -98,14 +98,9 @@ class ShardedSearcher(Searcher):
     def stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int) -> Iterator[Hits]:
         """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
         k = check_stream(batches, k, ahead)
-        keywords: SearchKeywords = {
-            # Batches that are under way at once share the threads of a shard.
-            "threads": 1 if ahead else options.threads,
-            "execution": options.execution,
-            "timing": options.timing,
-            "texts": options.texts,
-            "payload": options.payload,
-        }
+        # Batches that are under way at once share the threads of a shard.
+        keywords: SearchKeywords = {"threads": 1 if ahead else options.threads, "execution": options.execution}
+        keywords |= {"timing": options.timing, "texts": options.texts, "payload": options.payload}
         held: set[ExitStack] = set()
 
         def begin(batch: AnyBatch) -> Callable[[], Hits]:

@@ -1,7 +1,9 @@
-"""What a shard keeps beside its records: which decision it carried out last, and the part that it has prepared.
+"""What a shard keeps beside its records: which decision it carried out last, the part that it has prepared, and which
+namespaces are being copied to it.
 
 A part is stored before it is decided. It changes no record, so no search sees it. Carried out, it goes in the same
-transaction as what it did. A shard that ended in between is asked which decision was its last.
+transaction as what it did. A shard that ended in between is asked which decision was its last. A namespace that moves
+is hidden from searches at its new home until all of it is there.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from ...engine.errors import StorageError
 from ...engine.records.record import Record
 from ...engine.storage.record_store import Notes, RecordStore
 from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode
+from ...engine.storage.state import MemoryState
 from ..protocol.messages import Part
 
 STATE, PENDING, COPY = "state", "pending", "copy/"
@@ -104,6 +108,36 @@ class ShardNotes:
     def make_room(self) -> bool:
         """Let go of the room that is kept on the disk; False where there was none."""
         return self._reserve is not None and self._reserve.release()
+
+
+class Hidden:
+    """The namespaces that are being copied to a shard. The states that searches read are without them."""
+
+    def __init__(self, names: frozenset[str] = frozenset()) -> None:
+        self._names = names
+        self._known: tuple[MemoryState, MemoryState] | None = None
+
+    def add(self, name: str | None) -> None:
+        if name is not None and name not in self._names:
+            self._names, self._known = self._names | {name}, None
+
+    def discard(self, *names: str | None) -> None:
+        if not self._names.isdisjoint(names):
+            self._names, self._known = self._names.difference(names), None
+
+    def without(self, state: MemoryState) -> MemoryState:
+        """The state without the hidden namespaces."""
+        if self._names.isdisjoint(state.snapshots):
+            return state
+        if self._known is None or self._known[0] is not state:
+            snapshots = {name: each for name, each in state.snapshots.items() if name not in self._names}
+            names = tuple(name for name in state.names if name not in self._names)
+            self._known = state, replace(state, snapshots=snapshots, names=names)
+        return self._known[1]
+
+    def size(self, state: MemoryState) -> int:
+        """The records of the hidden namespaces."""
+        return sum(state.snapshot(name).size for name in self._names)
 
 
 class Reserve:

@@ -36,7 +36,9 @@ from ..protocol.messages import (
     Failure,
     Forward,
     Gone,
+    Page,
     Part,
+    Place,
     forwarded,
     own_version,
 )
@@ -44,9 +46,8 @@ from ..protocol.order import entries_written, next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
-from .copying import Hidden, Page, Place
 from .metrics import Metrics
-from .parts import ShardNotes
+from .parts import Hidden, ShardNotes
 
 
 class OutdatedError(Exception):

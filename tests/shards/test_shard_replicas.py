@@ -39,7 +39,7 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.listing.matching import matching_in
 from fanrank.shards.moves.moves import MovingCoordinator
 from fanrank.shards.protocol.messages import Ask, Forward
-from fanrank.shards.replicas.replicas import FOLLOWERS, OWN, READS, WRITES, ReplicatedLink, is_approximate
+from fanrank.shards.replicas.replicas import OWN, READS, WRITES, ReplicatedLink, is_approximate
 from fanrank.shards.shard.records import read_sizes
 from fanrank.shards.shard.shard import Shard
 
@@ -685,7 +685,7 @@ def test_reads_take_turns_and_go_where_fewer_are_under_way() -> None:
 
 def test_every_verb_of_a_shard_is_known_to_replicas() -> None:
     verbs = {name for name, _ in inspect.getmembers(Shard, inspect.isfunction) if not name.startswith("_")}
-    known = [READS, WRITES, OWN, FOLLOWERS, {"close"}]
+    known = [READS, WRITES, OWN, {"as_of", "follow", "close"}]
     assert sorted(verbs) == sorted(name for some in known for name in some)
 
 
