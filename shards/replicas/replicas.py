@@ -37,7 +37,7 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 
 OWN = frozenset(
     {"describe", "newest", "number_at", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
-    | {"page", "call", "stats", "verify", "shown"}
+    | {"page", "call", "stats", "verify", "shown", "keys"}
     | {"prepare", "forget", "finish", "drop_copies"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
