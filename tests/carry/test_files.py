@@ -221,7 +221,7 @@ def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
 
 def test_the_lines_are_what_the_documentation_says(tmp_path: Path) -> None:
     with engine_at(tmp_path / "one") as one:
-        one.add([fr.Record("a", "tea", time=3, payload={"k": [1]}, expires=9.5, embedding=[0.6, 0.8, 0.0])])
+        one.add([fr.Record("a", "tea", time=3, payload={"k": [1]}, expires=9.5e9, embedding=[0.6, 0.8, 0.0])])
         file = io.BytesIO()
         one.export(file)
     row = json.loads(file.getvalue())
@@ -231,7 +231,7 @@ def test_the_lines_are_what_the_documentation_says(tmp_path: Path) -> None:
         "id": "a",
         "text": "tea",
         "time": 3.0,
-        "expires": 9.5,
+        "expires": 9500000000.0,
         "payload": {"k": [1]},
         "embedding": {"rows": 1, "model": "own 1"},
     }
