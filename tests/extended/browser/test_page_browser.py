@@ -215,7 +215,7 @@ def test_strategies_stand_side_by_side_with_their_decisions_and_times(page: Page
     search(page, "what did Ana drink last Friday?", strategies=names)
     assert [title.split(maxsplit=1)[0] for title in page.locator(".query .column > h3").all_inner_texts()] == [*names]
     columns = page.locator(".query .column")
-    expect(columns.nth(1)).to_contain_text("confidence of bm25")
+    expect(columns.nth(1)).to_contain_text("dialogue-words")
     expect(columns.nth(1)).to_contain_text("no vectors to compare")
     expect(columns.nth(2)).to_contain_text("person/ana 1")
     expect(columns.nth(2)).to_contain_text("time that was read")
