@@ -8,7 +8,7 @@ from typing import Any
 
 from ..index.columns import Columns, Schema
 from ..index.masks import compile_filter
-from ..records.filters import Filter, columns_in, parse_filter
+from ..records.filters import Filter, columns_in
 from ..records.record import Record
 from ..storage.failpoints import reach
 from ..storage.memory import Memory
@@ -47,25 +47,24 @@ def export_records(
     *,
     format: str | None,
     namespace: str | None,
-    filter: Filter | Mapping[str, Any] | None,
+    filter: Filter | None,
     pin: Mapping[str, Any] | None,
     progress: bool,
 ) -> int:
     """Write those of the records that are asked for, as `Engine.export`; `pin` names the model of the vectors."""
     read, count = source
     write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
-    parsed = parse_filter(filter)
-    if parsed is not None:
+    if filter is not None:
         # A filter that does not fit the columns fails here, before a file is made.
-        schema = schema.reaching(columns_in(parsed))
-        compile_filter(parsed, schema, {name: Vocabulary() for name in schema.categories})
+        schema = schema.reaching(columns_in(filter))
+        compile_filter(filter, schema, {name: Vocabulary() for name in schema.categories})
     with read() as held:
         if progress:
             held = counted(held, "exporting", count(), progress)
         if namespace is not None:
             held = (record for record in held if record.namespace == namespace)
-        if parsed is not None:
-            held = _passing(held, parsed, schema)
+        if filter is not None:
+            held = _passing(held, filter, schema)
         with written(file) as handle:
             return write(handle, _reached(held), model_of(pin))
 

@@ -256,7 +256,8 @@ class Schema:
 
     def undeclared(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of these names that no column has, each once."""
-        return tuple(dict.fromkeys(name for name in names if name not in self.names))
+        known = self.names
+        return tuple(dict.fromkeys(name for name in names if name not in known))
 
     def declaring(self, names: Iterable[str]) -> Schema:
         """The schema with further columns of kind ``json``. Raises `ParameterError` for what is no name."""
@@ -360,7 +361,7 @@ class Columns:
             name: list(map(_BUILT_IN[name], records))
             if name in _BUILT_IN
             else [record.extra[name] if name in record.extra else value_in(record, name) for record in records]
-            for name in (*schema.categories, *schema.numbers)
+            for name in schema.names
         }
         categories, numbers = {}, {}
         for name in schema.categories:

@@ -376,8 +376,7 @@ class Memory:
         analysed = 0
         builds: dict[str, Bulk] = {}
         for chunk in request.added:
-            if self._keys is not None:
-                self._keys |= keys_of(chunk)
+            self._note_keys(chunk)
             for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
                 if before.expiring and namespace not in builds:
@@ -539,6 +538,7 @@ class Memory:
             snapshot = empty if run.dropped else snapshots.get(run.namespace, empty)
             snapshot = snapshot.without(snapshot.find_all(run.removed).values())
             if run.added:
+                self._note_keys(run.added)
                 snapshot = snapshot.extended([self.build(run.added)])
             snapshots[run.namespace] = snapshot.compacted(INLINE_DOCUMENTS, self.window, left.merge)
             if run.dropped and not run.added:
@@ -783,7 +783,7 @@ class Memory:
                 f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {self.textless}"
             )
         if not self.schema.auto:
-            self._check_held(error, names, self.keys() if keys is None else keys)
+            self.check_held(error, names, self.keys() if keys is None else keys)
         try:
             here = self.store is not None and self.store.read_only
             self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here)
@@ -799,11 +799,16 @@ class Memory:
                 self._keys = keys_of(stream_records(self.store, self.state, vectors=False))
             return self._keys.copy()
 
-    def _check_held(self, error: UnknownColumnError, names: Iterable[str], keys: Collection[str]) -> None:
+    def _note_keys(self, records: Iterable[Record]) -> None:
+        if self._keys is not None:
+            self._keys |= keys_of(records)
+
+    def check_held(self, error: UnknownColumnError, names: Iterable[str], keys: Collection[str]) -> None:
+        """Raise `error`, in other words, where one of these names is neither a column nor one of the records' keys."""
         for name in self.schema.undeclared(names):
             if not may_hold(keys, name):
                 problem = error.problem if name in error.columns else f"no column {name!r} to filter on"
-                known = dict.fromkeys((*(error.known or self.schema.names), *sorted(keys)))
+                known = dict.fromkeys((*error.known, *sorted(keys)))
                 advice = "No record has such a key in its extra or payload"
                 raise UnknownColumnError(problem, (name,), known, advice) from None
 

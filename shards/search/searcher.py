@@ -137,12 +137,14 @@ class ShardedSearcher(Searcher):
         """Declare columns in all shards. Raises as `Memory.declare`."""
         wanted = list(dict.fromkeys((*error.columns, *names)))
         coordinator, memory = self.coordinator, self.index.ready()
-        if ORDER in wanted and (memory.schema.auto or not memory.declares):
+        if not memory.declares or (ORDER in wanted and memory.schema.auto):
             raise error
+        keys: set[str] = set()
+        if not memory.schema.auto:
+            # Nobody waits for a name that no record has.
+            keys = set().union(*call_all(coordinator.links, coordinator.until(), "keys").values()) - {ORDER}
+            memory.check_held(error, wanted, keys)
         with coordinator.paused():
-            keys: set[str] = set()
-            if memory.declares and not memory.schema.auto:
-                keys = set().union(*call_all(coordinator.links, coordinator.until(), "keys").values()) - {ORDER}
             memory.declare(error, names, keys)
             copies = [whole.link for whole in coordinator.wholes.values() if whole.link is not None]
             links = [*coordinator.links, *copies]

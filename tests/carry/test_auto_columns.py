@@ -232,6 +232,17 @@ def test_engines_that_cannot_declare_say_why(tmp_path: Path) -> None:
         mixed.count({"odd": 1})
 
 
+def test_a_reader_learns_of_keys_that_came_since(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "m") as writer:
+        writer.add(records())
+        with fr.Engine.open(tmp_path / "m", read_only=True) as reader:
+            with pytest.raises(fr.errors.UnknownColumnError, match="No record has"):
+                reader.count({"late": 1})
+            writer.add([fr.Record("late", "tea", payload={"late": 1})])
+            reader.refresh()
+            assert reader.count({"late": 1}) == 1
+
+
 def test_exports_and_scans_read_undeclared_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m"
     with fr.Engine.open(path, columns="auto") as engine:
