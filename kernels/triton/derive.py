@@ -117,7 +117,7 @@ def _derive(
 
     # The terms of the block's first and last posting bound the search of the others: inside a long list it is none.
     lowest, highest = _terms_of(offsets, first, tl.minimum(first + BLOCK, count) - 1, terms)
-    low = tl.full((BLOCK,), 0, tl.int32) + lowest
+    low = tl.zeros((BLOCK,), tl.int32) + lowest
     span = highest - lowest + 1
     while span > 1:
         middle = low + span // 2
@@ -128,7 +128,7 @@ def _derive(
     k1 = float64_of(numbers, 0)
     delta = float64_of(numbers, 2)
     if FIELDED:
-        c = tl.full((BLOCK,), 0, tl.float64)
+        c = tl.zeros((BLOCK,), tl.float64)
         for field in tl.static_range(FIELDS):
             tf = _frequency(words, frequencies, posting, count, live, field, STORED)
             norm = _norm(lengths, document, size, live, numbers, field, ALL_FIELDS)

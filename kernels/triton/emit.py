@@ -62,9 +62,9 @@ def emit(
     count = tl.sum((rank != _INT64_MIN).to(tl.int32))
     # Where the tile is smaller than the program, several threads hold one document: all must read before one writes.
     tl.debug_barrier()
-    tl.store(sums + local, tl.full((TILE,), 0, sums.dtype.element_ty))
+    tl.store(sums + local, tl.zeros((TILE,), sums.dtype.element_ty))
     if SIGNED:
-        tl.store(matched + local, tl.full((TILE,), 0, tl.uint8))
+        tl.store(matched + local, tl.zeros((TILE,), tl.uint8))
     if count > 0:
         # Bisection: `reached` documents, at least k where there are so many, rank `level` or more; none above `upper`.
         reached = count
@@ -85,7 +85,7 @@ def emit(
                 last = _last_of_ties(rank, level, local, k, TILE)
                 taken = (rank > level) | ((rank == level) & (local <= last))
         # In any order.
-        place = room + tl.atomic_add(query_count + tl.full((TILE,), 0, tl.int32), 1, mask=taken, sem="relaxed")
+        place = room + tl.atomic_add(query_count + tl.zeros((TILE,), tl.int32), 1, mask=taken, sem="relaxed")
         low_half = (first + document) ^ _LOW
         if LONG_KEYS:
             tl.store(keys + place, score, mask=taken)

@@ -16,8 +16,6 @@ from ..work import by_name
 # Searches that meet a new kernel together compile it once.
 _compiling = threading.Lock()
 Grid = tuple[int, ...]
-UNCHECKED = {"sanitize_overflow": False}
-"""Triton would generate a check of every sum and product for debugging, and throw it away."""
 
 
 class CompiledApart(triton.JITFunction):  # type: ignore[misc]
@@ -37,7 +35,7 @@ class CompiledApart(triton.JITFunction):  # type: ignore[misc]
         compiled: dict[tuple[str, str], Any],
         source: Any,
         *,
-        options: dict[str, Any],
+        options: Mapping[str, Any],
         **given: Any,
     ) -> Any:
         key = source.hash(), repr(options)
@@ -45,7 +43,7 @@ class CompiledApart(triton.JITFunction):  # type: ignore[misc]
         def load() -> None:
             with _compiling:
                 if key not in compiled:
-                    compiled[key] = compiler(source, options=options | UNCHECKED, **given)
+                    compiled[key] = compiler(source, options=options, **given)
 
         if key not in compiled and compiles_later():
             raise KernelNotLoaded(self.__name__, load)

@@ -139,8 +139,8 @@ def _bounds(
     SLOTS: tl.constexpr,
 ):
     """How many postings the unit has in each tile, and the most that they can add up to."""
-    postings = tl.full((TILES_AT_ONCE,), 0, tl.int32)
-    bound = tl.full((TILES_AT_ONCE,), 0, tl.int64)
+    postings = tl.zeros((TILES_AT_ONCE,), tl.int32)
+    bound = tl.zeros((TILES_AT_ONCE,), tl.int64)
     for start in range(0, slots, SLOTS):
         slot = start + tl.arange(0, SLOTS)
         present = (slot < slots)[:, None] & live[None, :]
@@ -167,7 +167,7 @@ def _any_passes(
     first, last = low >> 5, (high - 1) >> 5
     from_low = (tl.full((), _LOW, tl.uint32) << (low & 31)).to(tl.int32)
     to_high = (tl.full((), _LOW, tl.uint32) >> (31 - ((high - 1) & 31))).to(tl.int32)
-    passes = tl.full((TILES_AT_ONCE,), 0, tl.int32)
+    passes = tl.zeros((TILES_AT_ONCE,), tl.int32)
     for start in range(0, 1 << (TILE_BITS - 5), WORDS_AT_ONCE):
         word = (tile << (TILE_BITS - 5))[:, None] + (start + tl.arange(0, WORDS_AT_ONCE))[None, :]
         present = live[:, None] & (word >= first) & (word <= last)
@@ -196,7 +196,7 @@ def _sort(
     while ((most - least) >> shift) >= CLASSES:
         shift += 1
     number = classes + tl.arange(0, CLASSES)
-    tl.store(number, tl.full((CLASSES,), 0, tl.int32))
+    tl.store(number, tl.zeros((CLASSES,), tl.int32))
     # First each class is counted, then where it begins is counted up.
     tl.debug_barrier()
     for start in range(0, count, TILES_AT_ONCE):

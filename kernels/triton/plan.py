@@ -161,7 +161,7 @@ def _plan(
         tl.store(candidate_offset + query, query.to(tl.int64) * candidates, mask=query <= queries)
         tl.store(entry_offset + query, query.to(tl.int64) * tiles, mask=query <= queries)
         asked = query < queries
-        tl.store(query_k + query, tl.full((BEGUN,), 0, tl.int32) + k, mask=asked)
+        tl.store(query_k + query, tl.zeros((BEGUN,), tl.int32) + k, mask=asked)
         if MEASURED:
             total = _weight_of(query, queries, offsets, weights, BEGUN, TERMS_AT_ONCE, WEIGHTED).to(tl.float64)
             is_wide = total * float64_of(numbers, 0) >= tl.full((), _WIDE_FROM, tl.int64).to(tl.float64)
@@ -179,7 +179,7 @@ def _plan(
         own_terms = tl.load(offsets + own_query + 1, mask=live, other=0) - first
         tl.store(unit_segment + unit, segment, mask=live)
         tl.store(unit_filter + unit, tl.load(rows + ALIVE, mask=live, other=0), mask=live)
-        tl.store(unit_low + unit, tl.full((BEGUN,), 0, tl.int32), mask=live)
+        tl.store(unit_low + unit, tl.zeros((BEGUN,), tl.int32), mask=live)
         tl.store(unit_high + unit, tl.load(rows + SIZE, mask=live, other=0).to(tl.int32), mask=live)
         tl.store(unit_slots + unit, first * segment_count + segment * own_terms, mask=unit <= units)
         tiles_before = tl.load(rows + TILE_OFFSET, mask=live, other=0)
@@ -208,9 +208,9 @@ def _plan(
 def _begin(query, queries, progress, thresholds, counts, SIGNED: tl.constexpr):
     """Begin the launch for a vector of queries."""
     live = query < queries
-    tl.store(thresholds + query, tl.full(query.shape, 0, tl.int64) + (_UNBOUNDED if SIGNED else 1), mask=live)
-    tl.store(counts + query, tl.full(query.shape, 0, tl.int32), mask=live)
-    tl.store(progress + query, tl.full(query.shape, 0, tl.int64), mask=query < 2)
+    tl.store(thresholds + query, tl.zeros(query.shape, tl.int64) + (_UNBOUNDED if SIGNED else 1), mask=live)
+    tl.store(counts + query, tl.zeros(query.shape, tl.int32), mask=live)
+    tl.store(progress + query, tl.zeros(query.shape, tl.int64), mask=query < 2)
 
 
 @triton.jit
@@ -229,7 +229,7 @@ def _weight_of(
     total = tl.load(offsets + query + 1, mask=live, other=0) - begin
     if WEIGHTED:
         length = total
-        total = tl.full((BEGUN,), 0, tl.int64)
+        total = tl.zeros((BEGUN,), tl.int64)
         for start in range(0, tl.max(length), TERMS_AT_ONCE):
             column = start + tl.arange(0, TERMS_AT_ONCE)[None, :]
             weight = tl.load(weights + begin[:, None] + column, mask=column < length[:, None], other=0)
@@ -279,9 +279,9 @@ def _describe_slot(
     for start in range(0, tiles, TILES_AT_ONCE):
         tile = start + tl.arange(0, TILES_AT_ONCE)
         live = tile < tiles
-        first = tl.full((TILES_AT_ONCE,), 0, tl.int64) + begin
-        maximum = tl.full((TILES_AT_ONCE,), 0, tl.int64)
-        count = tl.full((TILES_AT_ONCE,), 0, tl.int32)
+        first = tl.zeros((TILES_AT_ONCE,), tl.int64) + begin
+        maximum = tl.zeros((TILES_AT_ONCE,), tl.int64)
+        count = tl.zeros((TILES_AT_ONCE,), tl.int32)
         if list_row >= 0:
             cut = array_at(row, ROW_CUTS, tl.int32) + list_row * (tiles + 1) + tile
             border = tl.load(cut, mask=live, other=0)

@@ -120,9 +120,9 @@ def _score(
     sums += tl.program_id(0).to(tl.int64) * TILE
     if SIGNED:
         matched += tl.program_id(0).to(tl.int64) * TILE
-    tl.store(sums + tl.arange(0, TILE), tl.full((TILE,), 0, sums.dtype.element_ty))
+    tl.store(sums + tl.arange(0, TILE), tl.zeros((TILE,), sums.dtype.element_ty))
     if SIGNED:
-        tl.store(matched + tl.arange(0, TILE), tl.full((TILE,), 0, tl.uint8))
+        tl.store(matched + tl.arange(0, TILE), tl.zeros((TILE,), tl.uint8))
     tl.debug_barrier()
     # Turn t is the entry t // Q of the query t % Q: the best tile of every query comes before the second of any.
     turns = (tl.load(progress) * queries).to(programs.dtype)

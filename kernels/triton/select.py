@@ -194,7 +194,7 @@ def _reduce_stripe(
         padding = place >= tl.minimum(length, k)
         tl.store(to_keys + target + place, tl.full((WIDTH,), _INT64_MIN, tl.int64), mask=padding)
         if LONG_KEYS:
-            tl.store(to_documents + target + place, tl.full((WIDTH,), 0, tl.int32), mask=padding)
+            tl.store(to_documents + target + place, tl.zeros((WIDTH,), tl.int32), mask=padding)
 
 
 @compiled_once
@@ -237,7 +237,7 @@ def _finish(
         index = tl.arange(0, WIDTH)
         live = index < selected
         key = tl.load(best_keys + index, mask=live, other=0)
-        rank = tl.full((WIDTH,), 0, tl.int32)
+        rank = tl.zeros((WIDTH,), tl.int32)
         low_half = _low_half(best_documents, index, live) if LONG_KEYS else key & _LOW
         for begin in range(0, selected, RANKED):
             other = begin + tl.arange(0, RANKED)
@@ -254,6 +254,6 @@ def _finish(
         for begin in range(0, width, WIDTH):
             column = begin + index
             padding = (column >= selected) & (column < width)
-            tl.store(scores_out + row + column, tl.full((WIDTH,), 0, tl.int64), mask=padding)
+            tl.store(scores_out + row + column, tl.zeros((WIDTH,), tl.int64), mask=padding)
             tl.store(documents_out + row + column, tl.full((WIDTH,), -1, tl.int64), mask=padding)
         tl.store(counts_out + query, selected)

@@ -49,7 +49,7 @@ def _cuts(
     length = (tl.load(offset + 1) - begin).to(tl.int32)
     words = array_at(row, WORDS, tl.int32) + begin
     # A number of postings in [low, low + span).
-    low = tl.full((BORDERS,), 0, tl.int32)
+    low = tl.zeros((BORDERS,), tl.int32)
     span = length + 1
     while span > 1:
         half = span // 2
@@ -77,7 +77,7 @@ def _maxima(
     begin = tl.load(cut, mask=live, other=0)
     length = tl.load(cut + 1, mask=live, other=0) - begin
     quanta = quanta_at(row, LONG) + tl.load(array_at(row, OFFSETS, tl.int64) + tl.load(terms + list_number))
-    largest = tl.full((TILES,), 0, tl.int64)
+    largest = tl.zeros((TILES,), tl.int64)
     for start in range(0, tl.max(length), POSTINGS):
         column = start + tl.arange(0, POSTINGS)[None, :]
         value = tl.load(quanta + begin[:, None] + column, mask=column < length[:, None], other=0)
