@@ -20,6 +20,7 @@ from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
+from ..engine.signatures import hinting
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SearchOptions
@@ -87,6 +88,7 @@ class AsyncClient:
     the last of them.
     """
 
+    @hinting()
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._target = Target(url, key, timeout, retries)
         self._pools = Pools(self._target.options())

@@ -19,6 +19,7 @@ from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
+from ..engine.signatures import hinting
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SearchOptions
@@ -55,6 +56,7 @@ class Client:
     and `ServerError`, `KeyRefusedError` for what the key does not reach, `UnreachableError` and `DeadlineError`.
     """
 
+    @hinting()
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._target = Target(url, key, timeout, retries)
         self._pool = load_httpx().Client(**self._target.options())

@@ -45,7 +45,7 @@ from .search.batch import AnyBatch, as_queries
 from .search.lexical import encode_batch
 from .searcher import Searcher
 from .searching import Searching
-from .signatures import EngineOptions, check_engine_options
+from .signatures import EngineOptions, hinting
 from .storage import index_files
 from .storage.memory import Memory
 from .storage.record_store import RecordStore
@@ -101,6 +101,7 @@ class Engine(Searching, Reading, Writing, Carrying):
     _serves_shard = False
     """Whether it is that of a shard, in whose directory no other engine writes."""
 
+    @hinting()
     def __init__(
         self,
         *,
@@ -143,6 +144,7 @@ class Engine(Searching, Reading, Writing, Carrying):
         self._closed = False
 
     @classmethod
+    @hinting(*EngineOptions.__annotations__)
     def from_records(
         cls,
         records: Iterable[AnyRecord],
@@ -158,13 +160,13 @@ class Engine(Searching, Reading, Writing, Carrying):
         `vectors`, `progress` and `threads` are as in `add`; `backend` and `options` are the constructor's. Raises as
         the constructor and `add`.
         """
-        check_engine_options(options, "Engine.from_records")
         engine = cls(backend=backend, **options)
         engine.add(records, vectors=vectors, progress=progress, threads=threads)
         return engine
 
     # Sources: C009.
     @classmethod
+    @hinting(*EngineOptions.__annotations__)
     def open(
         cls,
         path: str | os.PathLike[str],
@@ -201,7 +203,6 @@ class Engine(Searching, Reading, Writing, Carrying):
         `ModelMismatchError` for another encoder, `ForeignIndexError`, `NewerFormatError`, `DamagedStoreError`,
         `StorageError`.
         """
-        check_engine_options(options, "Engine.open")
         if options.get("keep_texts") is False:
             raise ParameterError("keep_texts=False is for an engine in memory; a directory always keeps the records")
         may_open_shards = read_only or accept_loss or cls._serves_shard
@@ -313,6 +314,7 @@ class Engine(Searching, Reading, Writing, Carrying):
         return self.index.error
 
     @classmethod
+    @hinting()
     def load(
         cls,
         path: str | os.PathLike[str],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import wraps
+from typing import Any, TypedDict, TypeVar, cast
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
@@ -18,6 +19,8 @@ from .route.by_namespace import AnyAnswerer, ByNamespace, answerer_of
 from .route.policy import Policy
 from .search.options import DEFAULT_THREADS, SearchOptions
 from .text.analyzers import Analyzer
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class EngineOptions(TypedDict, total=False):
@@ -85,9 +88,24 @@ def check_keywords(keywords: BatchKeywords, verb: str) -> None:
     check_names(keywords, BatchKeywords.__annotations__, (*LaunchKeywords.__annotations__, "k"), verb)
 
 
-def check_engine_options(options: EngineOptions, verb: str) -> None:
-    """Raise `TypeError` for a keyword that `Engine` does not take."""
-    check_names(options, EngineOptions.__annotations__, EngineOptions.__annotations__, verb)
+def hinting(*others: str) -> Callable[[F], F]:
+    """Makes a constructor or a method name the keyword that may be meant by an unknown one.
+
+    It takes its own keywords, and `others` by ``**options``.
+    """
+
+    def decorate(function: F) -> F:
+        code, verb = function.__code__, function.__qualname__.removesuffix(".__init__")
+        known = (*code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount], *others)
+
+        @wraps(function)
+        def checked(*given: Any, **keywords: Any) -> Any:
+            check_names(keywords, known, known, verb)
+            return function(*given, **keywords)
+
+        return cast(F, checked)
+
+    return decorate
 
 
 _OTHERS = {"limit": "k", "top_k": "k", "n_results": "k", "where": "filter", "query_filter": "filter"}

@@ -20,7 +20,7 @@ from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch
 from ..engine.search.options import SearchOptions
-from ..engine.signatures import EngineOptions, check_engine_options
+from ..engine.signatures import EngineOptions, hinting
 from ..engine.storage.sqlite import named
 from .coordinator.checks import check_opening
 from .opening.importing import import_records
@@ -65,6 +65,7 @@ class ShardedEngine(ShardedOperations):
         self._closed = False
 
     @classmethod
+    @hinting(*EngineOptions.__annotations__)
     def open(
         cls,
         path: str | os.PathLike[str],
@@ -118,7 +119,6 @@ class ShardedEngine(ShardedOperations):
 
         Raises as `Engine.open`, `ShardError`, `ShardVersionError`, `MissingExtraError` without Ray.
         """
-        check_engine_options(options, "ShardedEngine.open")
         if partial not in PARTIAL:
             raise ParameterError(f"partial must be one of {', '.join(map(repr, PARTIAL))}, not {partial!r}")
         if isinstance(deadline, bool) or not isinstance(deadline, (int, float)) or not 0 < deadline < inf:

@@ -40,7 +40,7 @@ from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
 from ..search.batch import AnyBatch, set_defaults
 from ..searcher import Searcher
-from ..signatures import BatchKeywords, check_keywords, split_defaults
+from ..signatures import BatchKeywords, check_keywords, hinting, split_defaults
 from ..storage.memory import cores
 from .calls import (
     Awaited,
@@ -127,6 +127,7 @@ class Coalescer:
     a launch may use; None: one for a small launch, up to all cores for a large one. Raises `ParameterError`.
     """
 
+    @hinting()
     def __init__(
         self,
         engine: Searched,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,12 +247,7 @@ def test_bad_queries(options: dict[str, Any], message: str) -> None:
 BAD_OPTIONS: list[tuple[str, list[Any], str, str]] = [
     ("k", [-1, 2.0, True, None, "3", np.float64(3)], "QueryError", "k must be"),
     ("threads", [0, -1, 1.5, True, None, "2"], "ParameterError", "threads must be 1 or more"),
-    (
-        "execution",
-        ["fast", "", None, ["auto"]],
-        "ParameterError",
-        "unknown execution .*here are: auto, exhaustive, pr",
-    ),
+    ("execution", ["fast", "", None, ["auto"]], "ParameterError", "unknown execution.*here are: auto, exhaustive"),
     ("strategy", ["bm26", None], "ParameterError", "strategy"),
     ("reranker", ["no reranker"], "ParameterError", "rerank"),
 ]
@@ -279,7 +275,6 @@ def test_every_named_error_is_also_the_builtin_one() -> None:
     }
     for builtin, names in pairs.items():
         for name in names.split():
-            assert issubclass(getattr(fr.errors, name), (fr.FanrankError, builtin))
             assert issubclass(getattr(fr.errors, name), builtin)
 
 
@@ -296,10 +291,9 @@ def test_more_slips_that_are_named(engine: fr.Engine) -> None:
     with pytest.raises(fr.errors.ParameterError, match="field's name"):
         fr.Engine(fields={"text": 1.0, 3: 1.0})  # type: ignore[dict-item]
     for records in (5, fr.Record("9", "tea"), {"id": "9", "text": "tea"}, "tea"):
-        with pytest.raises(fr.errors.RecordError, match="pass a list"):
-            engine.add(records)  # type: ignore[arg-type]
-        with pytest.raises(fr.errors.RecordError, match="pass a list"):
-            engine.update(records)  # type: ignore[arg-type]
+        for write in (engine.add, engine.update):
+            with pytest.raises(fr.errors.RecordError, match="pass a list"):
+                write(records)  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
@@ -400,12 +394,15 @@ def test_a_reranker_without_its_method_is_refused_when_it_is_given() -> None:
 
 
 def test_a_misspelled_keyword_is_told_what_it_may_mean(engine: fr.Engine, tmp_path: Path) -> None:
-    message = r"open\(\) got an unexpected keyword argument 'colums'; did you mean 'columns'\?"
-    with pytest.raises(TypeError, match=message):
-        fr.Engine.open(tmp_path / "new", colums={})  # type: ignore[call-arg]
-    assert not (tmp_path / "new").exists()
-    with pytest.raises(TypeError, match=r"from_records\(\) got .* 'analyser'; did you mean 'analyzer'\?"):
-        fr.Engine.from_records([], analyser="minimal")  # type: ignore[call-arg]
+    new = tmp_path / "new"
+    for call, typo, meant in (
+        (partial(fr.Engine.open, new), "readonly", "read_only"),
+        (partial(fr.Engine.from_records, []), "colums", "columns"),
+        (fr.Engine, "analyser", "analyzer"),
+    ):
+        with pytest.raises(TypeError, match=rf"^Engine.*\(\) got .* '{typo}'; did you mean '{meant}'\?"):
+            call(**{typo: {}})
+    assert not new.exists()
     for typo, meant in (("strateg", "strategy"), ("limit", "k"), ("where", "filter"), ("min_scor", "min_score")):
         for search in (engine.search, engine.submit, engine.namespace("").search):
             with pytest.raises(TypeError, match=rf"(search|submit)\(\) got .* '{typo}'; did you mean '{meant}'\?"):
