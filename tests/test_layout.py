@@ -28,6 +28,11 @@ PACKAGES = ("engine", "integrations", "server", "client", "shards", "fanrank")
 LONGEST = 500
 # Public in spite of their underscore: the extension module, and the names of a NamedTuple.
 PUBLIC = {"_compiled", "_replace", "_asdict", "_fields", "_make"}
+# How private names of other files stand in formatted code. Most files have none, and need not be parsed.
+SUSPECT = re.compile(
+    rf"(?<!\bself)(?<!\bcls)\.(?!(?:{'|'.join(PUBLIC)})\b)_[^_\W]|\bimport\b.*\b_[^_\W]|^ +_\w+(?: as \w+)?,",
+    re.MULTILINE,
+)
 
 
 def room_of(module: str) -> str | None:
@@ -66,10 +71,13 @@ def private_uses(root: Path) -> list[str]:
     """Names with a leading underscore that a file takes from another one."""
     found = []
     for module in source.modules(root).values():
+        if SUSPECT.search(module.text) is None:
+            continue
         imported = {one.local for one in module.imports}
         outside = {"self", "cls", *dir(builtins)}
         mine = set()
-        for node in ast.walk(module.tree):
+        nodes = list(ast.walk(module.tree))
+        for node in nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 outside |= {(one.asname or one.name).split(".")[0] for one in node.names} - imported
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -80,7 +88,7 @@ def private_uses(root: Path) -> list[str]:
             elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "__setattr__":
                 mine |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
         found += [f"{module.name}:{one.line} imports {one.name}" for one in module.imports if is_private(one.name)]
-        for node in ast.walk(module.tree):
+        for node in nodes:
             if not isinstance(node, ast.Attribute) or not is_private(node.attr) or node.attr in mine:
                 continue
             if ast.unparse(node.value) not in {*outside, "super()"}:
@@ -163,9 +171,11 @@ def test_a_planted_arrow_is_found(tmp_path: Path, text: str, arrow: str) -> None
 def test_other_planted_faults_are_found(tmp_path: Path) -> None:
     uses = "class A:\n    def __init__(self, b):\n        self._own = b._own, b._held, super()._hidden\n"
     texts = {"two": "def f():\n    from . import three", "three": "from .two import _x", "four": uses + "\n" * LONGEST}
+    texts["five"] = "from .four import (\n    _A,\n)"
     plant(tmp_path, {f"kernels/{name}.py": text for name, text in texts.items()})
     assert circle(tmp_path) == ["kernels.three", "kernels.two"]
-    assert private_uses(tmp_path) == ["kernels.four:3 uses b._held", "kernels.three:1 imports _x"]
+    found = ["kernels.five:1 imports _A", "kernels.four:3 uses b._held", "kernels.three:1 imports _x"]
+    assert private_uses(tmp_path) == found
     assert long_files(tmp_path) == ["kernels/four.py: 503 lines"]
 
 

@@ -120,7 +120,8 @@ extern "C" __global__ void tickets(int* next, int* out) {
 """
 
 STEP = ("kernels.cu", "        __syncthreads();  // step\n", "")
-CONFIGURATIONS = ["descending", "shuffle", "threads"]
+# Threads are for the sanitizer of tests/extended; building them takes seconds.
+CONFIGURATIONS = ["descending", "shuffle", pytest.param("threads", marks=pytest.mark.extended)]
 ORDERS = [("ascending", 0), ("descending", 0), *(("shuffle", seed) for seed in range(4))]
 
 int32 = ctypes.c_int32
