@@ -6,17 +6,13 @@ import threading
 import time
 
 import pytest
+from support.threads import until
 
 from fanrank.engine.locks import FairLock, Take, WriteQueue
 
-PATIENCE = 120.0
-
 
 def wait_until(waiting: FairLock | WriteQueue[int], count: int) -> None:
-    end = time.monotonic() + PATIENCE
-    while (len(waiting) if isinstance(waiting, WriteQueue) else len(waiting._waiting)) < count:
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    until(lambda: (len(waiting) if isinstance(waiting, WriteQueue) else len(waiting._waiting)) >= count)
 
 
 def test_the_thread_that_waits_longest_is_next() -> None:

@@ -9,6 +9,7 @@ import gc
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from support import borders  # noqa: E402
 from support.device_cases import assert_same_bits  # noqa: E402
 from support.host_kernels import Launchers, family, need_compiler  # noqa: E402
 from support.late_device import LateDevice, LateGraph, LateVerbs  # noqa: E402
+from support.threads import in_threads  # noqa: E402
 
 import fanrank as fr  # noqa: E402
 from fanrank.engine.backends import choose as backend  # noqa: E402
@@ -371,22 +373,13 @@ def test_contributions_below_one_quantum() -> None:
 
 def test_threads_over_several_epochs() -> None:
     epochs = Epochs(Memory(8))
-    failures: list[BaseException] = []
 
     def ask(seed: int) -> None:
         draw = random.Random(seed)
-        try:
-            for _ in range(10):
-                epochs.ask(draw)
-        except BaseException as error:  # handed to the test's thread
-            failures.append(error)
+        for _ in range(10):
+            epochs.ask(draw)
 
-    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
+    in_threads(*(partial(ask, seed) for seed in range(3)))
 
 
 @pytest.mark.parametrize("seed", range(4))

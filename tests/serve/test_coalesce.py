@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,8 +31,9 @@ from support.coalesce_cases import (
     outcome,
     records,
     small,
-    until,
 )
+from support.commands import ENVIRONMENT
+from support.threads import until
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
@@ -512,10 +512,8 @@ waiting = engine.submit(["milk"])
 
 
 def run(script: str) -> subprocess.CompletedProcess[str]:
-    source = str(Path(fr.__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": source}
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, timeout=PATIENCE, env=environment
+        [sys.executable, "-c", SCRIPT + script], capture_output=True, text=True, timeout=PATIENCE, env=ENVIRONMENT
     )
 
 

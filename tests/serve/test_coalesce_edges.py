@@ -13,8 +13,8 @@ from unittest.mock import Mock
 
 import pytest
 from support import borders
-from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small, until
-from support.threads import in_threads
+from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small
+from support.threads import in_threads, until
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher

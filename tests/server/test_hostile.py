@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from starlette.requests import Request
-from support.live import Live, message, read_all, serving, status, wait_until
+from support.live import Live, message, read_all, serving, status
+from support.threads import until
 
 import fanrank as fr
 from fanrank.engine.errors import ParameterError
@@ -41,7 +42,7 @@ def live(engine: fr.Engine) -> Iterator[Live]:
         yield made
         assert made.answers()
         # An answer arrives before its request counts as ended.
-        assert wait_until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
+        until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def hasty(engine: fr.Engine) -> Iterator[Live]:
     with serving(engine, limits=Limits(head_seconds=0.5, body_seconds=0.5, answer_seconds=0.5)) as made:
         yield made
         # A busy machine may take half a second for an honest request too.
-        assert wait_until(made.answers)
-        assert wait_until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
+        until(made.answers)
+        until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
 
 
 @pytest.mark.parametrize(
@@ -171,20 +172,20 @@ def test_a_client_that_does_not_read_is_ended(engine: fr.Engine) -> None:
         connection.connect(("127.0.0.1", live.port))
         with connection:
             connection.sendall(message(body, close=False) * 2)
-            assert wait_until(lambda: live.state.in_flight > 0)
-            assert wait_until(lambda: live.state.in_flight == 0 and not live.server.server_state.connections)
-        assert wait_until(live.answers)
+            until(lambda: live.state.in_flight > 0)
+            until(lambda: live.state.in_flight == 0 and not live.server.server_state.connections)
+        until(live.answers)
 
 
 def test_more_connections_than_the_limit_are_turned_away(engine: fr.Engine) -> None:
     with serving(engine, limits=Limits(connections=3, head_seconds=600.0)) as live:
         held = [live.connect() for _ in range(3)]
-        assert wait_until(lambda: len(live.server.server_state.connections) == 3)
+        until(lambda: len(live.server.server_state.connections) == 3)
         with live.connect() as beyond:
             assert status(read_all(beyond)) == 503
         for connection in held:
             connection.close()
-        assert wait_until(lambda: not live.server.server_state.connections)
+        until(lambda: not live.server.server_state.connections)
         assert live.answers()
 
 
@@ -204,7 +205,7 @@ def test_many_large_bodies_at_once_are_bounded(engine: fr.Engine, limits: Limits
         large = b'{"query": "tea"' + b" " * 100_000 + b"}"
         with live.connect() as first:
             first.sendall(message(large)[:-3])
-            assert wait_until(lambda: live.state.body_bytes > 90_000)
+            until(lambda: live.state.body_bytes > 90_000)
             assert status(live.send(message(large, head=head))) == refused
             # A small body finds room, and so does a large one with another key where the limit is of a key.
             assert status(live.send(message(b'{"query": "tea"' + b" " * 60_000 + b"}", head=head))) == 200
@@ -212,7 +213,7 @@ def test_many_large_bodies_at_once_are_bounded(engine: fr.Engine, limits: Limits
             assert status(other) == (200 if refused == 429 else 503)
             first.sendall(message(large)[-3:])
             assert status(read_all(first)) == 200
-        assert wait_until(lambda: live.state.body_bytes == 0 and not live.state.body_bytes_of)
+        until(lambda: live.state.body_bytes == 0 and not live.state.body_bytes_of)
         assert live.answers()
 
 
@@ -222,7 +223,7 @@ def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeyp
     def explain(hits: Hits, query: int, document: str) -> Any:
         begun.set()
         # The server's loop learns of the end while this thread waits.
-        assert wait_until(lambda: cancellations[0].disconnected)
+        until(lambda: cancellations[0].disconnected)
         explained.append(document)
         return explain_hit(hits, query, document)
 
@@ -234,7 +235,7 @@ def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeyp
         with live.connect() as connection:
             connection.sendall(message(b'{"query": "tea", "k": 100, "explain": true}'))
             assert begun.wait(300)
-        assert wait_until(lambda: not live.state.in_flight)
+        until(lambda: not live.state.in_flight)
     assert len(explained) == 1
 
 
@@ -309,7 +310,7 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
     sent = message(b'{"query": "tea"}')
     with serving(engine) as live, live.connect() as waiting:
         waiting.sendall(sent[:-3])
-        assert wait_until(lambda: live.state.in_flight == 1)
+        until(lambda: live.state.in_flight == 1)
         live.server.handle_exit(signal.SIGTERM, None)
         assert not asyncio.run(live.server.on_tick(1))
         ready = b"GET /v1/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -319,4 +320,4 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
         assert b"StoppingError" in refused
         waiting.sendall(sent[-3:])
         assert status(read_all(waiting)) == 200
-        assert wait_until(lambda: live.server.should_exit)
+        until(lambda: live.server.should_exit)

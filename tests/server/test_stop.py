@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.live import message, read_all, wait_until
+from support.live import message, read_all
+from support.threads import until
 
 import fanrank as fr
 
@@ -163,7 +164,7 @@ def test_a_second_signal_ends_the_process_and_keeps_what_was_acknowledged(tmp_pa
             # This answer comes after the server began to wait for the body.
             assert ready(port) == 200
             process.send_signal(signal.SIGTERM)
-            assert wait_until(lambda: ready(port) == 503)
+            until(lambda: ready(port) == 503)
             assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE) == 128 + signal.SIGTERM

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from support.dying import AFTER, BEFORE, LATE, dying, link_of
 from support.sharding import Crash, FailingLink, crash, opened, outcome, split_over_all
-from support.threads import in_threads
+from support.threads import PATIENCE, in_threads, until
 
 import fanrank as fr
 from fanrank.engine.errors import DeadlineError, DuplicateIdError, ShardError, StorageError, UnknownIdError
@@ -20,7 +19,6 @@ from fanrank.engine.storage import failpoints
 from fanrank.shards.coordinator import writes
 from fanrank.shards.engine import ShardedEngine
 
-PATIENCE = 120.0
 HOME = 0
 
 
@@ -44,10 +42,7 @@ def together(several: ShardedEngine, *tasks: Callable[[], Any]) -> list[Any]:
     with coordinator.paused():
         for place, thread in enumerate(threads):
             thread.start()
-            end = time.monotonic() + PATIENCE
-            while len(coordinator._writes) <= place:
-                assert time.monotonic() < end
-                time.sleep(0.001)
+            until(lambda place=place: len(coordinator._writes) > place)  # type: ignore[misc]
     for thread in threads:
         thread.join(PATIENCE)
     return outcomes
@@ -235,22 +230,16 @@ def test_a_write_whose_namespace_moves_while_it_waits_follows_it(tmp_path: Path)
             with coordinator.holding_shards({1 - HOME}):
                 over.wait(PATIENCE)
 
-        def wait_for(event: Callable[[], object]) -> None:
-            end = time.monotonic() + PATIENCE
-            while not event():
-                assert time.monotonic() < end
-                time.sleep(0.001)
-
         holder = threading.Thread(target=hold)
         writer = threading.Thread(target=lambda: done.append(several.add([fr.Record("b", "ant", name)])))
         with coordinator.paused():
             writer.start()
-            wait_for(lambda: len(coordinator._writes))
+            until(lambda: len(coordinator._writes))
             holder.start()
-            wait_for(lambda: new._waiting)
+            until(lambda: new._waiting)
             coordinator.place(name, (1 - HOME,))
         # The writer goes to its line's shard, and then waits for the new home, which the other thread holds first.
-        wait_for(lambda: new._waiting or done)
+        until(lambda: new._waiting or done)
         assert done == []
         over.set()
         writer.join(PATIENCE)

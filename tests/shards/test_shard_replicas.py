@@ -19,6 +19,7 @@ from support.hashing import Hashing
 from support.replicating import (
     answered_by,
     assert_all_follow,
+    assert_each_replica_is,
     by_each_replica,
     catch_up,
     forget_next,
@@ -28,6 +29,7 @@ from support.replicating import (
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
 from support.sharding import FOLDER, assert_same_answers, assert_same_records, outcome, sharded, split_over_all, write
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -154,15 +156,12 @@ def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
                     link_of(several, shard).end()
                 elif links_of(several)[shard].followers[0].link is not None:
                     follower_of(several, shard).end(away=data.draw(st.integers(0, 2)))
-            write, _ = next_write(oracle.seed, number, oracle.model)
-            assert write(several) == oracle.write(number)
+            oracle.write_to(several, number)
             for shard in data.draw(st.lists(st.integers(0, SHARDS - 1), max_size=3)):
                 links_of(several)[shard].catch_up()
             if data.draw(st.booleans()):
-                for _ in by_each_replica(several):
-                    assert oracle.differs(several, placed=False) is None
-        for _ in by_each_replica(several):
-            assert oracle.differs(several, placed=False) is None
+                assert_each_replica_is(oracle, several)
+        assert_each_replica_is(oracle, several)
         several.close()
 
 
@@ -326,8 +325,7 @@ def test_a_follower_that_is_started_anew_is_filled_anew(tmp_path: Path) -> None:
     oracle = Oracle("anew")
     with dying(tmp_path / "memory", SHARDS, replicas=2) as several:
         for number in range(3):
-            write, _ = next_write(oracle.seed, number, oracle.model)
-            assert write(several) == oracle.write(number)
+            oracle.write_to(several, number)
         catch_up(several)
         for shard in range(SHARDS):
             follower_of(several, shard).end(away=0)
@@ -347,8 +345,7 @@ def test_searches_go_on_while_leaders_are_away_and_writes_wait(tmp_path: Path) -
     with dying(tmp_path / "memory", SHARDS, replicas=2) as several:
         split_over_all(several, SPLIT)
         for number in range(4):
-            write, _ = next_write(oracle.seed, number, oracle.model)
-            assert write(several) == oracle.write(number)
+            oracle.write_to(several, number)
         catch_up(several)
         for shard in range(SHARDS):
             link_of(several, shard).end(away=10_000)
@@ -365,23 +362,19 @@ def test_searches_go_on_while_leaders_are_away_and_writes_wait(tmp_path: Path) -
         several.coordinator.deadline = 60.0
         for shard in range(SHARDS):
             link_of(several, shard)._away = 2
-        write, _ = next_write(oracle.seed, 5, oracle.model)
-        assert write(several) == oracle.write(5)
-        for _ in by_each_replica(several):
-            assert oracle.differs(several, placed=False) is None
+        oracle.write_to(several, 5)
+        assert_each_replica_is(oracle, several)
         catch_up(several)
         catch_up(several)
         assert_all_follow(several)
-        for _ in by_each_replica(several):
-            assert oracle.differs(several, placed=False) is None
+        assert_each_replica_is(oracle, several)
 
 
 def test_a_leader_that_no_search_needs_is_brought_back(tmp_path: Path) -> None:
     oracle = Oracle("back")
     with dying(tmp_path / "memory", SHARDS, replicas=2, background=True) as several:
         for number in range(3):
-            write, _ = next_write(oracle.seed, number, oracle.model)
-            assert write(several) == oracle.write(number)
+            oracle.write_to(several, number)
         wait_until_all_follow(several)
         for shard in range(SHARDS):
             link_of(several, shard).end(away=3)
@@ -391,8 +384,7 @@ def test_a_leader_that_no_search_needs_is_brought_back(tmp_path: Path) -> None:
             with link.changed:
                 assert link.changed.wait_for(lambda link=link: not link.lead.silent, 60)
         wait_until_all_follow(several)
-        for _ in by_each_replica(several):
-            assert oracle.differs(several, placed=False) is None
+        assert_each_replica_is(oracle, several)
 
 
 @pytest.mark.parametrize("filled", [True, False])
@@ -484,13 +476,10 @@ def test_a_leader_that_ends_in_the_middle_of_a_write(tmp_path: Path, how: str) -
             if number % 2:
                 catch_up(several)
                 link_of(several, 0).plan("apply", how)
-            write, _ = next_write(oracle.seed, number, oracle.model)
-            assert write(several) == oracle.write(number)
-            for _ in by_each_replica(several):
-                assert oracle.differs(several, placed=False) is None
+            oracle.write_to(several, number)
+            assert_each_replica_is(oracle, several)
             catch_up(several)
-            for _ in by_each_replica(several):
-                assert oracle.differs(several, placed=False) is None
+            assert_each_replica_is(oracle, several)
 
 
 def test_a_leader_that_ends_between_writes_keeps_its_followers(tmp_path: Path) -> None:
@@ -547,31 +536,26 @@ def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]])
 @pytest.mark.usefixtures("small_pages")
 def test_followers_are_filled_in_the_background_under_writes_and_searches() -> None:
     one, several = fr.Engine(), sharded(2, split=["big"], replicas=2, background=True)
-    failures: list[BaseException] = []
     done = threading.Event()
 
     def search() -> None:
-        try:
-            while not done.is_set():
-                for row in several.search(QUERIES):
-                    assert len({(hit.namespace, hit.id) for hit in row}) == len(row)
-        except BaseException as error:
-            failures.append(error)
+        while not done.is_set():
+            for row in several.search(QUERIES):
+                assert len({(hit.namespace, hit.id) for hit in row}) == len(row)
 
-    searching = threading.Thread(target=search)
-    searching.start()
-    try:
-        for number in range(60):
-            batch = [turn(7 * number + step, SPACES[step % 4]) for step in range(6)]
-            for engine in (one, several):
-                engine.upsert(batch)
-                engine.delete([f"r{number}"], namespace=SPACES[number % 4], missing_ok=True)
-            if number % 20 == 10:
-                lose(links_of(several)[number % 2])
-    finally:
-        done.set()
-        searching.join()
-    assert failures == []
+    def write() -> None:
+        try:
+            for number in range(60):
+                batch = [turn(7 * number + step, SPACES[step % 4]) for step in range(6)]
+                for engine in (one, several):
+                    engine.upsert(batch)
+                    engine.delete([f"r{number}"], namespace=SPACES[number % 4], missing_ok=True)
+                if number % 20 == 10:
+                    lose(links_of(several)[number % 2])
+        finally:
+            done.set()
+
+    in_threads(search, write)
     wait_until_all_follow(several)
     assert_alike(one, several)
     several.close()
@@ -640,8 +624,7 @@ def test_a_follower_learns_what_its_leader_learns() -> None:
 def test_a_replica_that_hangs_leaves_time_for_another(tmp_path: Path) -> None:
     oracle = Oracle("hangs")
     with dying(tmp_path / "memory", 1, replicas=2) as several:
-        write, _ = next_write(oracle.seed, 0, oracle.model)
-        assert write(several) == oracle.write(0)
+        oracle.write_to(several, 0)
         catch_up(several)
         (link,) = links_of(several)
         link_of(several, 0).hanging = True

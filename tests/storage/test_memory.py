@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from support import borders, history
 from support.history import WORDS, Kept
-from support.threads import PATIENCE, in_threads
+from support.threads import PATIENCE, in_threads, until
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
@@ -144,11 +144,7 @@ def queued(engine: fr.Engine, *tasks: Callable[[], object], armed: Callable[[], 
     def hold() -> None:
         with held._writing:
             holding.set()
-            for _ in range(int(PATIENCE / 0.001)):
-                if len(held._queue) == len(tasks):
-                    break
-                threading.Event().wait(0.001)
-            assert len(held._queue) == len(tasks)
+            until(lambda: len(held._queue) == len(tasks))
             armed()
 
     def after(task: Callable[[], object]) -> None:

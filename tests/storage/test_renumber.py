@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from support import borders, history
+from support.threads import in_threads
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
@@ -143,33 +144,27 @@ def test_searches_and_writes_go_on_beside_it(monkeypatch: pytest.MonkeyPatch) ->
     history.shrink(monkeypatch)
     engine = fr.Engine(analyzer="minimal")
     engine.add([fr.Record("stays", "tea stays", session="stays")])
-    expected = "stays"
-    stop, failures = threading.Event(), []
+    memory, stop = engine.index.memory, threading.Event()
 
     def ask() -> None:
         query = fr.Query("stays nothing", filter={"session": "stays"})
         while not stop.is_set():
-            found = [name for name, _ in engine.search([query], 3)[0]]
-            if found != [expected]:
-                failures.append(found)
+            assert [name for name, _ in engine.search([query], 3)[0]] == ["stays"]
+
+    def renumber() -> None:
+        while not stop.is_set():
+            memory.renumber(all_unused=True)
 
     def write() -> None:
-        for number in range(25):
-            names = [f"{number}-{row}" for row in range(4)]
-            engine.add([fr.Record(name, f"word{name} tea", session=name) for name in names])
-            engine.delete(names)
+        try:
+            for number in range(25):
+                names = [f"{number}-{row}" for row in range(4)]
+                engine.add([fr.Record(name, f"word{name} tea", session=name) for name in names])
+                engine.delete(names)
+        finally:
+            stop.set()
 
-    threads = [threading.Thread(target=ask, daemon=True) for _ in range(2)]
-    writer = threading.Thread(target=write, daemon=True)
-    for thread in (*threads, writer):
-        thread.start()
-    while writer.is_alive():
-        engine.index.memory.renumber(all_unused=True)
-    stop.set()
-    for thread in (*threads, writer):
-        thread.join(60)
-    assert not failures
-    memory = engine.index.memory
+    in_threads(ask, ask, renumber, write)
     memory.flush()
     memory.renumber(all_unused=True)
     assert not history.unused_entries(engine)

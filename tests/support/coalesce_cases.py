@@ -162,11 +162,3 @@ class Clock:
         clock = SimpleNamespace(monotonic=lambda: self.now, perf_counter=time.perf_counter)
         for module in (calls, coalesce):
             monkeypatch.setattr(module, "time", clock)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)

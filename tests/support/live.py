@@ -86,13 +86,3 @@ def serving(
 
 def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
-
-
-def wait_until(holds: Callable[[], bool]) -> bool:
-    """Whether it holds within 5 minutes."""
-    event = threading.Event()
-    for _ in range(6_000):
-        if holds():
-            return True
-        event.wait(0.05)
-    return False

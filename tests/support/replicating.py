@@ -11,6 +11,8 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.replicas.followers import FOLLOWING, Follower, Replica
 from fanrank.shards.replicas.replicas import ReplicatedLink
 
+from .shard_kills import Oracle
+
 PATIENCE = 120.0
 """Seconds in which followers are filled, on a machine with more work than cores."""
 
@@ -79,6 +81,12 @@ def by_each_replica(engine: ShardedEngine) -> Iterator[list[str]]:
     for replica in range(len(links_of(engine)[0].followers) + 1):
         with answered_by(engine, replica) as ways:
             yield ways
+
+
+def assert_each_replica_is(oracle: Oracle, engine: ShardedEngine) -> None:
+    """Whichever replica reads, the memory is as the oracle."""
+    for _ in by_each_replica(engine):
+        assert oracle.differs(engine, placed=False) is None
 
 
 def forget_next(follower: Follower, verbs: Sequence[str] = ("apply",)) -> Any:

@@ -104,6 +104,11 @@ class Oracle:
         write, self.model = next_write(self.seed, number, self.model)
         return write(self.engine)
 
+    def write_to(self, memory: ShardedEngine, number: int) -> None:
+        """Do the write with this number here and in a memory, which must return the same."""
+        write, _ = next_write(self.seed, number, self.model)
+        assert write(memory) == self.write(number)
+
     def differs(self, memory: ShardedEngine, *, placed: bool = True) -> str | None:
         """In what a memory differs from this engine, or (`placed`) its shards from its table; None if in nothing."""
         for name, ids in self.model.items():

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 PATIENCE = 300.0
 """Seconds after which a thread that should have ended counts as stuck."""
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def in_threads(*tasks: Callable[[], object]) -> None:

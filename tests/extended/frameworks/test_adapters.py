@@ -8,12 +8,14 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.evaluations import count_searches
 from support.langchain_cases import texts
+from support.threads import in_threads
 
 import fanrank as fr
 
@@ -252,25 +254,16 @@ def test_a_directory_is_opened_again(make: Callable[..., Face], tmp_path: Path) 
 
 
 def test_threads_write_and_search_at_once(make: Callable[..., Face], engine: fr.Engine) -> None:
-    face, failures = make(engine), list[BaseException]()
-    meeting = threading.Barrier(6)
+    face, meeting = make(engine), threading.Barrier(6)
 
     def work(number: int) -> None:
-        try:
-            meeting.wait(300)
-            for turn in range(8):
-                word = f"word{number}x{turn}"
-                face.write({word: word}, {})
-                assert [face.read(hit)[0] for hit in face.one(word)] == [word]
-        except BaseException as error:
-            failures.append(error)
+        meeting.wait(300)
+        for turn in range(8):
+            word = f"word{number}x{turn}"
+            face.write({word: word}, {})
+            assert [face.read(hit)[0] for hit in face.one(word)] == [word]
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    in_threads(*(partial(work, number) for number in range(6)))
     assert sum(engine.count(namespace=name) for name in engine.namespaces) == 48
 
 

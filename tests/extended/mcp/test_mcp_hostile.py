@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.live import Live, message, read_all, serving, wait_until
+from support.live import Live, message, read_all, serving
+from support.threads import until
 
 import fanrank as fr
 from fanrank.server.limits import Limits
@@ -44,7 +45,7 @@ def live(engine: fr.Engine) -> Iterator[Live]:
     with serving(engine, limits=limits, parts=lambda engine: [make_part(engine, limits=limits)]) as made:
         yield made
         assert b"green tea" in made.send(to_tools(call("search_memory", queries=["tea"])))
-        assert wait_until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
+        until(lambda: made.state.body_bytes == 0 and not made.state.in_flight_of)
 
 
 @pytest.mark.parametrize(
@@ -69,11 +70,11 @@ def test_bodies_for_the_tools_count_with_all_that_are_held(engine: fr.Engine) ->
         sent = to_tools(call("search_memory", queries=["tea"]) + b" " * 90_000)
         with live.connect() as first:
             first.sendall(sent[:-3])
-            assert wait_until(lambda: live.state.body_bytes > 80_000)
+            until(lambda: live.state.body_bytes > 80_000)
             assert status(live.send(sent)) == 503
             first.sendall(sent[-3:])
             assert status(read_all(first)) == 200
-        assert wait_until(lambda: live.state.body_bytes == 0)
+        until(lambda: live.state.body_bytes == 0)
 
 
 def test_the_smaller_limits_of_the_tools_and_of_the_server_hold(engine: fr.Engine) -> None:

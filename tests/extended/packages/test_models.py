@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 import transformers
 from scipy import sparse
 from support import tiny_models
+from support.threads import in_threads
 
 from fanrank.engine.encoders.sentence import SentenceEncoder, resolve
 from fanrank.engine.encoders.sparse import SparseSentenceEncoder, weights_of
@@ -220,11 +221,7 @@ def test_many_threads_encode(tiny: SentenceEncoder) -> None:
         for place in range(start, len(texts), 4):
             found[place] = tiny.documents(texts[place]) if place % 2 else tiny.queries(texts[place])
 
-    threads = [threading.Thread(target=work, args=(start,)) for start in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(*(partial(work, start) for start in range(4)))
     for place, batch in enumerate(texts):
         near(found[place], tiny.documents(batch))
 

@@ -26,7 +26,6 @@ from support.shard_kills import (  # noqa: E402
     answers_of,
     kill_owners,
     kill_shards,
-    next_write,
     open_memory,
 )
 
@@ -46,8 +45,7 @@ def cluster() -> Iterator[str]:
 
 def fill(memory: fr.ShardedEngine, oracle: Oracle, writes: int) -> None:
     for number in range(writes):
-        write, _ = next_write(SEED, number, oracle.model)
-        assert write(memory) == oracle.write(number)
+        oracle.write_to(memory, number)
 
 
 def process_of(memory: fr.ShardedEngine, shard: int) -> int:

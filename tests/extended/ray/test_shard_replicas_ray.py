@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-from support.replicating import by_each_replica, links_of, wait_until_all_follow
-from support.shard_kills import DEADLINE, SPLIT, Oracle, next_write
+from support.replicating import assert_each_replica_is, links_of, wait_until_all_follow
+from support.shard_kills import DEADLINE, SPLIT, Oracle
 from support.sharding import split_over_all
 
 import fanrank as fr
@@ -28,11 +28,9 @@ def test_searches_go_on_while_processes_of_shards_are_killed(tmp_path: Path) -> 
     with fr.ShardedEngine.open(tmp_path / "memory", shards=2, replicas=2, deadline=DEADLINE) as memory:
         split_over_all(memory, SPLIT)
         for number in range(6):
-            write, _ = next_write(SEED, number, oracle.model)
-            assert write(memory) == oracle.write(number)
+            oracle.write_to(memory, number)
         wait_until_all_follow(memory)
-        for _ in by_each_replica(memory):
-            assert oracle.differs(memory, placed=False) is None
+        assert_each_replica_is(oracle, memory)
         # A leader: its follower answers, and it is brought back although no search needs it.
         for link in links_of(memory):
             kill(link.leader)
@@ -44,15 +42,12 @@ def test_searches_go_on_while_processes_of_shards_are_killed(tmp_path: Path) -> 
         for link in links_of(memory):
             kill(link.leader)
         for number in range(6, 10):
-            write, _ = next_write(SEED, number, oracle.model)
-            assert write(memory) == oracle.write(number)
+            oracle.write_to(memory, number)
             assert oracle.differs(memory, placed=False) is None
         wait_until_all_follow(memory)
         # A follower: the leader answers, and another one is filled.
         for link in links_of(memory):
             kill(link.followers[0].link)
-        for _ in by_each_replica(memory):
-            assert oracle.differs(memory, placed=False) is None
+        assert_each_replica_is(oracle, memory)
         wait_until_all_follow(memory)
-        for _ in by_each_replica(memory):
-            assert oracle.differs(memory, placed=False) is None
+        assert_each_replica_is(oracle, memory)
