@@ -404,17 +404,6 @@ def test_contributions_beyond_int32() -> None:
             assert got == expected, (history, path)
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_batch_with_different_k(profile: str) -> None:
-    documents = [["a1"] * (n % 5) for n in range(40)]
-    plain, engine = oracle(documents, profile=profile), build(documents, profile=profile)
-    wanted = [3, 0, 40, 1, 100]
-    hits = engine.search([fr.Query(terms=("a1",), k=k) for k in wanted], k=5)
-    assert hits.scores.shape == (5, 100)
-    assert answer(hits) == [plain.search(["a1"], k) for k in wanted]
-    assert engine.search(["a1"], 0).scores.shape == (1, 0)
-
-
 def test_streaming_build_in_small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(5)
     documents = [rng.choices(TERMS, k=rng.randrange(6)) for _ in range(100)]

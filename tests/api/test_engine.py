@@ -94,41 +94,34 @@ def test_options_are_kept_and_must_not_differ(tmp_path: Path) -> None:
 
 def test_one_writer_and_what_it_refuses(tmp_path: Path) -> None:
     engine = filled(tmp_path)
+    writes: list[Callable[[fr.Engine], object]] = [
+        lambda engine: engine.add(records(1, 99)),
+        lambda engine: engine.update(records(1, 6)),
+        lambda engine: engine.delete(["r6"]),
+        lambda engine: engine.drop("n"),
+    ]
     with pytest.raises(fr.errors.StoreLockedError, match=f"process {os.getpid()} writes"):
         fr.Engine.open(tmp_path)
     with fr.Engine.open(tmp_path, read_only=True) as reader:
         assert answers(reader) == stated()
-        writes: list[Callable[[], object]] = [
-            lambda: reader.add(records(1, 99)),
-            lambda: reader.update(records(1, 6)),
-            lambda: reader.delete(["r6"]),
-            lambda: reader.drop("n"),
-        ]
         before = reader.stats()["vocabulary"]
         for write in writes:
             with pytest.raises(fr.errors.StorageError, match="read_only=True"):
-                write()
+                write(reader)
         assert answers(reader) == stated()
         assert reader.stats()["vocabulary"] == before
     engine.close()
     engine.close()
-    closed: list[Callable[[], object]] = [
-        lambda: engine.add(records(1, 99)),
-        lambda: engine.update(records(1, 6)),
-        lambda: engine.delete(["r6"]),
-        lambda: engine.drop("n"),
-        lambda: engine.fetch(["r6"]),
-    ]
-    for write in closed:
+    for call in (*writes, lambda engine: engine.fetch(["r6"])):
         with pytest.raises(fr.errors.StorageError, match="closed"):
-            write()
+            call(engine)
     # What is in memory still answers.
     assert answers(engine) == stated()
     in_memory = fr.Engine.from_records(records(3), analyzer="minimal")
     in_memory.close()
-    for write in (lambda: in_memory.add(records(1, 9)), lambda: in_memory.drop("")):
+    for write in writes:
         with pytest.raises(fr.errors.StorageError, match="closed"):
-            write()
+            write(in_memory)
     assert len(in_memory) == 3
 
 

@@ -10,20 +10,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from bench.gpu import baseline  # noqa: E402
-from support.host_kernels import build_edited  # noqa: E402
+from support.host_kernels import build_edited, need_compiler  # noqa: E402
 
-from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
 from fanrank.kernels.cuda.launcher import Launcher  # noqa: E402
 from fanrank.kernels.cuda_host import HostLauncher, build  # noqa: E402
-from fanrank.kernels.cuda_host.build import compiler  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _compiler() -> None:
-    try:
-        compiler()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    need_compiler()
 
 
 def launcher(edits: tuple[tuple[str, str, str], ...] = ()) -> Launcher:

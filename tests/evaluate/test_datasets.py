@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.evaluations import needs
 
 from fanrank.engine.errors import DatasetError, DuplicateIdError, RecordError
 from fanrank.engine.evaluate import load_beir, load_locomo, load_longmemeval
-
-
-def needs(data: Path, name: str) -> Path:
-    if not (data / name).exists():
-        pytest.skip(f"no {name} in {data}; set FANRANK_DATA to the folder that holds it")
-    return data / name
 
 
 def utc(*moment: int) -> float:

@@ -42,7 +42,7 @@ PATHS: list[tuple[Order, int, str, Edits]] = [
 def test_every_case(order: Order, seed: int, select: str, edits: Edits, step: int) -> None:
     """Every feature; and more tiles, entries, slots, segments and hits than a warp, block or table takes at a time."""
     own = family(order, seed, select_method=select, edits=edits)
-    every = enumerate(itertools.chain(kc.cases(), kc.border_cases()))
+    every = enumerate(itertools.chain(kc.cases(), kc.cases(kc.BORDERS)))
     for number, case in itertools.islice(every, 0, None, step):
         # Entries are sorted in parts where few are sorted at a time.
         also = () if edits else (kc.check_best_first,)

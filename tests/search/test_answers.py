@@ -347,6 +347,7 @@ def test_the_default_of_a_mapping() -> None:
     assert by_namespace.of(given.to_dict()) == given
     assert [*engine.search(asked, strategy=given.to_dict())] == [*engine.search(asked, strategy=given)]
     assert engine.search([], strategy=given).scores.shape == (0, 10)
+    assert engine.search(["a1"], 0).scores.shape == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from support.coalesce_cases import (
     Gate,
     assert_same,
     case,
+    few,
     outcome,
     records,
     small,
@@ -88,8 +89,7 @@ def test_threads_tasks_and_loops_at_once(engine: fr.Engine) -> None:
 
 
 def test_tasks_of_one_turn_are_one_launch() -> None:
-    engine, gate = small()
-    gate.open()
+    engine = few()
 
     async def main() -> None:
         found = await asyncio.gather(*(engine.asearch([word, "ana"], 3) for word in WORDS))
@@ -103,8 +103,7 @@ def test_tasks_of_one_turn_are_one_launch() -> None:
 
 
 def test_a_lone_caller_launches_in_its_own_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gate = small()
-    gate.open()
+    engine = few()
     threads = []
     inner = engine.searcher.search
 
@@ -406,8 +405,7 @@ def test_a_huge_batch_runs_beside_the_others_over_one_snapshot() -> None:
 
 
 def test_max_wait_lets_others_come() -> None:
-    engine, gate = small(max_wait=PATIENCE, max_batch=3)
-    gate.open()
+    engine = few(max_wait=PATIENCE, max_batch=3)
     one, two = engine.submit(["tea"]), engine.submit(["milk"])
     assert not one.done()
     three = engine.coalescer.search(["key"])  # the third query: the launch is full

@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 from support import borders
-from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, outcome, small
+from support.coalesce_cases import DEADLINE, PATIENCE, WORDS, Clock, Gate, assert_same, few, outcome, small
 from support.threads import in_threads, until
 
 import fanrank as fr
@@ -46,8 +46,7 @@ def test_a_future_finished_by_its_caller_harms_nobody_else() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_refuses_its_queue_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gate = small()
-    gate.open()
+    engine = few()
 
     died = []
 
@@ -66,8 +65,7 @@ def test_a_thread_that_dies_refuses_its_queue_and_is_replaced(monkeypatch: pytes
 
 @pytest.mark.parametrize("name", ["_enters", "_leaves"])
 def test_an_interrupt_leaves_no_lane_taken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gate = small()
-    gate.open()
+    engine = few()
     inner = getattr(engine.coalescer, name)
 
     def interrupted(lane: Any) -> None:
@@ -233,8 +231,7 @@ def test_a_launch_that_runs_while_the_engine_closes_may_read_records_no_more(tmp
 
 
 def test_max_wait_leaves_a_deadline_time_for_its_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine, gate = small(max_wait=3 * PATIENCE)
-    gate.open()
+    engine = few(max_wait=3 * PATIENCE)
     expected = engine.search(["tea"])
     clock, moments = Clock(monkeypatch), []
 
@@ -248,8 +245,7 @@ def test_max_wait_leaves_a_deadline_time_for_its_launch(monkeypatch: pytest.Monk
 
 
 def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
-    engine, gate = small()
-    gate.open()
+    engine = few()
     loop = asyncio.new_event_loop()
     task = loop.create_task(engine.asearch(["tea"]))
     loop.call_soon(loop.stop)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.dying import AFTER, BEFORE, HANGS, LATE, dying, link_of
 from support.shard_kills import SHARDS, SPLIT, TEAMS, Oracle
-from support.sharding import FOLDER, outcome, split_over_all
+from support.sharding import FOLDER, assert_same_answers, assert_same_records, outcome, split_over_all
 
 import fanrank as fr
 from fanrank.shards.engine import ShardedEngine
@@ -56,12 +56,8 @@ def one_engine() -> fr.Engine:
 
 
 def assert_alike(one: fr.Engine, several: ShardedEngine) -> None:
-    expected, found = one.search(QUERIES), several.search(QUERIES)
-    assert found.ids.tolist() == expected.ids.tolist()
-    assert found.scores.tolist() == expected.scores.tolist()
-    assert found.missing_shards == ()
-    for space in (SPLIT, *TEAMS):
-        assert list(several.ids(namespace=space)) == list(one.ids(namespace=space))
+    assert_same_answers(one, several, QUERIES)
+    assert_same_records(one, several, (SPLIT, *TEAMS))
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER, LATE])

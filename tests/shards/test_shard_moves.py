@@ -22,6 +22,7 @@ from support.sharding import (
     opened,
     sharded,
     turns,
+    write,
 )
 
 import fanrank as fr
@@ -49,7 +50,7 @@ records = st.builds(
 )
 writes = st.one_of(
     st.tuples(st.just("upsert"), st.lists(records, max_size=10, unique_by=lambda each: (each.namespace, each.id))),
-    st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=5), st.sampled_from(SPACES))),
+    st.tuples(st.just("delete"), st.tuples(st.lists(ids, max_size=5), st.sampled_from(SPACES), st.just(True))),
     st.tuples(st.just("drop"), st.sampled_from(SPACES)),
 )
 changes = st.one_of(
@@ -63,13 +64,6 @@ def open_in_small_pages(folder: Path, **options: Any) -> ShardedEngine:
     engine = opened(folder, **options)
     engine.coordinator.page = 3
     return engine
-
-
-def write(engine: fr.Engine | ShardedEngine, verb: str, what: Any) -> None:
-    if verb == "delete":
-        engine.delete(what[0], namespace=what[1], missing_ok=True)
-    else:
-        getattr(engine, verb)(what)
 
 
 def check(one: fr.Engine, several: ShardedEngine) -> None:
@@ -143,7 +137,7 @@ GROWTH = [
 
 @given(history=st.lists(st.one_of(writes, changes), max_size=10), between=st.lists(writes, max_size=10))
 @example(history=THERE_AND_BACK, between=[])
-@example(history=THERE_AND_BACK, between=[("upsert", turns(2, 6, "dog")), ("delete", (["r0", "r4"], "big"))] * 3)
+@example(history=THERE_AND_BACK, between=[("upsert", turns(2, 6, "dog")), ("delete", (["r0", "r4"], "big", True))] * 3)
 @example(history=[("place", ("big", [0, 1], 2)), ("add_shards", 2), ("place", ("big", [2, 3], 2))], between=[])
 @example(history=GROWTH, between=[("upsert", turns(30, 6))])
 @settings(max_examples=25)

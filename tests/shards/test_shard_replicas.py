@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import random
 import tempfile
 import threading
 from functools import cache
@@ -28,7 +27,18 @@ from support.replicating import (
     wait_until_all_follow,
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
-from support.sharding import FOLDER, assert_same_answers, assert_same_records, outcome, sharded, split_over_all, write
+from support.sharding import (
+    DAY,
+    FOLDER,
+    NOW,
+    assert_same_answers,
+    assert_same_records,
+    conversations,
+    outcome,
+    sharded,
+    split_over_all,
+    write,
+)
 from support.threads import in_threads
 
 import fanrank as fr
@@ -47,8 +57,6 @@ from fanrank.shards.shard.shard import Shard
 
 WORDS = ("ant", "bee", "cat", "dog", "elk", "fox")
 SPACES = ("", "big", "team/a", "team/b")
-DAY = 86_400.0
-NOW = 100 * DAY
 QUERIES = [
     *(fr.Query(text, namespace=space, k=50) for text in ("ant bee", "dog elk") for space in SPACES),
     fr.Query("ant cat", namespaces=["team/b", "big", ""], k=50),
@@ -163,27 +171,6 @@ def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
                 assert_each_replica_is(oracle, several)
         assert_each_replica_is(oracle, several)
         several.close()
-
-
-def conversations(count: int) -> list[fr.Record]:
-    """Turns with all that a strategy reads."""
-    draw = random.Random(3)
-    return [
-        fr.Record(
-            f"r{number}",
-            " ".join(draw.choices(WORDS, k=draw.randint(0, 6))) + draw.choice(["", "?", ". Yes."]),
-            namespace=draw.choice(["big", "big", "team/a"]),
-            role=draw.choice(["user", "assistant"]),
-            session=f"s{number // 8}",
-            time=draw.choice([None, NOW - draw.randint(0, 90) * DAY]),
-            importance=draw.choice([None, 0.2, 0.9]),
-            weights={word: draw.choice([0.5, 1.0, 1.5]) for word in draw.sample(WORDS, 2)},
-            entities=draw.sample(WORDS, draw.randint(0, 2)),
-            extra={"kind": draw.choice(["x", "y"])},
-            payload={"n": number},
-        )
-        for number in range(count)
-    ]
 
 
 @cache

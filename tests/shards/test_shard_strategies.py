@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -11,7 +10,16 @@ import numpy as np
 import pytest
 from support import borders
 from support.hashing import Hashing
-from support.sharding import RERANKER, assert_in_order, assert_same_answers, sharded, split_over_all
+from support.sharding import (
+    DAY,
+    NOW,
+    RERANKER,
+    assert_in_order,
+    assert_same_answers,
+    conversations,
+    sharded,
+    split_over_all,
+)
 
 import fanrank as fr
 from fanrank.engine.hybrid.strategy import STRATEGIES
@@ -21,35 +29,7 @@ from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.search.routing import adds_up
 from fanrank.strategies import RRF, Dense, Learned, Lexical, ZScore
 
-WORDS = ("ant", "bee", "cat", "dog", "elk", "fox", "gnu", "hen", "ibis", "jay")
-DAY = 86_400.0
-NOW = 100 * DAY
 SHARDS = (*(pytest.param(shards, marks=pytest.mark.extended) for shards in (1, 2)), 3)
-
-
-def make_records(count: int, seed: int = 0) -> list[fr.Record]:
-    """Turns of conversations and events, in three namespaces, two of which are small."""
-    draw = random.Random(seed)
-    made = []
-    for number in range(count):
-        text = " ".join(draw.choices(WORDS, k=draw.randint(0, 6)))
-        made.append(
-            fr.Record(
-                f"r{number}",
-                text + draw.choice(["", "?", ". Yes."]),
-                namespace=draw.choice(["big"] * 8 + ["team/a", "team/b"]),
-                role=draw.choice(["user", "assistant"]),
-                session=f"s{number // 8}",
-                type=draw.choice([None, "Event", "Fact"]),
-                time=draw.choice([None, NOW - draw.randint(0, 90) * DAY]),
-                importance=draw.choice([None, 0.2, 0.9]),
-                weights={word: draw.choice([0.5, 1.0, 1.5]) for word in draw.sample(WORDS, 2)},
-                entities=draw.sample(WORDS, draw.randint(0, 2)),
-                extra={"kind": draw.choice(["x", "y"]), "rank": draw.randint(0, 3)},
-                payload={"n": number},
-            )
-        )
-    return made
 
 
 @cache
@@ -61,7 +41,7 @@ def memories(shards: int) -> tuple[fr.Engine, ShardedEngine]:
     """
     options: dict[str, Any] = {"encoder": Hashing(dimension=8), "columns": {"kind": "category", "rank": "number"}}
     one, several = fr.Engine(**options), sharded(shards, **options)
-    records = make_records(400)
+    records = conversations(400)
     with borders.shrunken(MAX_SEGMENT_DOCUMENTS=40, INLINE_DOCUMENTS=8):
         for start in range(0, 400, 40):
             if start == 200:

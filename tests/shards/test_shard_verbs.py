@@ -23,7 +23,6 @@ from support.sharding import FOLDER, assert_same_answers, assert_same_records, o
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
 from fanrank.engine.carry.rows import model_of
-from fanrank.engine.listing.listing import Listing
 from fanrank.engine.storage.row_codec import RECORDS
 from fanrank.errors import ForeignIndexError, StorageError
 from fanrank.shards.coordinator.columns import take_columns
@@ -118,29 +117,6 @@ def own_memories(tmp_path: Path) -> Any:
     yield one, several
     one.close()
     several.close()
-
-
-def in_pages(engine: fr.Engine | ShardedEngine, size: int, **how: Any) -> list[fr.Record]:
-    """All records of a listing, read by its cursors."""
-    found: list[fr.Record] = []
-    after = None
-    while True:
-        listing: Listing = engine.records(after=after, limit=size, **how)
-        found += listing
-        after = listing.cursor
-        if after is None:
-            return found
-
-
-@pytest.mark.parametrize("order", ["written", "time", "id"])
-@pytest.mark.parametrize(("namespace", "reverse"), [(None, False), (None, True), ("big", True), ("nothing", False)])
-def test_listings(memories: Any, order: str, reverse: bool, namespace: str | None) -> None:
-    one, several = memories
-    for how in ({}, {"filter": {"kind": "x"}}, {"texts": False}, {"filter": {"rank": {">=": 1}}, "texts": False}):
-        asked: dict[str, Any] = {"order": order, "reverse": reverse, "namespace": namespace, **how}
-        expected = list(one.records(**asked))
-        assert list(several.records(**asked)) == expected
-        assert in_pages(several, 7, **asked) == expected
 
 
 def test_a_cursor_outlives_moves_and_writes(own_memories: Any) -> None:

@@ -13,8 +13,9 @@ from unittest.mock import Mock
 
 import pytest
 from support import borders, history
-from support.history import WORDS, Kept
+from support.history import WORDS
 from support.threads import PATIENCE, in_threads, until
+from world import Model, Write
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
@@ -23,28 +24,20 @@ from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.state import MemoryState
 
 
-def apply(kept: Kept, removed: dict[str, list[str]], added: list[fr.Record]) -> None:
-    for namespace, ids in removed.items():
-        for name in ids:
-            kept.get(namespace, {}).pop(name, None)
-    for record in added:
-        kept.setdefault(record.namespace, {})[record.id] = record
-
-
 class Script:
     """Write batches for two namespaces of one writer, the states between them, and how far the writer has come."""
 
     def __init__(self, writer: int, batches: int) -> None:
         self.spaces = (f"left{writer}", f"right{writer}")
-        self.batches: list[tuple[str, list[fr.Record]]] = []
+        self.writes: list[Write] = []
         self.states: list[list[list[fr.Record]]] = [[[], []]]
         self.begun = self.acknowledged = 0
-        kept: Kept = {name: {} for name in self.spaces}
+        model = Model()
         for number in range(1, batches + 1):
             verb = ("add", "add", "update", "delete")[number % 4]
             batch = []
             for place, namespace in enumerate(self.spaces):
-                live = list(kept[namespace])
+                live = list(model.held.get(namespace, ()))
                 if verb == "add":
                     ids = [f"{number}-{row}" for row in range(3)]
                 elif verb == "update":
@@ -53,21 +46,18 @@ class Script:
                     ids = live[number % 2 :: 3] if place == 0 else []
                 tag = " ".join([WORDS[number % len(WORDS)], "tagged", *["more"] * (number % 3)])
                 batch += [fr.Record(name, tag, namespace) for name in ids]
-            self.batches.append((verb, batch))
-            added = [] if verb == "delete" else batch
-            apply(kept, {name: [r.id for r in batch if r.namespace == name] for name in self.spaces}, added)
-            self.states.append([list(kept[name].values()) for name in self.spaces])
+            deleted = Write("delete", ids=tuple(record.id for record in batch), namespace=self.spaces[0])
+            self.writes.append(deleted if verb == "delete" else Write(verb, tuple(batch)))
+            model.apply(self.writes[-1])
+            self.states.append([model.all(name) for name in self.spaces])
 
     def write(self, engine: fr.Engine, asking: threading.Event) -> None:
         """Each batch as a search begins, so that there are searches beside every write."""
-        for verb, batch in self.batches:
+        for write in self.writes:
             asking.clear()
             asking.wait(PATIENCE)
             self.begun += 1
-            if verb == "delete":
-                engine.delete([record.id for record in batch], namespace=self.spaces[0])
-            else:
-                getattr(engine, verb)(batch)
+            write.run(engine)
             self.acknowledged += 1
 
 

@@ -148,9 +148,15 @@ class Gate:
             self.go.release()
 
 
-def small(**how: Any) -> tuple[fr.Engine, Gate]:
+def few(**how: Any) -> fr.Engine:
+    """An engine of few records, whose coalescer is set up so."""
     engine = fr.Engine.from_records(records(40), analyzer="minimal", encoder=fr.OwnVectors(4))
     engine.coalescer.configure(**how)
+    return engine
+
+
+def small(**how: Any) -> tuple[fr.Engine, Gate]:
+    engine = few(**how)
     return engine, Gate(engine)
 
 

@@ -8,11 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fanrank.engine.hybrid.strategy import Strategy
 from fanrank.engine.records.decision import Decision
 from fanrank.engine.records.query import Query
 from fanrank.engine.searcher import Searcher
+
+
+def needs(data: Path, name: str) -> Path:
+    """What the folder of datasets has by this name; skips the test where it has nothing."""
+    if not (data / name).exists():
+        pytest.skip(f"no {name} in {data}; set FANRANK_DATA to the folder that holds it")
+    return data / name
 
 
 class Answers(list[list[tuple[str, float]]]):

@@ -12,9 +12,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from fanrank.cpu_fallback.dense import NumpyDense
+
 METRIC_INNER_PRODUCT = 0
 PADDING = (1 << 32) - 1
 MOST = 2048
+
+
+class OnGpu(NumpyDense):
+    """Exact verbs that say that they serve from a GPU."""
+
+    def __init__(self, gpu: int = 0) -> None:
+        self.gpu = gpu
 
 
 class Settings:

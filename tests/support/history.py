@@ -24,8 +24,6 @@ ROOMY = {"vocabulary_bytes", "index_bytes", "cache_bytes"}
 """Keys of `Engine.stats` that count the room of lists and dictionaries too, which depends on how they grew."""
 
 Answer = list[tuple[str, float]]
-Kept = dict[str, dict[str, fr.Record]]
-"""Namespace -> id -> record, in order of last write."""
 
 
 # Other sizes than `borders.SMALL` has, where the histories need less to cross a border.

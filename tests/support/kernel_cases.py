@@ -29,9 +29,9 @@ from support.launches import (  # noqa: F401 - tests take them from here
     Placed,
     Ranked,
     SegmentCase,
-    border_cases,
     build,
     cases,
+    formula_of,
     narrowed,
     of_classes,
     one_list,
@@ -40,7 +40,7 @@ from support.launches import (  # noqa: F401 - tests take them from here
 )
 from support.plain_verbs import LOW, PLANNED, candidates_of, descriptors_of, entries_of, tables_of
 
-from fanrank.engine.index.bm25 import BM25, SCALE, Statistics
+from fanrank.engine.index.bm25 import BM25, Statistics
 from fanrank.kernels.sort import select_sorted
 from fanrank.kernels.work import (
     DOCUMENT_BITS,
@@ -48,7 +48,6 @@ from fanrank.kernels.work import (
     UNBOUNDED,
     Buffers,
     DevicePostings,
-    Formula,
     KernelAnswer,
     Verbs,
     Work,
@@ -133,17 +132,7 @@ def check_derive_grid(verbs: Verbs, model: BM25, device: str = "cpu") -> None:
     statistics = Statistics(documents, totals, df)
     idf = model.idf(df, statistics)
     averages = [statistics.average_length(field) if totals[field] else 1.0 for field in range(fields)]
-    formula = Formula(
-        SHAPES.get(model.method, 0),
-        model.fielded,
-        model.signed,
-        model.k1,
-        model.b,
-        model.delta or 0.0,
-        SCALE,
-        list(model.fields.values()),
-        averages,
-    )
+    formula = formula_of(model, averages)
     for kept in (np.arange(len(tf)), np.flatnonzero(tf < 4096))[: 1 if fields > 1 else 2]:
         own, document = tfs[:, kept], np.tile(kept, len(idf))
         saturated = model.saturated(own.astype(np.uint32), model.norms(lengths[:, kept], statistics))

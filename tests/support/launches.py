@@ -1,6 +1,6 @@
 """Small random launches for every kernel family, as `kernels/work.py` describes them, with all that they must give.
 
-`build(seed, ...)` makes one launch that was planned on the host, `cases()` and `border_cases()` fixed lists of them,
+`build(seed, ...)` makes one launch that was planned on the host, `cases()` fixed lists of them,
 `planned(case)` the batch of terms that asks the same of whole segments. `support.kernel_cases` checks a family with
 them. Nothing here depends on the family; `device` says where the tensors lie.
 """
@@ -168,16 +168,10 @@ class Case:
         return self.segments[segment].size if segment < len(self.segments) else 0
 
 
-def cases(device: str = "cpu") -> Iterator[Case]:
-    """The fixed cases: every feature at least once."""
-    for seed, (name, options) in enumerate(CASES.items()):
-        yield build(seed, name=name, device=device, **options)
-
-
-def border_cases(device: str = "cpu") -> Iterator[Case]:
-    """Cases at and beyond the borders of what a warp, a block or a table takes at a time."""
-    for seed, (name, options) in enumerate(BORDERS.items()):
-        yield build(seed, name=name, device=device, **options)
+def cases(options: dict[str, dict[str, Any]] | None = None) -> Iterator[Case]:
+    """The cases of these options; without any, those of `CASES`, with every feature at least once."""
+    for seed, (name, own) in enumerate((CASES if options is None else options).items()):
+        yield build(seed, name=name, **own)
 
 
 def build(
@@ -430,6 +424,13 @@ def decayed_bits(quanta: int, time: float, now: float, rate: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", decayed))[0])
 
 
+def formula_of(model: BM25, averages: list[float]) -> Formula:
+    """The formula over fields of these average lengths."""
+    weights, shape = list(model.fields.values()), SHAPES.get(model.method, 0)
+    parameters = (model.k1, model.b, model.delta or 0.0)
+    return Formula(shape, model.fielded, model.signed, *parameters, SCALE, weights, averages)
+
+
 def _segments(
     rng: np.random.Generator,
     model: BM25,
@@ -463,18 +464,8 @@ def _segments(
     totals = tuple(int(sum(rows[position].sum(dtype=np.int64) for rows in lengths)) for position in range(fields))
     statistics = Statistics(max(1, sum(sizes)), totals, np.maximum(df, 1))
     idf = model.idf(np.maximum(df, 1), statistics)
-    assert model.delta is not None
-    formula = Formula(
-        SHAPES.get(model.method, 0),
-        model.fielded,
-        model.signed,
-        model.k1,
-        model.b,
-        model.delta,
-        SCALE,
-        list(model.fields.values()),
-        [statistics.average_length(position) if totals[position] else 1.0 for position in range(fields)],
-    )
+    averages = [statistics.average_length(position) if totals[position] else 1.0 for position in range(fields)]
+    formula = formula_of(model, averages)
     segments = []
     for first, tf, length, own in zip(_firsts(rng, sizes), frequencies, lengths, held, strict=True):
         term, document = np.nonzero(tf[:, own].any(axis=0))

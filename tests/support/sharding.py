@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from fanrank.shards.protocol.placement import Placement
 from fanrank.shards.shard.shard import Setup
 
 WORDS = ("ant", "bee", "cat", "dog")
+ANIMALS = (*WORDS, "elk", "fox", "gnu", "hen", "ibis", "jay")
+DAY = 86_400.0
+NOW = 100 * DAY
 FOLDER = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
 """Where the files of memories lie. Shards sync after each write, which a disk takes milliseconds for. The end of a
 process loses no written page, be there a disk below or not."""
@@ -68,6 +72,31 @@ RERANKER = fr.strategies.CheckedReranker(ShortestFirst(), unchecked=True)
 def turns(first: int, count: int, word: str = "ant") -> list[fr.Record]:
     """Records of the namespace "big": so many, numbered from `first`."""
     return [fr.Record(f"r{number}", f"{word} {WORDS[number % 4]}", "big") for number in range(first, first + count)]
+
+
+def conversations(count: int) -> list[fr.Record]:
+    """Turns of conversations and events, in three namespaces, two of which are small."""
+    draw = random.Random(0)
+    made = []
+    for number in range(count):
+        text = " ".join(draw.choices(ANIMALS, k=draw.randint(0, 6)))
+        made.append(
+            fr.Record(
+                f"r{number}",
+                text + draw.choice(["", "?", ". Yes."]),
+                namespace=draw.choice(["big"] * 8 + ["team/a", "team/b"]),
+                role=draw.choice(["user", "assistant"]),
+                session=f"s{number // 8}",
+                type=draw.choice([None, "Event", "Fact"]),
+                time=draw.choice([None, NOW - draw.randint(0, 90) * DAY]),
+                importance=draw.choice([None, 0.2, 0.9]),
+                weights={word: draw.choice([0.5, 1.0, 1.5]) for word in draw.sample(ANIMALS, 2)},
+                entities=draw.sample(ANIMALS, draw.randint(0, 2)),
+                extra={"kind": draw.choice(["x", "y"]), "rank": draw.randint(0, 3)},
+                payload={"n": number},
+            )
+        )
+    return made
 
 
 def opened(folder: Path, **options: Any) -> ShardedEngine:

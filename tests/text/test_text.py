@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import re
 from pathlib import Path
@@ -13,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.evaluations import needs
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, MAX_LENGTH, Analyzer, get_analyzer
-
-DATA = Path(os.environ.get("FANRANK_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 NAMES = (*ANALYZERS, "nltk-numbers", "nltk+compounds", "full+compounds-numbers", "lucene-numbers", "opsem-numbers")
 
@@ -185,10 +183,8 @@ def test_stems(words: str, full: str, nltk: str, lucene: str) -> None:
         assert get_analyzer(name)(words) == stems.split(), name
 
 
-def test_stop_lists_are_the_published_ones() -> None:
-    folder = DATA / "stopwords"
-    if not folder.is_dir():
-        pytest.skip(f"no folder {folder}; set FANRANK_DATA")
+def test_stop_lists_are_the_published_ones(data: Path) -> None:
+    folder = needs(data, "stopwords")
     from fanrank.engine.text import stopwords
 
     assert set((folder / "nltk_english.txt").read_text().split()) == stopwords.NLTK_ENGLISH
@@ -196,10 +192,8 @@ def test_stop_lists_are_the_published_ones() -> None:
     assert (len(stopwords.NLTK_ENGLISH), len(stopwords.LUCENE_ENGLISH), len(stopwords.OPSEM)) == (179, 33, 50)
 
 
-def test_minimal_is_r40_on_locomo_but_for_one_accent() -> None:
-    path = DATA / "locomo" / "locomo10.json"
-    if not path.is_file():
-        pytest.skip(f"no folder {path.parent}; set FANRANK_DATA")
+def test_minimal_is_r40_on_locomo_but_for_one_accent(data: Path) -> None:
+    path = needs(data, "locomo/locomo10.json")
     minimal = get_analyzer("minimal")
     compared = 0
     differences = []

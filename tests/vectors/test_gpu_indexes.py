@@ -16,10 +16,10 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from support import borders
-from support.gpu_faiss import GpuFaiss
+from support.gpu_faiss import GpuFaiss, OnGpu
 from support.threads import in_threads
 
-from fanrank.cpu_fallback.dense import NumpyDense, verbs
+from fanrank.cpu_fallback.dense import verbs
 from fanrank.engine.arrays import offsets_of
 from fanrank.engine.errors import BackendUnavailableError, DeviceMemoryError, MissingExtraError, ParameterError
 from fanrank.engine.vectors import faiss_index
@@ -32,13 +32,6 @@ from fanrank.engine.vectors.verbs import Stretch
 
 DIMENSION = 24
 SMALL = Approximate(least_rows=1, graph_degree=8, intermediate_degree=16)
-
-
-class OnGpu(NumpyDense):
-    """Exact verbs that say that they serve from a GPU."""
-
-    def __init__(self, gpu: int = 0) -> None:
-        self.gpu = gpu
 
 
 def rows_of(seed: int, rows: int) -> np.ndarray:

@@ -26,12 +26,11 @@ triton = pytest.importorskip("triton", reason="triton is not installed")
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from support import kernel_cases as kc  # noqa: E402
+from support.host_kernels import need_compiler  # noqa: E402
 from support.ptx import triton_jit  # noqa: E402
 from support.ptx.triton_jit import Compiled, Device, rows_of  # noqa: E402
 
-from fanrank.engine.errors import BackendUnavailableError  # noqa: E402
 from fanrank.engine.vectors.interaction import Interaction  # noqa: E402
-from fanrank.kernels.cuda_host.build import compiler  # noqa: E402
 from fanrank.kernels.cuda_host.launcher import KernelFault  # noqa: E402
 from fanrank.kernels.triton import TritonVerbs, score  # noqa: E402
 from fanrank.kernels.triton import verbs as verbs_module  # noqa: E402
@@ -51,10 +50,7 @@ PLANTED = (
 
 @pytest.fixture(autouse=True, scope="module")
 def _compiler() -> None:
-    try:
-        compiler()
-    except BackendUnavailableError as error:
-        pytest.skip(str(error))
+    need_compiler()
 
 
 def test_some_cases_with_blocks_at_once() -> None:

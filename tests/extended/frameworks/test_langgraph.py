@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -49,20 +50,11 @@ async def aembed(texts: Any) -> list[list[float]]:
 INDEX: Any = {"embed": embed, "dims": len(LETTERS), "fields": ["x", "y"]}
 
 
-class Clock:
-    """What `time.time` gives, in a test that sets it."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("time.time", clock)
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What `time.time` gives, as a test sets it."""
+    clock = SimpleNamespace(now=START)
+    monkeypatch.setattr("time.time", lambda: clock.now)
     return clock
 
 
@@ -182,7 +174,7 @@ quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCh
 @given(batches=batches)
 @quick
 def test_batches_are_answered_as_by_the_store_of_the_framework(
-    strategy: str, batches: list[list[Op]], clock: Clock
+    strategy: str, batches: list[list[Op]], clock: SimpleNamespace
 ) -> None:
     ranked = strategy == "dense"
     store = FanrankStore(index=INDEX if ranked else None, strategy=strategy)
@@ -273,7 +265,7 @@ def test_odd_names_come_back(tmp_path: Path) -> None:
 # Time to live.
 
 
-def test_items_expire_and_reads_refresh(clock: Clock, tmp_path: Path) -> None:
+def test_items_expire_and_reads_refresh(clock: SimpleNamespace, tmp_path: Path) -> None:
     ttl: Any = {"default_ttl": 10, "refresh_on_read": True}
     with FanrankStore(tmp_path / "m", ttl=ttl) as store:
         assert store.supports_ttl
@@ -302,7 +294,7 @@ def test_items_expire_and_reads_refresh(clock: Clock, tmp_path: Path) -> None:
         assert [item.key for item in store.search(())] == ["never"]
 
 
-def test_a_refresh_is_part_of_the_batch_s_write(clock: Clock) -> None:
+def test_a_refresh_is_part_of_the_batch_s_write(clock: SimpleNamespace) -> None:
     store = FanrankStore()
     store.batch([PutOp(("a",), f"k{n}", {"n": n}, None, 1.0) for n in range(4)])
     clock.now += 30
@@ -330,7 +322,7 @@ def test_a_refresh_does_not_bring_back_what_was_deleted_meanwhile(monkeypatch: p
     assert store.get(("a",), "k") is None
 
 
-def test_expired_items_are_swept(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_items_are_swept(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FanrankStore()
     store.put(("a",), "k", {"n": 1}, ttl=1)
     assert store.sweep_ttl() == 0

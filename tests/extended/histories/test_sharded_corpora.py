@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-import pytest
+from support.evaluations import needs
 from support.hashing import Hashing
 from support.sharding import assert_same_hits, sharded
 
@@ -72,10 +72,7 @@ class Memories:
 
 def turns(data: Path, count: int) -> list[fr.Record]:
     """Turns of SGD; the dialogues are those of six users, a namespace each."""
-    file = data / "sgd" / "train.turns.jsonl.gz"
-    if not file.is_file():
-        pytest.skip("no SGD")
-    with gzip.open(file, "rt", encoding="utf-8") as lines:
+    with gzip.open(needs(data, "sgd/train.turns.jsonl.gz"), "rt", encoding="utf-8") as lines:
         rows = map(json.loads, islice(lines, count))
         return [
             fr.Record(
@@ -117,9 +114,7 @@ def test_sgd(data: Path) -> None:
 
 
 def test_scifact_split_over_shards(data: Path) -> None:
-    if not (data / "scifact").is_dir():
-        pytest.skip("no SciFact")
-    corpus = load_beir(data / "scifact")
+    corpus = load_beir(needs(data, "scifact"))
     memories = Memories(split=[""], shards=FEW)
     memories.fill(list(corpus.records), 1_000)
     queries = [replace(query, now=1e9) for query in corpus.queries]
@@ -129,10 +124,7 @@ def test_scifact_split_over_shards(data: Path) -> None:
 
 
 def test_locomo_one_namespace_a_conversation(data: Path) -> None:
-    file = data / "locomo" / "locomo10.json"
-    if not file.is_file():
-        pytest.skip("no LoCoMo")
-    dataset = load_locomo(file, unit="turn")
+    dataset = load_locomo(needs(data, "locomo/locomo10.json"), unit="turn")
     records, questions = list(dataset.records), dataset.queries[::9]
     spaces = sorted({record.namespace for record in records})
     memories = Memories(split=spaces[::4], shards=FEW)

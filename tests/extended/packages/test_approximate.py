@@ -11,6 +11,7 @@ import faiss
 import numpy as np
 import pytest
 from support import borders
+from support.gpu_faiss import OnGpu
 
 import fanrank as fr
 from fanrank.cpu_fallback.dense import NumpyDense, verbs
@@ -237,13 +238,6 @@ def test_a_strategy_brings_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(engine.search(asked, 3, strategy=strategy)) == exact
     assert list(engine.search(asked, 3, strategy=strategy.to_dict())) == exact
     assert used == [own, own]
-
-
-class OnGpu(NumpyDense):
-    """Exact verbs that say that they serve from a GPU."""
-
-    def __init__(self, gpu: int = 0) -> None:
-        self.gpu = gpu
 
 
 def test_the_cpu_serves_where_no_gpu_does(single: Stretch, monkeypatch: pytest.MonkeyPatch) -> None:

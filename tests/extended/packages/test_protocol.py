@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import borders
 from support.commands import write
-from support.evaluations import Letters, Scripted, write_locomo
+from support.evaluations import Letters, Scripted, needs, write_locomo
 
 from fanrank.engine.errors import DatasetError, ParameterError
 from fanrank.engine.evaluate import (
@@ -242,15 +242,8 @@ def rounded(values: dict[str, float], names: Sequence[str]) -> list[str]:
     return [f"{values[name]:.4f}" for name in names]
 
 
-def locomo(data: Path) -> Path:
-    file = data / "locomo" / "locomo10.json"
-    if not file.exists():
-        pytest.skip(f"no locomo/locomo10.json in {data}; set FANRANK_DATA to the folder that holds it")
-    return file
-
-
 def test_agentir_row_and_sweep(data: Path) -> None:
-    found = evaluate("locomo", locomo(data), preset="agentir")
+    found = evaluate("locomo", needs(data, "locomo/locomo10.json"), preset="agentir")
     assert found["n"] == 1982  # SPEC R40, A120, A087
     assert rounded(found["metrics"], ["hit@1", "hit@5", "hit@10", "mrr"]) == ["0.6246", "0.8749", "0.9455", "0.7353"]
     assert round(found["metrics"]["hit@1"] * 1982, 6) == 1238
@@ -259,7 +252,7 @@ def test_agentir_row_and_sweep(data: Path) -> None:
 
 
 def test_opsem_row(data: Path) -> None:
-    found = evaluate("locomo", locomo(data), preset="opsem")
+    found = evaluate("locomo", needs(data, "locomo/locomo10.json"), preset="opsem")
     assert found["n"] == 1978  # SPEC R41, D010
     names = ["hit@1", "recall@3", "recall@5", "mrr", "ndcg@5", "hit@5", "hit@10", "recall@1", "recall@10"]
     printed = ["0.6395", "0.7788", "0.8325", "0.7504", "0.7456", "0.8822", "0.9444", "0.5960", "0.9052"]
@@ -277,7 +270,7 @@ def test_opsem_row(data: Path) -> None:
 
 def test_a_plain_analyzer_and_the_date_line(data: Path) -> None:
     # SPEC R42 measured .6896 / .8631 / .7836, and .7224 / .8803 / .8076 with the date line, with another tokenizer.
-    file = locomo(data)
+    file = needs(data, "locomo/locomo10.json")
     preset = replace(find_preset("default", "locomo"), analyzer="nltk")
     plain, dated = run(load_locomo(file), preset), run(load_locomo(file, date=True), preset)
     for found, expected in ((plain, (0.6896, 0.8631, 0.7836)), (dated, (0.7224, 0.8803, 0.8076))):
@@ -289,9 +282,7 @@ def test_a_plain_analyzer_and_the_date_line(data: Path) -> None:
 
 
 def test_scifact(data: Path) -> None:
-    if not (data / "scifact").is_dir():
-        pytest.skip(f"no scifact in {data}; set FANRANK_DATA to the folder that holds it")
-    found = evaluate("beir", data / "scifact", analyzer="nltk")
+    found = evaluate("beir", needs(data, "scifact"), analyzer="nltk")
     assert (found["dataset"], found["n"]) == ("scifact", 300)
     assert found["metrics"]["ndcg@10"] >= 0.6828
     assert found["metrics"]["recall@100"] >= 0.927
@@ -300,9 +291,7 @@ def test_scifact(data: Path) -> None:
 
 
 def test_longmemeval(data: Path) -> None:
-    file = data / "longmemeval_subset" / "longmemeval_s_3haystacks.json"
-    if not file.exists():
-        pytest.skip(f"no longmemeval_subset in {data}; set FANRANK_DATA to the folder that holds it")
+    file = needs(data, "longmemeval_subset/longmemeval_s_3haystacks.json")
     for preset in ("default", "opsem"):
         found = evaluate("longmemeval", file, preset=preset)
         assert (found["n"], found["parameters"]["k"]) == (26, 41)
