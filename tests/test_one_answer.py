@@ -284,12 +284,9 @@ def test_several_namespaces_are_as_one(
     assert not engine.search([fr.Query(terms=tuple(q), under="w") for q in batch], k).counts.any()
 
 
-field_document = st.tuples(document, document)
-
-
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
-    st.lists(field_document, max_size=20),
+    st.lists(st.tuples(document, document), max_size=20),
     queries,
     parameters(),
     st.sampled_from([(1.0, 4.0), (2.5, 0.5), (3.0,)]),

@@ -14,20 +14,10 @@ import numpy as np
 import pytest
 from support import borders
 from support.threads import in_threads
-from support.vector_cases import Letters
+from support.vector_cases import Letters, Terms
 
 import fanrank as fr
 from fanrank.engine.storage.memory import Memory
-
-
-class Terms:
-    name, version = "terms", "1"
-
-    def documents(self, texts: Any) -> Any:
-        return [dict.fromkeys(text.split(), 1.0) for text in texts]
-
-    queries = documents
-
 
 FULL = fr.Record(
     "m1",

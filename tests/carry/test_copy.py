@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 from support import borders
 from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, held, plain
+from support.vector_cases import Terms
 
 import fanrank as fr
 from fanrank.engine.storage import failpoints
@@ -110,18 +111,6 @@ def test_another_encoder_makes_the_vectors_anew(tmp_path: Path, caplog: pytest.L
 
 
 def test_learned_weights_are_copied_made_or_left_out(tmp_path: Path) -> None:
-    class Terms:
-        name = "terms"
-
-        def __init__(self, version: str) -> None:
-            self.version = version
-
-        def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[dict[str, float]]:
-            return [{word: float(len(self.version)) for word in text.split()} for text in texts]
-
-        def queries(self, texts: Sequence[str]) -> list[dict[str, float]]:
-            return self.documents(texts)
-
     def weights(path: str) -> Any:
         with fr.Engine.open(tmp_path / path) as engine:
             found = engine.fetch(["own", "made"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,11 +71,7 @@ def server() -> Iterator[Server]:
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses of the client, which takes none; no key and no proxy of the machine counts."""
     taken: list[float] = []
-
-    class Clock:
-        sleep: Callable[[float], None] = staticmethod(taken.append)
-
-    monkeypatch.setattr(chat, "time", Clock)
+    monkeypatch.setattr(chat, "time", SimpleNamespace(sleep=taken.append))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("NO_PROXY", "*")
     return taken

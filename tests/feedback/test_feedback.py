@@ -252,10 +252,6 @@ FRESH: list[Feedback] = [
 ]
 
 
-def label(feedback: Feedback) -> str:
-    return str(feedback)
-
-
 components = st.lists(st.integers(-3, 3), min_size=4, max_size=4)
 
 
@@ -287,7 +283,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Pool, Any]:
     return queries, Pool(texts, similarities, similarities, vectors, counts, lambda n: firsts[:, :n]), firsts
 
 
-@pytest.mark.parametrize("feedback", METHODS, ids=label)
+@pytest.mark.parametrize("feedback", METHODS, ids=str)
 @settings(max_examples=5, deadline=None)
 @given(case=cases())
 def test_each_query_is_moved_as_plain_loops_move_it(feedback: Feedback, case: tuple[Any, Pool, Any]):
@@ -308,9 +304,6 @@ class World:
     def __init__(self, seed: int = 0, documents: int = 40, dimension: int = 67) -> None:
         random = np.random.default_rng(seed)
         centres = random.normal(size=(5, dimension))
-
-        def near() -> Any:
-            return normalize(centres[random.integers(5)] + random.normal(size=dimension) * 0.8)
 
         def many(count: int) -> Any:
             rows = [centres[random.integers(5)] + 0.8 * random.normal(size=dimension) for _ in range(count)]
@@ -342,7 +335,7 @@ def world() -> World:
     return World()
 
 
-@pytest.mark.parametrize("feedback", METHODS + FRESH, ids=label)
+@pytest.mark.parametrize("feedback", METHODS + FRESH, ids=str)
 def test_the_bits_do_not_depend_on_the_batch(feedback: Feedback, world: World):
     rows = [0, 1, 2, 3, 10, 31, 32]
     whole = feedback(world.queries, world.pool(world.queries, world.texts))
@@ -354,7 +347,7 @@ def test_the_bits_do_not_depend_on_the_batch(feedback: Feedback, world: World):
     assert some.tobytes() == whole[order].tobytes()
 
 
-@pytest.mark.parametrize("feedback", METHODS + FRESH, ids=label)
+@pytest.mark.parametrize("feedback", METHODS + FRESH, ids=str)
 def test_hits_beyond_its_depth_change_nothing(feedback: Feedback, world: World):
     narrow = world.pool(world.queries, world.texts, min(feedback.depth, 20))
     wide = world.pool(world.queries, world.texts, 20)
@@ -362,7 +355,7 @@ def test_hits_beyond_its_depth_change_nothing(feedback: Feedback, world: World):
     assert feedback(world.queries, again).tobytes() == feedback(world.queries, wide).tobytes()
 
 
-@pytest.mark.parametrize("feedback", [f for f in METHODS if isinstance(f, (Iterated, NormConvergence))], ids=label)
+@pytest.mark.parametrize("feedback", [f for f in METHODS if isinstance(f, (Iterated, NormConvergence))], ids=str)
 def test_rescoring_all_documents_is_searching_again(feedback: Feedback, world: World):
     pool = world.pool(world.queries, world.texts, len(world.documents))
     if feedback.rescored >= len(world.documents):
@@ -485,7 +478,7 @@ def test_a_pool_that_cannot_do_what_is_asked_says_so(world: World):
             feedback(world.queries, pool)
 
 
-@pytest.mark.parametrize("feedback", [*METHODS, *FRESH, *PRESETS.values()], ids=label)
+@pytest.mark.parametrize("feedback", [*METHODS, *FRESH, *PRESETS.values()], ids=str)
 def test_feedback_is_a_json_value(feedback: Feedback):
     written = json.loads(json.dumps(feedback_to_dict(feedback)))
     assert feedback_of(written) == feedback

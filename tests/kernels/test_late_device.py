@@ -500,7 +500,6 @@ def test_buffers_of_a_failed_fan_out_wait_for_it(monkeypatch: pytest.MonkeyPatch
 
 def test_kernels_are_compiled_one_by_one_outside_the_lock() -> None:
     """Each when it is first launched; whoever asked comes again and gets the answer."""
-    need_compiler()
     launcher = Launchers()
     loaded: list[str] = []
     free: list[bool] = []

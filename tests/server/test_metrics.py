@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -257,12 +258,8 @@ def test_the_sizes_of_the_memory_are_read_a_twentieth_of_the_time(
         now[0] += 1.0
         return stats()
 
-    class Clock:
-        monotonic = staticmethod(lambda: now[0])
-        process_time = staticmethod(lambda: 0.0)
-
     shrink(monkeypatch, RESTS=20)
-    monkeypatch.setattr(metrics, "time", Clock)
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: 0.0))
     monkeypatch.setattr(engine, "stats", slow_stats)
     for _ in range(5):
         read(client)

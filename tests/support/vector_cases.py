@@ -40,6 +40,19 @@ class Letters:
         return [text.count(letter) + 0.1 for letter in "abcde"]
 
 
+@dataclasses.dataclass
+class Terms:
+    """Each word of a text is a term, which weighs as much as the version is long."""
+
+    version: str = "1"
+    name: str = "terms"
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> list[dict[str, float]]:
+        return [dict.fromkeys(text.split(), float(len(self.version))) for text in texts]
+
+    queries = documents
+
+
 def own(dimension: int = D) -> Letters:
     return Letters("own", "1", dimension, encodes=False)
 

@@ -232,8 +232,6 @@ def test_the_encoder_that_is_installed(tmp_path: Path, monkeypatch: pytest.Monke
 def test_unknown_presets_and_kinds(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="no dataset kind 'trec'; there are: beir, locomo, longmemeval"):
         evaluate("trec", tmp_path)
-    with pytest.raises(ParameterError, match="no preset 'agentir' for beir; there are: default"):
-        evaluate("beir", tmp_path, preset="agentir")
     with pytest.raises(DatasetError, match=r"no\.json"):
         evaluate("locomo", tmp_path / "no.json")
 
