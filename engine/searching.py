@@ -95,7 +95,8 @@ class Searching:
         `defaults` are fields of `Query`, such as ``filter=`` or ``namespace=``, for the queries that leave them at
         their defaults. They may be all but those of a single query: its text, terms, id, k, vector, model, weights and
         strategy. A query that has one of `namespace`, `namespaces` and `under` gets none of the three.
-        ``Query(offset=0)`` leaves the offset at its default: it belongs in a batch without `offset`.
+        ``Query(offset=0)`` leaves the offset at its default: it belongs in a batch without `offset`. A mapping has all
+        that it names and that is not None.
 
         `strategy` says what evidence counts and how it is fused: a name of `STRATEGIES`, a `Strategy` or its `to_dict`.
         It can also be a policy that decides this for each query: ``cascade``, a `Cascade` or a `Router`

@@ -226,12 +226,9 @@ class Memory:
         principal, namespace = self._enter(context, namespace)
         if k > self.settings.limits.k:
             raise Problem(422, "TooManyHits", f"k may be {self.settings.limits.k:,}, not {k:,}", field="k")
-        common = {"since": _number(since), "until": _number(until), "filter": filter}
-        asked = [
-            {"text": text, **{name: value for name, value in common.items() if value is not None}} for text in queries
-        ]
-        body: dict[str, Any] = {"queries": asked, "k": k, "namespace": namespace, "texts": True, "payload": payload}
-        wanted = read_search(body | {"strategy": strategy}, principal, self.settings.limits)
+        body: dict[str, Any] = {"queries": queries, "k": k, "namespace": namespace, "texts": True, "payload": payload}
+        body |= {"since": _number(since), "until": _number(until), "filter": filter, "strategy": strategy}
+        wanted = read_search(body, principal, self.settings.limits)
         await self._refresh()
         hits = await search_engine(
             self.engine,

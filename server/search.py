@@ -12,17 +12,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.errors import DeadlineError, FanrankError, RecordError
+from ..engine.errors import DeadlineError, FanrankError, QueryError, RecordError
 from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
-from ..engine.records.query import DEFAULT_K, DEFAULTS, SCORED, SPACES, Query
-from ..engine.records.query_json import SCOPE, SCOPES, parse_query
-from ..engine.search.batch import queries_in
+from ..engine.records.query import DEFAULT_K, DEFAULTS, Query
+from ..engine.records.query_json import SCOPE, SCOPES, fill, parse_query, parse_scope
+from ..engine.search.batch import queries_in, set_defaults
 from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
 from .answer_limits import check_records
-from .bodies import check_filter, in_thread_if_large, read_json, read_parameters, require, take
+from .bodies import as_filter, check_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .cancelling import Cancellation, run_cancellable
 from .columns import to_columns
 from .encoding import encode
@@ -33,11 +33,10 @@ from .state import seconds_left, state_of
 from .strategies import read_strategy
 from .watched import search_engine, watch_search
 
-SHARED = (*sorted(DEFAULTS - {"offset", "min_score", "distinct"}), *SCOPES)
-"""Fields that a request may set for those of its queries that do not have them."""
+SHARED = (*sorted(DEFAULTS), *SCOPES)
+"""Fields that a request may set for those of its queries that set none of their own."""
 SEARCH_FIELDS = (
-    "query", "queries", "k", "strategy", "offset", "min_score", "distinct", "texts", "payload", "explain",
-    "form", "timing", "partial", *SHARED,
+    "query", "queries", "k", "strategy", "texts", "payload", "explain", "form", "timing", "partial", *SHARED,
 )  # fmt: skip
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
@@ -199,32 +198,30 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     given = [body["query"]] if "query" in body else take(body, "queries", list, [])
     if len(given) > limits.queries:
         raise Problem(422, "TooManyQueries", f"a search may have {limits.queries:,} queries", field="queries")
-    k, offset = take(body, "k", int, DEFAULT_K), take(body, "offset", int, 0)
-    _check_width("k", k, offset, limits)
-    namespace = take(body, "namespace", str)
-    shared = {name: body[name] for name in SHARED if body.get(name) is not None}
-    queries, places = None, len(given) * k
+    k, shared = take(body, "k", int, DEFAULT_K), _read_shared(body, limits)
+    _check_width("k", k, shared.get("offset", 0), limits)
+    queries: Sequence[Query] | None = None
+    places = len(given) * k
     if shared.keys() <= {"namespace"}:
-        queries = _read_texts(given, k, namespace or "", principal, limits)
+        queries = _read_texts(given, k, shared.get("namespace", ""), principal, limits)
     if queries is None:
-        queries, places = [], 0
-        for place, data in enumerate(given):
-            field = "query" if "query" in body else f"queries[{place}]"
-            query = read_query(data, field, shared, principal, limits)
+        places = 0
+        fields = ["query"] if "query" in body else [f"queries[{place}]" for place in range(len(given))]
+        queries = _read_queries(given, fields, shared, limits)
+        for query, field in zip(queries, fields, strict=True):
+            _check_query(query, field, shared, principal, limits)
             asked = k if query.k is None else query.k
-            _check_width(f"{field}.k", asked, query.offset or offset, limits)
+            _check_width(f"{field}.k", asked, query.offset, limits)
             places += max(asked, 0)
             if places > limits.hits:
                 detail = f"a search may bring {limits.hits:,} hits over all queries"
                 raise Problem(422, "TooManyHits", detail, field=field)
-            queries.append(query)
     flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain", "timing")}
     if flags["explain"] and places > limits.explained:
         # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
         detail = f"a search may explain {limits.explained:,} hits over all queries; ask /v1/explain for one"
         raise Problem(422, "TooManyHits", detail, field="explain")
-    # An offset of 0 is no default: each query would be made anew with it.
-    options = _options(body, limits) | ({"offset": offset} if offset else {})
+    options = _options(body, limits)
     form = take(body, "form", str, FORMS[0])
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
@@ -236,6 +233,24 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
     if partial not in PARTIAL:
         raise Problem(422, "InvalidField", f"partial must be one of {', '.join(PARTIAL)}", field="partial")
     return Wanted(queries, k, **flags, partial=partial == ALLOW, form=form, options=options)
+
+
+def _read_shared(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
+    """What a body sets for its queries, as keywords of `Engine.search`. Raises `Problem`."""
+    kinds: dict[str, Any] = {"namespace": str, "offset": int, "min_score": (float, int), "distinct": str}
+    for name, kind in kinds.items():
+        take(body, name, kind)
+    shared = {name: body[name] for name in DEFAULTS - {SCOPE} if body.get(name) is not None}
+    if not shared.get("offset"):
+        # 0 is no default: each query would be made anew with it.
+        shared.pop("offset", None)
+    if "filter" in shared:
+        shared["filter"] = as_filter(shared["filter"], "filter", limits)
+    try:
+        scope = parse_scope(body)
+    except FanrankError as error:
+        raise Problem(422, "QueryError", str(error), field=SCOPE) from None
+    return shared if scope is None else {**shared, SCOPE: scope}
 
 
 def _read_texts(
@@ -251,10 +266,8 @@ def _read_texts(
 
 
 def _options(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    kinds: dict[str, Any] = {"strategy": (str, dict), "min_score": (float, int), "distinct": str}
-    values = {name: take(body, name, kind) for name, kind in kinds.items()}
-    values["strategy"] = read_strategy(values["strategy"], "strategy", limits)
-    return {name: value for name, value in values.items() if value is not None}
+    strategy = read_strategy(take(body, "strategy", (str, dict)), "strategy", limits)
+    return {} if strategy is None else {"strategy": strategy}
 
 
 def _check_width(field: str, k: int, offset: int, limits: Limits) -> None:
@@ -264,28 +277,45 @@ def _check_width(field: str, k: int, offset: int, limits: Limits) -> None:
 
 def read_query(data: Any, field: str, shared: Mapping[str, Any], principal: Principal, limits: Limits) -> Query:
     """A query of text or of an object, with the fields of `shared` that it does not have. Raises `Problem`."""
-    if isinstance(data, str):
-        data = {"text": data}
-    if isinstance(data, dict) and shared:
-        # It has one scope, and one way to say where it searches. One for the newest records is not scored.
-        ways = [way for way in (SPACES, (*SCOPES, SCOPE)) if data.keys() & {*way}]
-        if data.get("newest") is True:
-            ways.append(SCORED)
-        data = {**{name: value for name, value in shared.items() if not any(name in way for way in ways)}, **data}
+    (query,) = _read_queries([data], [field], shared, limits)
+    _check_query(query, field, shared, principal, limits)
+    return query
+
+
+def _read_queries(
+    given: Sequence[Any], fields: Sequence[str], shared: Mapping[str, Any], limits: Limits
+) -> list[Query]:
+    """As `read_query`, without its checks: several queries, which stand at these fields."""
+    texts = {field: data for data, field in zip(given, fields, strict=True) if isinstance(data, str)}
+    try:
+        made = dict(zip(texts, set_defaults([*texts.values()], shared), strict=True))
+    except QueryError as error:
+        raise Problem.of(error, field=next(iter(texts))) from None
+    return [
+        made.get(field) or _read_object(data, field, shared, limits) for data, field in zip(given, fields, strict=True)
+    ]
+
+
+def _read_object(data: Any, field: str, shared: Mapping[str, Any], limits: Limits) -> Query:
     if isinstance(data, dict) and isinstance(data.get("strategy"), dict):
         data = {**data, "strategy": read_strategy(data["strategy"], f"{field}.strategy", limits)}
     try:
-        query = parse_query(data)
+        return parse_query(fill(data, shared) if isinstance(data, dict) else data)
     except RecordError as error:
         raise Problem(422, "QueryError", str(error), field=field) from None
+
+
+def _check_query(query: Query, field: str, shared: Mapping[str, Any], principal: Principal, limits: Limits) -> None:
+    """Raise `Problem` for a query beyond the limits, or one that the key does not reach."""
     _check_size(query, field, limits)
+    if isinstance(query.filter, Filter) and query.filter is not shared.get("filter"):
+        check_filter(query.filter, f"{field}.filter", limits)
     if query.under is not None:
         if not principal.allows_under(query.under):
             raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=f"{field}.under")
     else:
         for name in query.namespaces or (query.namespace,):
             check_read(principal, name, field)
-    return query
 
 
 def _check_size(query: Query, field: str, limits: Limits) -> None:
@@ -298,8 +328,6 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
     if len(query.namespaces or ()) > limits.namespaces:
         detail = f"a query may search {limits.namespaces:,} namespaces"
         raise Problem(422, "TooManyNamespaces", detail, field=f"{field}.namespaces")
-    if isinstance(query.filter, Filter):
-        check_filter(query.filter, f"{field}.filter", limits)
 
 
 @dataclass

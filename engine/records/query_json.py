@@ -9,7 +9,7 @@ from ..errors import FanrankError, RecordError, choices
 from ..vectors.carried import halves_from_json, halves_to_json
 from .filters import Filter
 from .neighbours import Neighbours
-from .query import Query, SearchScope
+from .query import SCORED, SPACES, Query, SearchScope
 
 QUERY_FIELDS = (
     "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
@@ -35,19 +35,38 @@ def parse_query(data: Any) -> Query:
     if "id" not in values and "_id" in data:
         values["id"] = data["_id"]
     try:
-        scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
-        if data.get(SCOPE) is not None:
-            scopes.append(_scope_of(data[SCOPE]))
         if isinstance(values.get("vector"), Mapping):
             values["vector"] = _vector_of(values["vector"])
-        if len(scopes) > 1:
-            raise RecordError("a query has one scope: a session or a user")
-        return Query(**values, scope=scopes[0] if scopes else None)
+        return Query(**values, scope=parse_scope(data))
     except (FanrankError, TypeError) as error:
         raise RecordError(str(error)) from None
 
 
+def fill(data: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a query with these values in those that it does not have; null is none.
+
+    It has one scope, and one way to say where it searches. One for the newest records is not scored.
+    """
+    own = {name for name, value in data.items() if value is not None}
+    for way in (SPACES, (*SCOPES, SCOPE)):
+        own |= {*way} if not own.isdisjoint(way) else set()
+    own |= {*SCORED} if data.get("newest") is True else set()
+    return {**data, **{name: value for name, value in defaults.items() if name not in own}}
+
+
+def parse_scope(data: Mapping[str, Any]) -> SearchScope | None:
+    """The scope that an object names as ``session``, ``user`` or ``scope``. Raises `RecordError` and `QueryError`."""
+    scopes = [SearchScope(name, data[name], SCOPES[name]) for name in SCOPES if data.get(name) is not None]
+    if data.get(SCOPE) is not None:
+        scopes.append(_scope_of(data[SCOPE]))
+    if len(scopes) > 1:
+        raise RecordError("a query has one scope: a session or a user")
+    return scopes[0] if scopes else None
+
+
 def _scope_of(value: Any) -> SearchScope:
+    if isinstance(value, SearchScope):
+        return value
     if not isinstance(value, Mapping) or not {"column", "id"} <= {*value} <= {"column", "id", "limit"}:
         raise RecordError("a query's 'scope' must be an object with 'column', 'id' and 'limit'")
     return SearchScope(value["column"], value["id"], value.get("limit"))

@@ -369,16 +369,16 @@ def newest_windows(snapshot: Snapshot, count: int, window: float, now: float | N
     return start, math.nextafter(following, -math.inf) if (latest >= following).any() else math.inf
 
 
-def as_queries(queries: AnyBatch, verb: str) -> tuple[Query, ...]:
-    """The queries of a batch. Raises `QueryError`."""
+def as_queries(queries: AnyBatch, verb: str, defaults: Mapping[str, Any] = {}) -> tuple[Query, ...]:
+    """The queries of a batch. Those that are mappings get `defaults`. Raises `QueryError`."""
     if isinstance(queries, ONE):
         queries = [queries]
     if not isinstance(queries, Iterable):
         raise QueryError(f"{verb} takes queries: pass a text, a Query or a list of them, not {type(queries).__name__}")
-    return tuple([as_query(query, position) for position, query in enumerate(queries)])
+    return tuple([as_query(query, position, defaults) for position, query in enumerate(queries)])
 
 
-def as_query(query: AnyQuery, position: int) -> Query:
+def as_query(query: AnyQuery, position: int, defaults: Mapping[str, Any] = {}) -> Query:
     if isinstance(query, Query):
         return query
     if isinstance(query, str):
@@ -387,10 +387,10 @@ def as_query(query: AnyQuery, position: int) -> Query:
         terms = tuple(query)
         return _of_words("terms", terms) if {*map(type, terms)} <= {str} else Query(terms=terms)
     if isinstance(query, Mapping):
-        from ..records.query_json import parse_query  # texts need none of it
+        from ..records.query_json import fill, parse_query  # texts need none of it
 
         try:
-            return parse_query(dict(query))
+            return parse_query(fill(query, defaults))
         except RecordError as error:
             raise QueryError(f"query {position}: {error}") from None
     raise QueryError(
@@ -424,24 +424,27 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
 
     A query that names where it searches keeps that, and one for the newest records is not scored. Raises `QueryError`.
     """
-    batch = as_queries(queries, verb)
     if not defaults:
-        return batch
+        return as_queries(queries, verb)
     # One filter object, so that it is compiled once for all queries.
     values = {**defaults, "filter": parse_filter(defaults["filter"])} if "filter" in defaults else defaults
+    given = [queries] if isinstance(queries, ONE) else [*queries] if isinstance(queries, Iterable) else queries
+    batch = as_queries(given, verb, values)
     text_alone: dict[str, Any] | None = None
     made = []
-    for query in batch:
-        if all(map(is_, _beside_text(query), _TEXT_ALONE)):
+    for asked, query in zip(given, batch, strict=True):
+        if isinstance(asked, Mapping):
+            changed = query
+        elif all(map(is_, _beside_text(query), _TEXT_ALONE)):
             # Checked once for all texts.
             text_alone = vars(Query(**values)) if text_alone is None else text_alone
             changed = object.__new__(Query)
             object.__setattr__(changed, "__dict__", {**text_alone, "text": query.text})
         else:
-            given = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
-            given |= {*SPACES} if not given.isdisjoint(SPACES) else set()
-            given |= {*SCORED} if query.newest else set()
-            changed = replace(query, **{name: value for name, value in values.items() if name not in given})
+            own = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
+            own |= {*SPACES} if not own.isdisjoint(SPACES) else set()
+            own |= {*SCORED} if query.newest else set()
+            changed = replace(query, **{name: value for name, value in values.items() if name not in own})
         made.append(changed)
     return tuple(made)
 

@@ -62,6 +62,10 @@ def strategy(**changed: Any) -> dict[str, Any]:
     return {"name": "mine", "channels": [{"kind": "lexical"}], **changed}
 
 
+def explained(*queries: str) -> dict[str, Any]:
+    return {"queries": [*queries], "k": 3, "explain": True}
+
+
 def filtered(filter: dict[str, Any]) -> list[tuple[str, str, dict[str, Any], str]]:
     """Each endpoint that takes a filter, with this one, and the field at which it stands."""
     told = json.dumps(filter)
@@ -130,18 +134,8 @@ SEARCHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"query": "tea", "k": 5, "offset": 15}, {"query": "tea", "k": 5, "offset": 16}, "TooManyHits", "k"),
     ({"query": {"text": "tea", "k": 20}}, {"query": {"text": "tea", "k": 21}}, "TooManyHits", "query.k"),
     ({"queries": ["tea"] * 2, "k": 20}, {"queries": ["tea"] * 3, "k": 20}, "TooManyHits", "queries[2]"),
-    (
-        {"queries": ["tea"] * 2, "k": 3, "explain": True},
-        {"queries": ["tea"] * 2, "k": 4, "explain": True},
-        "TooManyHits",
-        "explain",
-    ),
-    (
-        {"queries": ["tea 1", "tea 2"], "k": 3, "explain": True},
-        {"queries": ["tea 1 2", "tea 2"], "k": 3, "explain": True},
-        "TooManyTerms",
-        "explain",
-    ),
+    (explained("tea", "tea"), {**explained("tea", "tea"), "k": 4}, "TooManyHits", "explain"),
+    (explained("tea 1", "tea 2"), explained("tea 1 2", "tea 2"), "TooManyTerms", "explain"),
     ({"query": "a" * 50}, {"query": "a" * 51}, "TextTooLong", "query.text"),
     ({"query": {"terms": ["tea"] * 4}}, {"query": {"terms": ["tea"] * 5}}, "TooManyTerms", "query.terms"),
     (

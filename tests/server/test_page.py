@@ -136,8 +136,14 @@ def test_what_a_body_sets_is_for_the_queries_that_do_not_say_it(client: TestClie
     common = {"under": "users", "now": 0.0, "half_life": "1d", "neighbours": {"window": 1}, "offset": 1}
     answer = client.post("/v1/search", json={"queries": ["tea", newest], **common}).json()
     assert [row["hits"] for row in answer["results"]] == engine.search(["tea", newest], **common).to_dicts()
-    # Where nothing is set, no query is made anew.
-    assert read_search({"query": "tea", "namespace": "users/ana"}, ANA, Limits()).options == {}
+    limited = {"filter": {"role": "user"}, "min_score": 0.1, "newest": True, "namespace": "users/ana"}
+    with pytest.raises(fr.errors.QueryError) as refused:
+        engine.search(["tea"], **limited)
+    told = client.post("/v1/search", json={"query": "tea", **limited})
+    assert (told.status_code, told.json()["detail"]) == (422, str(refused.value))
+    # A filter is read once for all queries.
+    body = {**limited, "newest": False, "queries": ["tea", {"text": "tea", "k": 1}]}
+    assert len({id(query.filter) for query in read_search(body, ANA, Limits()).queries}) == 1
 
 
 def test_times_are_refused_where_the_answer_has_no_place_for_them(client: TestClient) -> None:
