@@ -3,7 +3,7 @@
 ========  ============================================================================================================
 fan-out   20 queries over 1, 4 and 16 segments: first use, capture, replay, and the first use after a write
 batch     all queries of a corpus and 256 of them, by texts (planned on the device) and by plans (on the host)
-compile   milliseconds of CPU to compile each Triton kernel of a first fan-out, and to start Triton; in `counts`
+compile   milliseconds of CPU to compile each kernel of a first fan-out, and to start; a row a family, in `counts`
 ========  ============================================================================================================
 
 The drivers run over a device that counts: what they give to it, what it copies, and what the host waits for. Fan-outs
@@ -14,7 +14,10 @@ build minutes. The counts of the drivers do not depend on what the kernels find.
 from __future__ import annotations
 
 import argparse
-import os
+import contextlib
+import ctypes
+import importlib.util
+import resource
 import tempfile
 import weakref
 from collections import Counter
@@ -33,6 +36,7 @@ from fanrank.engine.index.snapshot import Snapshot
 from fanrank.engine.plan.plan import make_plan
 from fanrank.engine.plan.requests import Request
 from fanrank.kernels import cuda
+from fanrank.kernels.cuda.launcher import OPTIONS, DeviceLimits, source_of
 from fanrank.kernels.cuda.verbs import NARROW_TILE_BITS, WIDE_TILE_BITS, CudaVerbs
 from fanrank.kernels.cuda_host import HostLauncher, build
 from fanrank.kernels.device import Residency
@@ -237,9 +241,13 @@ class Nothing:
 
     def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
         self._device.note("select")
-        answer.scores.zero_()
-        answer.documents.fill_(-1)
-        answer.counts.zero_()
+        _clear(answer)
+
+
+def _clear(answer: KernelAnswer) -> None:
+    answer.scores.zero_()
+    answer.documents.fill_(-1)
+    answer.counts.zero_()
 
 
 class _Given:
@@ -371,36 +379,73 @@ def count_batches(
             )
 
 
-def count_compilation(common: dict[str, Any]) -> CountedRow:
-    """For sm_90, into a new folder, as a process does that finds none of the kernels. No kernel runs."""
+def count_compilation(common: dict[str, Any]) -> Iterator[CountedRow]:
+    """For sm_90, as a process does that finds none of the kernels, and runs none; a row of each family."""
+    if importlib.util.find_spec("triton") is not None:
+        yield _compilation(_triton(), common)
+    if nvrtc := sorted(find_nvrtc()):
+        yield _compilation(_nvrtc(nvrtc[-1]), common)
+
+
+Compiling = contextlib.AbstractContextManager[tuple[Verbs, str, dict[str, int]]]
+"""Verbs that compile and run nothing, by what they do, and what that takes."""
+
+
+def _compilation(compiling: Compiling, common: dict[str, Any]) -> CountedRow:
+    problem = gpu_corpora.load_shaped(replace(gpu_corpora.SMOKE["nq-shaped"], queries=FAN_OUT))
+    terms, texts = problem.terms[: problem.offsets[FAN_OUT]], [(str(number),) for number in range(FAN_OUT)]
+    with compiling as (verbs, step, counts):
+        select = verbs.select
+
+        def nothing(work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
+            select(work, buffers, answer)
+            _clear(answer)
+
+        with mock.patch.object(verbs, "select", nothing):
+            search = DeviceSearch(verbs, torch.device("cpu"), residency=Residency(torch.device("cpu")))
+            given = (terms, problem.offsets[: FAN_OUT + 1])
+            search.search_texts(problem.snapshot, EVERY_RECORD, given, texts, FAN_OUT_K, threads=1, execution="auto")
+    return CountedRow(
+        part="compile",
+        corpus=problem.name,
+        step=step,
+        queries=FAN_OUT,
+        k=FAN_OUT_K,
+        segments=len(problem.snapshot.segments),
+        verbs=verbs.name,
+        counts=counts,
+        **common,
+    )
+
+
+def _spent() -> float:
+    """Milliseconds of CPU, with those of processes that ended."""
+    return 1000 * sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+
+
+@contextlib.contextmanager
+def _triton() -> Iterator[tuple[Verbs, str, dict[str, int]]]:
+    """Triton's, into a new folder."""
     import triton
 
     from fanrank.kernels.triton import TritonVerbs
     from fanrank.kernels.triton.verbs import DEFAULT
 
-    class Compiled(TritonVerbs):
-        def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
-            super().select(work, buffers, answer)
-            answer.scores.zero_()
-            answer.documents.fill_(-1)
-            answer.counts.zero_()
-
     def nothing(place):  # type: ignore[no-untyped-def]
         pass
 
     def timed(source: Any, target: Any, options: dict[str, Any]) -> Any:
-        before = sum(os.times()[:4])
+        before = _spent()
         compiler(source, target=target, options=options)
-        counts["start" if source.name == "nothing" else source.name] = round(1000 * (sum(os.times()[:4]) - before))
+        counts["start" if source.name == "nothing" else source.name] = round(_spent() - before)
         return SimpleNamespace(launch_metadata=lambda *_: None, function=0, packed_metadata=0, run=lambda *_: None)
 
     counts: dict[str, int] = {}
     compiler, target = triton.compiler.compile, triton.backends.compiler.GPUTarget("cuda", 90, 32)
     zero = lambda *_: 0  # noqa: E731
     driver = SimpleNamespace(get_current_device=zero, get_current_stream=zero, get_current_target=lambda: target)
-    verbs = Compiled("cpu", DEFAULT)
+    verbs = TritonVerbs("cpu", DEFAULT)
     verbs._processors = 132
-    problem = gpu_corpora.load_shaped(replace(gpu_corpora.SMOKE["nq-shaped"], queries=FAN_OUT))
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(triton.knobs.cache, "dir", folder),
@@ -409,21 +454,44 @@ def count_compilation(common: dict[str, Any]) -> CountedRow:
         mock.patch.object(triton.compiler, "compile", timed),
     ):
         triton.jit(nothing)[(1,)](1)
-        search = DeviceSearch(verbs, torch.device("cpu"), residency=Residency(torch.device("cpu")))
-        terms, texts = problem.terms[: problem.offsets[FAN_OUT]], [(str(number),) for number in range(FAN_OUT)]
-        given = (terms, problem.offsets[: FAN_OUT + 1])
-        search.search_texts(problem.snapshot, EVERY_RECORD, given, texts, FAN_OUT_K, threads=1, execution="auto")
-    return CountedRow(
-        part="compile",
-        corpus=problem.name,
-        step=f"triton {triton.__version__}",
-        queries=FAN_OUT,
-        k=FAN_OUT_K,
-        segments=len(problem.snapshot.segments),
-        verbs="triton",
-        counts=counts,
-        **common,
-    )
+        yield verbs, f"triton {triton.__version__}", counts
+
+
+def find_nvrtc() -> Iterator[Path]:
+    """Those of NVIDIA's wheels."""
+    spec = importlib.util.find_spec("nvidia")
+    for root in (spec.submodule_search_locations or ()) if spec else ():
+        yield from (path for path in Path(root).glob("*/lib/libnvrtc.so.*") if ".alt" not in path.name)
+
+
+@contextlib.contextmanager
+def _nvrtc(path: Path) -> Iterator[tuple[Verbs, str, dict[str, int]]]:
+    """CUDA's, to machine code, with what CuPy adds to the options."""
+    counts: dict[str, int] = {}
+    # NVRTC 13.0 does not look for its own builtins beside itself.
+    for builtins in path.parent.glob("libnvrtc-builtins.so*"):
+        ctypes.CDLL(str(builtins))
+    library, numbers = ctypes.CDLL(str(path)), (ctypes.c_int(), ctypes.c_int())
+    library.nvrtcVersion(*map(ctypes.byref, numbers))
+    options = [option.encode() for option in (*OPTIONS, "-ftz=true", "--gpu-architecture=sm_90")]
+
+    def compile(name: str, text: str) -> None:
+        before, program = _spent(), ctypes.c_void_p()
+        library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None)
+        status = library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+        assert status == 0, name
+        counts[name] = round(_spent() - before)
+
+    class Launcher:
+        limits = DeviceLimits(132, 228 << 10, 227 << 10)
+
+        def launch(self, name: str, *_: Any) -> None:
+            if name not in counts:
+                compile(name, source_of(name.partition("_")[0], name))
+
+    compile("start", 'extern "C" __global__ void start() {}')
+    yield CudaVerbs(Launcher()), f"nvrtc {numbers[0].value}.{numbers[1].value}", counts
 
 
 COLUMNS = (
@@ -480,7 +548,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sizes = (3, 12) if options.smoke else BATCHES
         found += count_batches(options.corpus, common, options.smoke, sizes)
     if "compile" in options.parts:
-        found.append(count_compilation(common))
+        found += count_compilation(common)
     out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
     rows.append(out / "gpu_counted.jsonl", found)
     print(markdown(found))
