@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Flags, Floats, Integers
+from ..arrays import Flags, Floats, Integers, numbered, offsets_of, ranges
 from ..errors import QueryError
 from ..fuse.candidates import Channel
 from ..index.bm25 import SCALE
@@ -30,7 +30,7 @@ from ..records.neighbours import STEPS
 from ..search.batch import Batch, namespaces_of
 from ..search.lexical import plan_batch
 from ..timing import Phases
-from ..vectors.vectors import BLOCK_VALUES, Halves
+from ..vectors.vectors import BLOCK_VALUES, Halves, blocks_of
 from ..vectors.verbs import Stretch, document_vectors
 from .channels import ContextVectors, ContextWords, Cue
 from .neighbours import stretches_of
@@ -110,27 +110,27 @@ class ContextScorer:
         scores = np.zeros(len(documents))
         lent = channel.neighbours.steps
         for (searched, accepted), plan in plan_batch(self.batch).items():
-            # Where statistics are those of the filtered records, these are numbered by themselves.
-            numbers = None if accepted is EVERYTHING else searched.filtered(accepted)[1]
             _check_size(plan, lent)
-            parts = lending_parts(plan)
-            for query, row in enumerate(plan.rows.tolist()):
-                span = slice(int(offsets[row]), int(offsets[row + 1]))
-                own = documents[span]
-                if not len(own):
-                    continue
-                at = own if numbers is None else np.searchsorted(numbers, own)
-                if numbers is not None:
-                    # A vector's hit that the filter let through is always among them.
-                    at = np.where(numbers[np.minimum(at, max(len(numbers) - 1, 0))] == own, at, -1)
-                near = np.concatenate([at[:, None], links_of(plan.snapshot).around(at, len(lent))], axis=1)
-                sums = _best_of_words(plan, parts, query, near, (STEPS, *np.repeat(lent, 2).tolist()))
-                rate = float(plan.rates[query])
-                faded = sums.astype(np.float64)
-                if rate:
-                    times = searched.numbers_of("time", own)
-                    faded = decay(sums, ticks_of(times, float(plan.now[query]), rate))
-                scores[span] = faded / STEPS / SCALE
+            counts, places = _candidates_of(offsets, plan.rows)
+            own = documents[places]
+            at = own
+            if accepted is not EVERYTHING:
+                # Statistics are those of the filtered records, which are numbered by themselves. A vector's hit that
+                # the filter let through is always among them.
+                numbers = searched.filtered(accepted)[1]
+                at = np.searchsorted(numbers, own)
+                at = np.where(numbers[np.minimum(at, max(len(numbers) - 1, 0))] == own, at, -1)
+            near = np.concatenate([at[:, None], links_of(plan.snapshot).around(at, len(lent))], axis=1)
+            sums = _best_of_words(plan, counts, near, (STEPS, *np.repeat(lent, 2).tolist()))
+            faded = sums.astype(np.float64)
+            ends = np.cumsum(counts)
+            for query in np.flatnonzero(plan.rates).tolist():
+                span = slice(int(ends[query] - counts[query]), int(ends[query]))
+                ticks = ticks_of(
+                    searched.numbers_of("time", own[span]), float(plan.now[query]), float(plan.rates[query])
+                )
+                faded[span] = decay(sums[span], ticks)
+            scores[places] = faded / STEPS / SCALE
         return scores
 
     def _score_vectors(
@@ -162,26 +162,25 @@ class ContextScorer:
         """[candidates] the cue, in [0, 1]."""
         scores = np.zeros(len(documents))
         for group in self.collector.groups:
-            for row in group.rows.tolist():
-                span = slice(int(offsets[row]), int(offsets[row + 1]))
-                own = documents[span]
-                if not len(own):
-                    continue
-                near = links_of(group.snapshot).around(own, 1)
-                turns = near.max(axis=1) >= 0
-                if channel.cue in ("length", "assistant_length"):
-                    lengths = _lengths(group.snapshot, own)
-                    found = lengths / (lengths + HALF_LENGTH)
-                    if channel.cue == "assistant_length":
-                        found = np.where(self._by_assistants(group.snapshot, own), found, 0.0)
-                elif channel.cue == "speaker":
-                    words = set(_WORDS.findall(self.batch.queries[row].text.casefold()))
-                    speakers = self._read(group.snapshot, row, np.where(turns, own, -1))[1].tolist()
-                    found = np.array([bool(speaker) and not words.isdisjoint(speaker) for speaker in speakers])
-                else:
-                    at = np.where(turns, own, -1) if channel.cue == "asks" else near[:, 0]
-                    found = self._read(group.snapshot, row, at)[0] == _YES
-                scores[span] = np.where(turns, found, 0.0)
+            counts, places = _candidates_of(offsets, group.rows)
+            own = documents[places]
+            near = links_of(group.snapshot).around(own, 1)
+            turns = near.max(axis=1) >= 0
+            if channel.cue in ("length", "assistant_length"):
+                lengths = _lengths(group.snapshot, own)
+                found = lengths / (lengths + HALF_LENGTH)
+                if channel.cue == "assistant_length":
+                    found = np.where(self._by_assistants(group.snapshot, own), found, 0.0)
+            elif channel.cue == "speaker":
+                words = [set(_WORDS.findall(self.batch.queries[row].text.casefold())) for row in group.rows.tolist()]
+                speakers = self._read(group, np.where(turns, own, -1))[1].tolist()
+                asked = np.repeat(np.arange(len(words)), counts).tolist()
+                named = (bool(who) and not words[row].isdisjoint(who) for row, who in zip(asked, speakers, strict=True))
+                found = np.fromiter(named, dtype=np.bool_, count=len(own))
+            else:
+                at = np.where(turns, own, -1) if channel.cue == "asks" else near[:, 0]
+                found = self._read(group, at)[0] == _YES
+            scores[places] = np.where(turns, found, 0.0)
         return scores
 
     def _by_assistants(self, snapshot: Snapshot, documents: Integers) -> Flags:
@@ -193,9 +192,7 @@ class ContextScorer:
             assistants[without] = _wordy_sides(snapshot, documents[without])
         return assistants
 
-    def _read(
-        self, snapshot: Snapshot, row: int, documents: Integers
-    ) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.object_]]:
+    def _read(self, group: SearchedRows, documents: Integers) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.object_]]:
         """(whether each document asks, the words of its speaker's name); of none where a number is -1.
 
         A text is read once: its segment keeps what was read. Raises `QueryError` where nobody keeps texts.
@@ -206,6 +203,7 @@ class ContextScorer:
                 "texts; use Engine.open(path), an engine in memory without keep_texts=False, or a strategy without "
                 "Cue channels"
             )
+        snapshot, row = group.snapshot, int(group.rows[0])
         asks, speakers = np.zeros(len(documents), dtype=np.int8), np.full(len(documents), None, dtype=object)
         for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
             inside = np.flatnonzero((documents >= first) & (documents < first + segment.size))
@@ -246,35 +244,73 @@ def _check_size(plan: Plan, lent: Sequence[int]) -> None:
         raise QueryError("scores of words around would leave 64 bits: contributions are extreme; use a smaller k1")
 
 
-def _best_of_words(
-    plan: Plan, parts: Sequence[SegmentPlan], query: int, near: Integers, steps: Sequence[int]
-) -> Integers:
-    """[candidates] for each word the most that a document of `near` [candidates, 1 + 2 window] gives it, added up.
+def _candidates_of(offsets: Integers, rows: Integers) -> tuple[Integers, Integers]:
+    """(how many candidates each of these rows has, the places of them all, one row after another)."""
+    counts = offsets[rows + 1] - offsets[rows]
+    return counts, ranges(offsets[rows], counts)
 
-    In steps of 2**-6 quanta. `steps` [1 + 2 window] are the weights of the columns of `near`.
+
+def _best_of_words(plan: Plan, counts: Integers, near: Integers, steps: Sequence[int]) -> Integers:
+    """[candidates] for each word of its query the most that a document of `near` gives it, added up.
+
+    In steps of 2**-6 quanta. `near` [candidates, 1 + 2 window] has `counts` [queries] candidates of each query, one
+    query after another, and `steps` [1 + 2 window] are the weights of its columns.
     """
-    distinct, places = np.unique(near, return_inverse=True)
-    places = places.reshape(near.shape)
-    weights = np.array(steps, dtype=np.int64)
     sums = np.zeros(len(near), dtype=np.int64)
-    start, end = plan.offsets[query : query + 2].tolist()
-    for term, multiplicity in zip(plan.slots[start:end].tolist(), plan.multiplicities[start:end].tolist(), strict=True):
-        quanta = np.zeros(len(distinct), dtype=np.int64)
-        held = np.zeros(len(distinct), dtype=np.bool_)
-        for part in parts:
-            first, last = int(part.starts[term]), int(part.ends[term])
-            low, high = np.searchsorted(distinct, [part.first, part.first + part.segment.size]).tolist()
-            if first == last or low == high:
-                continue
-            listed, wanted = part.segment.documents[first:last], distinct[low:high] - part.first
-            at = np.minimum(np.searchsorted(listed, wanted), last - first - 1)
-            there = np.flatnonzero(listed[at] == wanted)
-            where = first + at[there]
-            quanta[low + there] = part.contributions.at(where, np.full(len(where), plan.idf[term]))
-            held[low + there] = True
-        # Contributions may be negative, so a word that is not there must not count as 0.
-        given = np.where(held[places], quanta[places] * weights, np.iinfo(np.int64).min).max(axis=1)
-        sums += np.where(held[places].any(axis=1), given, 0) * multiplicity
+    parts = lending_parts(plan)
+    queries = np.repeat(np.arange(len(counts)), counts)
+    values = np.diff(plan.offsets)[queries] * near.shape[1]
+    for block in blocks_of(offsets_of(values), BLOCK_VALUES):
+        sums[block] = _best_of_block(plan, parts, queries[block], near[block], np.array(steps, dtype=np.int64))
+    return sums
+
+
+def _best_of_block(
+    plan: Plan, parts: Sequence[SegmentPlan], queries: Integers, near: Integers, steps: Integers
+) -> Integers:
+    """As `_best_of_words`, of candidates whose `queries` [candidates] ascend. A pair is a term of a query, and a
+    document that stands near a candidate of that query."""
+    first, last = int(queries[0]), int(queries[-1]) + 1
+    slots = np.arange(plan.offsets[first], plan.offsets[last])
+    owners = np.repeat(np.arange(last - first), np.diff(plan.offsets[first : last + 1]))
+    terms = plan.slots[slots]
+    # The documents of each query, ascending; the first may be -1, a neighbour that is not there.
+    width = plan.snapshot.numbers + 1
+    keys, places = numbered((queries[:, None] - first) * width + near + 1)
+    documents = keys % width - 1
+    starts = np.searchsorted(keys, np.arange(last - first + 1) * width)
+    pairs = offsets_of(np.diff(starts)[owners])
+    quanta = np.zeros(pairs[-1], dtype=np.int64)
+    held = np.zeros(pairs[-1], dtype=np.bool_)
+    for part in parts:
+        low = np.searchsorted(keys, np.arange(last - first) * width + part.first + 1)
+        high = np.searchsorted(keys, np.arange(last - first) * width + part.first + part.segment.size + 1)
+        begin, end = part.starts[terms], part.ends[terms]
+        met = np.flatnonzero((begin < end) & (low < high)[owners])
+        if not len(met):
+            continue
+        begin, end, low, high = begin[met], end[met], low[owners[met]], high[owners[met]]
+        local, listed = documents - part.first, part.segment.documents
+        found = [
+            listed[start:stop].searchsorted(local[one:other])
+            for start, stop, one, other in zip(begin.tolist(), end.tolist(), low.tolist(), high.tolist(), strict=True)
+        ]
+        lengths = high - low
+        where = np.minimum(np.repeat(begin, lengths) + np.concatenate(found), np.repeat(end - 1, lengths))
+        there = np.flatnonzero(listed[where] == local[ranges(low, lengths)])
+        pair = ranges(pairs[met] + low - starts[owners[met]], lengths)[there]
+        quanta[pair] = part.contributions.at(where[there], np.repeat(plan.idf[terms[met]], lengths)[there])
+        held[pair] = True
+    # Each term of a query meets each candidate of the query.
+    edges = np.searchsorted(queries, np.arange(first, last + 1))
+    counts = np.diff(edges)[owners]
+    candidates = ranges(edges[owners], counts)
+    near_pairs = places[candidates] + np.repeat(pairs[:-1] - starts[owners], counts)[:, None]
+    # Contributions may be negative, so a word that is not there must not count as 0.
+    given = np.where(held[near_pairs], quanta[near_pairs] * steps, np.iinfo(np.int64).min).max(axis=1)
+    given = np.where(held[near_pairs].any(axis=1), given, 0) * np.repeat(plan.multiplicities[slots], counts)
+    sums = np.zeros(len(near), dtype=np.int64)
+    np.add.at(sums, candidates, given)
     return sums
 
 
@@ -283,9 +319,9 @@ def _cosines(stretches: Sequence[Stretch], asked: Floats, near: Integers, steps:
 
     `steps` [1 + 2 window] are the weights of the columns. -inf for a row whose first document has no vector.
     """
-    distinct, places = np.unique(near, return_inverse=True)
+    distinct, places = numbered(near)
     found = document_vectors(stretches, distinct).astype(np.float64)
-    around = found[places.reshape(near.shape)]  # [candidates, 1 + 2 window, dimension]
+    around = found[places]  # [candidates, 1 + 2 window, dimension]
     along = np.einsum("nwd,d->nw", around, asked)
     products = np.einsum("nwd,nvd->nwv", around, around)
     total, squared = np.zeros(len(near)), np.zeros(len(near))
@@ -301,9 +337,9 @@ def _cosines(stretches: Sequence[Stretch], asked: Floats, near: Integers, steps:
 def _wordy_sides(snapshot: Snapshot, documents: Integers) -> Flags:
     """[documents] whether each is of a side of its session that writes at length, while the other does not."""
     near = np.concatenate([documents[:, None], links_of(snapshot).around(documents, SIDES)], axis=1)
-    distinct, places = np.unique(near, return_inverse=True)
+    distinct, places = numbered(near)
     # Whole numbers, so their sums and products are exact; 0 for a neighbour that is not there.
-    lengths = _lengths(snapshot, distinct)[places].reshape(near.shape)
+    lengths = _lengths(snapshot, distinct)[places]
     # Of the columns (the record, 1 before, 1 after, 2 before, ...) those at even distances are of its own side.
     own = (np.arange(near.shape[1]) + 1) // 2 % 2 == 0
     (terms, turns), (other_terms, other_turns) = (
