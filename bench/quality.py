@@ -42,7 +42,7 @@ def main() -> None:
     rows = []
     for kind, path, options in runs():
         try:
-            result = evaluate(kind, data_folder() / path, **options)
+            result = evaluate(kind, data_folder() / path, latency=None, **options)
         except FanrankError as error:
             result = {"dataset": path, **options, "error": str(error)}
         rows.append({"bench": "quality", **result, **shared, "date": now()})

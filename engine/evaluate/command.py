@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..encoders.encoder import Encoder
@@ -13,16 +14,18 @@ from ..encoders.sparse import SparseSentenceEncoder, TermEncoder
 from ..errors import ParameterError
 from ..hybrid.strategy import AnyStrategy, Strategy
 from ..metrics.answers import ANSWER_DEPTHS
-from ..metrics.ranking import trec_eval
+from ..metrics.ranking import cutoff, trec_eval
+from ..metrics.runs import read_run
 from ..records.neighbours import Neighbours
 from ..route.cascade import Cascade
 from ..route.policy import Answerer, Policy, load, strategy_of
 from .answering import ANSWER_DEPTH, AnswerJudge, JudgedAnswers, QuestionAnswerer, answers_in_context, judge_answers
 from .dataset import Dataset
-from .encoders import default_encoder, describe_encoder, open_encoder
+from .encoders import RememberedQueries, default_encoder, describe_encoder, open_encoder
 from .hybrid import study_strategies
 from .presets import LOADERS, Preset, check_reading, find_preset
 from .protocol import Evaluation, default_depth, measure, open_engine, prepare_dataset, run, warm_up
+from .runs import check_folder, judge_run, write_run
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,9 @@ def evaluate(
     threads: int = 1,
     split: str = "test",
     reading: dict[str, Any] | None = None,
-    latency: int | None = None,
+    latency: int | None = 0,
+    metrics: Sequence[str] = (),
+    write_runs: str | os.PathLike[str] | None = None,
     answering: Answering | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
@@ -90,40 +95,33 @@ def evaluate(
       queries are encoded each time.
     - `term_encoder` is for a strategy with learned weights.
     - `latency` is the number of queries that are also timed on the warm engine, as in `run`; 0 for none.
+    - `metrics` are the only ones that are wanted, such as ``p@5`` or ``bpref``; none means `METRICS`.
+    - `write_runs` is a folder, in which the ranking is written as a TREC run, ``NAME.run``.
     - `answering` also answers and judges questions. It needs a dataset with gold answers.
 
-    In the result, ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding
-    included, divided by the number of queries. ``stages_ms`` holds the milliseconds of each stage, for the batch and
-    for a query. With a policy, ``skip`` is the share of queries that a cascade answered by BM25 alone, and
-    ``answered_by`` counts queries by strategy. ``latency`` holds the fields of `Latency`. With gold answers ``answers``
-    says whether they stand in what was found; with `answering`, ``judged`` holds the accuracies and every answer.
+    If `latency` is not 0, ``ms_per_query`` is the wall-clock time of the search over all queries as one batch, encoding
+    included, divided by the number of queries, ``stages_ms`` holds the milliseconds of each stage, for the batch and
+    for a query, and ``latency`` the fields of `Latency`. With a policy, ``skip`` is the share of queries that a cascade
+    answered by BM25 alone, and ``answered_by`` counts queries by strategy. With gold answers ``answers`` says whether
+    they stand in what was found; with `answering`, ``judged`` holds the accuracies and every answer.
 
     Raises `ParameterError`, `DatasetError`, `RecordError`, `MissingExtraError`, `PolicyFileError`, `AnswerError` and
     what the engine raises.
     """
-    trec_eval()  # raises for a missing extra now and not after a long search
-    chosen = find_preset(preset, dataset_kind)
+    chosen = _choose_preset(dataset_kind, preset, analyzer, method, k1, b)
     answerer = _choose_answerer(strategy, policy, tau)
-    by_default = encoder is None and bool(answerer.dense)
-    if by_default:
-        encoder = default_encoder(f"strategy {answerer.name!r} has a dense channel")
-    elif encoder is None and embeddings is not None:
-        raise ParameterError("embeddings keeps what an encoder makes; give both")
-    if term_encoder is None and answerer.learned:
-        raise ParameterError(f"strategy {answerer.name!r} has a channel of learned weights: give a term encoder")
-    chosen = _override(chosen, analyzer, method, k1, b)
+    check_folder(write_runs)
+    model, terms, by_default = _open_models([answerer], encoder, embeddings, term_encoder)
     options = _reading_of(chosen, dataset_kind, split, reading)
     started = time.perf_counter()
     dataset = _load(dataset_kind, path, options, neighbours)
     if answering is not None and not (dataset.answers or dataset.unanswerable):
         raise ParameterError(f"{dataset.name} has no gold answers, so nothing can be judged")
     loaded = time.perf_counter() - started
-    model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
     started = time.perf_counter()
     dataset = prepare_dataset(dataset, answerer, types, encoder=model)
     typed = time.perf_counter() - started if types == "predicted" else 0.0
-    depth = default_depth(dataset) if k is None else k
-    terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
+    depth = _depth_of(dataset, k, metrics)
     evaluation = run(
         dataset,
         chosen,
@@ -134,8 +132,11 @@ def evaluate(
         backend=backend,
         threads=threads,
         latency=latency,
+        metrics=metrics,
         progress=progress,
     )
+    written = None if write_runs is None else write_run(write_runs, answerer.name, evaluation)
+    count = max(len(dataset.queries), 1)
     result: dict[str, Any] = {
         "dataset": dataset.name,
         "preset": preset,
@@ -147,26 +148,20 @@ def evaluate(
         "n": len(dataset.queries),
         "metrics": evaluation.metrics(),
         "parameters": {
-            "method": chosen.method,
-            "k1": chosen.k1,
-            "b": chosen.b,
-            "query_tf": chosen.query_tf,
-            "complete": chosen.complete,
-            **options,
-            "k": depth,
-            "threads": threads,
-            "types": types,
-            **_shown(neighbours),
+            **_parameters_of(chosen, options, depth, threads, types, neighbours),
             "strategy": answerer.to_dict(),
         },
         "seconds": {"load": loaded, **({"types": typed} if typed else {}), **evaluation.seconds},
-        "ms_per_query": 1e3 * (typed + evaluation.seconds["search"]) / max(len(dataset.queries), 1),
-        "stages_ms": {
-            "batch": evaluation.stages,
-            "per_query": {stage: spent / max(len(dataset.queries), 1) for stage, spent in evaluation.stages.items()},
-        },
+        **({} if written is None else {"run": written}),
     }
-    if dataset.clusters:
+    if evaluation.latency is not None:
+        result["ms_per_query"] = 1e3 * (typed + evaluation.seconds["search"]) / count
+        result["stages_ms"] = {
+            "batch": evaluation.stages,
+            "per_query": {stage: spent / count for stage, spent in evaluation.stages.items()},
+        }
+        result["latency"] = evaluation.latency.to_dict()
+    if dataset.clusters and not metrics:
         # A margin, as a share of the best score, is meaningful for BM25 only.
         margin = (
             answerer.plain
@@ -180,9 +175,7 @@ def evaluate(
         result["skip"] = evaluation.skip
     if dataset.categories:
         result["per_category"] = evaluation.per_category()
-    if evaluation.latency is not None:
-        result["latency"] = evaluation.latency.to_dict()
-    if dataset.answers:
+    if dataset.answers and not metrics:
         cut = depth < max(dataset.sizes().values())
         depths = [at for at in ANSWER_DEPTHS if at <= depth or not cut]
         result["answers"] = answers_in_context(evaluation, depths or [depth])
@@ -211,61 +204,126 @@ def compare_strategies(
     threads: int = 1,
     split: str = "test",
     reading: dict[str, Any] | None = None,
-    latency: int | None = None,
+    latency: int | None = 0,
+    metrics: Sequence[str] = (),
+    runs: Sequence[str | os.PathLike[str]] = (),
+    write_runs: str | os.PathLike[str] | None = None,
     seed: int = 0,
     progress: bool = False,
 ) -> dict[str, Any]:
     """Several strategies over one index of a dataset, as one object of plain JSON values. `render` shows it as text.
 
-    The arguments are those of `evaluate`, `embeddings`, `types` and `split` among them. Each strategy after the first
-    is compared with the first by a paired bootstrap over questions, whose draws follow `seed`, in nDCG@10 on documents
-    and in Hit@5 on conversations; p is two-sided. ``latency`` holds the times of each strategy on the warm engine,
-    unless it was called with 0.
+    The arguments are those of `evaluate`, `embeddings`, `types` and `split` among them; `write_runs` gets a file for
+    each strategy. `runs` are TREC run files of
+    other systems, each named by its file's name; one alone needs no strategy. Each system after the first is compared
+    with the first by a paired bootstrap over questions, whose draws follow `seed`, in the first of `metrics`, or in
+    nDCG@10 on documents and Hit@5 on conversations. p is two-sided, and ``p_holm`` corrected for their number.
+    ``latency`` holds the times of each strategy on the warm engine, unless it was called with 0; then a query is
+    encoded once for all of them.
 
-    Raises `ParameterError` for fewer than two strategies, or two of one name, and what `evaluate` raises.
+    Raises `ParameterError` for no run and fewer than two strategies, or two systems of one name, and what `evaluate`
+    raises.
     """
-    trec_eval()
     answerers = {answerer.name: answerer for answerer in map(strategy_of, strategies)}
-    if len(answerers) != len(strategies) or len(answerers) < 2:
+    files = {Path(file).name.removesuffix(".run"): file for file in runs}
+    if len(files.keys() | answerers.keys()) != len(strategies) + len(runs) or (len(answerers) < 2 and not runs):
         raise ParameterError("a comparison needs two strategies or more, each of another name")
-    chosen = _override(find_preset(preset, dataset_kind), analyzer, method, k1, b)
+    chosen = _choose_preset(dataset_kind, preset, analyzer, method, k1, b)
     options = _reading_of(chosen, dataset_kind, split, reading)
-    dense = next((name for name, answerer in answerers.items() if answerer.dense), None)
-    if encoder is None and dense is not None:
+    read = {name: read_run(file) for name, file in files.items()}
+    check_folder(write_runs)
+    model, terms, _ = _open_models(list(answerers.values()), encoder, embeddings, term_encoder)
+    if model is not None and latency == 0:
+        model = RememberedQueries(model)
+    dataset = _load(dataset_kind, path, options, neighbours)
+    depth = _depth_of(dataset, k, metrics)
+    models: dict[str, Any] = {"encoder": model, "term_encoder": terms}
+    evaluations: dict[str, Evaluation] = {}
+    how: dict[str, Any] = {"k": depth, "threads": threads, "latency": latency, "metrics": metrics, "progress": progress}
+    if answerers:
+        with open_engine(dataset, chosen, answerers.values(), **models, backend=backend, progress=progress) as engine:
+            for name, answerer in answerers.items():
+                asked = prepare_dataset(dataset, answerer, types, encoder=model)
+                if latency != 0:
+                    warm_up(engine, asked, answerer, depth)
+                evaluations[name] = measure(engine, asked, chosen, answerer, **how)
+            backend = engine.backend.name
+    written = {name: write_run(write_runs, name, each) for name, each in evaluations.items() if write_runs is not None}
+    evaluations.update((name, judge_run(dataset, name, found, depth, metrics)) for name, found in read.items())
+    metric = metrics[0] if metrics else "ndcg@10" if dataset_kind == "beir" else "hit@5"
+    compared = study_strategies(evaluations, metric=metric, against=list(evaluations)[:1], seed=seed)
+    timed = {name: each.latency.to_dict() for name, each in evaluations.items() if each.latency is not None}
+    if not timed:
+        del compared["stages_ms"]
+    return {
+        **compared,
+        "preset": preset,
+        "analyzer": chosen.analyzer,
+        "parameters": _parameters_of(chosen, options, depth, threads, types, neighbours),
+        "backend": backend,
+        "encoder": describe_encoder(model),
+        **({"metrics": list(metrics)} if metrics else {}),
+        **({"runs": written} if written else {}),
+        **({"latency": timed} if timed else {}),
+    }
+
+
+def _choose_preset(
+    dataset_kind: str, preset: str, analyzer: str | None, method: str | None, k1: float | None, b: float | None
+) -> Preset:
+    """The preset with what the caller gives instead. Raises for a missing extra now and not after a long search."""
+    trec_eval()
+    given: dict[str, Any] = {"analyzer": analyzer, "method": method, "k1": k1, "b": b}
+    return replace(
+        find_preset(preset, dataset_kind), **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def _open_models(
+    answerers: Sequence[Answerer],
+    encoder: str | Encoder | None,
+    embeddings: str | os.PathLike[str] | None,
+    term_encoder: str | TermEncoder | None,
+) -> tuple[Encoder | None, TermEncoder | None, bool]:
+    """(the encoder, the term encoder, whether the encoder is the default one) that these strategies need."""
+    dense = next((answerer.name for answerer in answerers if answerer.dense), None)
+    learned = next((answerer.name for answerer in answerers if answerer.learned), None)
+    by_default = encoder is None and dense is not None
+    if by_default:
         encoder = default_encoder(f"strategy {dense!r} has a dense channel")
     elif encoder is None and embeddings is not None:
         raise ParameterError("embeddings keeps what an encoder makes; give both")
-    learned = next((name for name, answerer in answerers.items() if answerer.learned), None)
     if term_encoder is None and learned is not None:
         raise ParameterError(f"strategy {learned!r} has a channel of learned weights: give a term encoder")
-    dataset = _load(dataset_kind, path, options, neighbours)
-    depth = default_depth(dataset) if k is None else k
-    model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
+    model = None if encoder is None or dense is None else open_encoder(encoder, embeddings, queries=False)
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
-    models: dict[str, Any] = {"encoder": model, "term_encoder": terms}
-    evaluations = {}
-    with open_engine(dataset, chosen, answerers.values(), **models, backend=backend, progress=progress) as engine:
-        for name, answerer in answerers.items():
-            asked = prepare_dataset(dataset, answerer, types, encoder=model)
-            warm_up(engine, asked, answerer, depth)
-            evaluations[name] = measure(engine, asked, chosen, answerer, k=depth, threads=threads, latency=latency)
-        backend = engine.backend.name
-    metric = "ndcg@10" if dataset_kind == "beir" else "hit@5"
-    compared = study_strategies(evaluations, metric=metric, against=list(answerers)[:1], seed=seed)
-    timed = {name: each.latency.to_dict() for name, each in evaluations.items() if each.latency is not None}
-    parameters = {**options, "k": depth, "types": types, **_shown(neighbours)}
-    shared = {"preset": preset, "parameters": parameters, "backend": backend}
-    return {**compared, **shared, "encoder": describe_encoder(model), **({"latency": timed} if timed else {})}
+    return model, None if learned is None else terms, by_default
+
+
+def _depth_of(dataset: Dataset, k: int | None, metrics: Sequence[str]) -> int:
+    """The depth of the lists: k, or what the dataset and the metrics need."""
+    deepest = max((cutoff(metric) or 1 for metric in metrics), default=1)
+    return max(default_depth(dataset), min(deepest, max(dataset.sizes().values(), default=1))) if k is None else k
+
+
+def _parameters_of(
+    preset: Preset, options: dict[str, Any], depth: int, threads: int, types: str, neighbours: Neighbours | None
+) -> dict[str, Any]:
+    return {
+        **preset.scoring(),
+        "query_tf": preset.query_tf,
+        "complete": preset.complete,
+        **options,
+        "k": depth,
+        "threads": threads,
+        "types": types,
+        **({} if neighbours is None else {"neighbours": neighbours.to_dict()}),
+    }
 
 
 def _reading_of(preset: Preset, dataset_kind: str, split: str, reading: dict[str, Any] | None) -> dict[str, Any]:
     """The loader's options: the preset's, and what the caller gives instead."""
     return {**preset.reading, **({"split": split} if dataset_kind == "beir" else {}), **(reading or {})}
-
-
-def _override(preset: Preset, analyzer: str | None, method: str | None, k1: float | None, b: float | None) -> Preset:
-    given: dict[str, Any] = {"analyzer": analyzer, "method": method, "k1": k1, "b": b}
-    return replace(preset, **{name: value for name, value in given.items() if value is not None})
 
 
 def _load(
@@ -276,11 +334,6 @@ def _load(
     if neighbours is None:
         return dataset
     return replace(dataset, queries=[replace(query, neighbours=neighbours) for query in dataset.queries])
-
-
-def _shown(neighbours: Neighbours | None) -> dict[str, Any]:
-    """The parameter of a result."""
-    return {} if neighbours is None else {"neighbours": neighbours.to_dict()}
 
 
 def _choose_answerer(

@@ -7,6 +7,8 @@ import importlib.util
 import os
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..encoders.cache import CachedEncoder
 from ..encoders.embed import as_encoder
 from ..encoders.encoder import Encoder, Rows, check_rows
@@ -22,6 +24,25 @@ class RecordCache(CachedEncoder):
 
     def queries(self, texts: Sequence[str]) -> Rows:
         return check_rows(self.encoder.queries(texts), texts, self.encoder)
+
+
+class RememberedQueries:
+    """An encoder that encodes each query once, whatever number of strategies asks for its vector."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        self.name, self.version, self.dimension = encoder.name, encoder.version, encoder.dimension
+        self.encodes = bool(getattr(encoder, "encodes", True))
+        self._rows: dict[str, Rows] = {}
+
+    def documents(self, texts: Sequence[str], *, progress: bool = False) -> Rows:
+        return self.encoder.documents(texts, progress=progress)
+
+    def queries(self, texts: Sequence[str]) -> Rows:
+        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
+        if new:
+            self._rows.update(zip(new, check_rows(self.encoder.queries(new), new, self.encoder), strict=True))
+        return np.array([self._rows[text] for text in texts], dtype=np.float32).reshape(len(texts), self.dimension)
 
 
 def default_encoder(why: str) -> str:

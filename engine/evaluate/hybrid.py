@@ -23,7 +23,7 @@ from ..fuse.candidates import Candidates
 from ..fuse.rrf import RRF
 from ..fuse.zscore import ZScore
 from ..hybrid.strategy import BM25, AnyChannel, Dense, Lexical, Strategy
-from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
+from ..metrics.bootstrap import Comparison, cluster_bootstrap, holm, paired_bootstrap
 from ..metrics.ranking import means, per_query, trec_eval
 from ..vectors.interaction import Interaction
 from .dataset import Dataset
@@ -127,7 +127,14 @@ def study(
             lexical = engine_of(better, Preset(), backend=backend, progress=progress)
             stronger, _ = lexical.candidates(better.queries, Strategy(BM25).deep(complete=True))
         result = study_conversations(dataset, gathered, stronger=stronger, seed=seed)
-    return {**result, "preset": preset, "encoder": describe_encoder(model), "backend": engine.backend.name}
+    return {
+        **result,
+        "preset": preset,
+        "analyzer": chosen.analyzer,
+        "parameters": {**chosen.scoring(), **options},
+        "encoder": describe_encoder(model),
+        "backend": engine.backend.name,
+    }
 
 
 # Sources: D009.
@@ -147,7 +154,8 @@ def study_conversations(
     ``bm25`` is used, which takes the place of BM25 in ``fused-stronger``.
 
     The fused systems are ``fused`` (with ``dense-late``, that is max-sim), ``fused-early``, and so on. ``differences``
-    are those of Hit@1; their bootstrap draws conversations `resamples` times by `seed`, and p is one-sided.
+    are those of Hit@1; their bootstrap draws conversations `resamples` times by `seed`, p is one-sided, and ``p_holm``
+    is corrected for their number.
 
     Raises `ParameterError` for candidates of other queries or documents, a missing channel, or a dataset with fewer
     than two clusters.
@@ -215,8 +223,8 @@ def study_strategies(
     """The study of evaluations of one dataset, by strategy, as one object of plain JSON values.
 
     Each strategy is compared with those named in `against`, each pair once, by a paired bootstrap over questions
-    (`resamples`, `seed`); p is two-sided. ``stages_ms`` are milliseconds for the whole batch. Raises `ParameterError`
-    if the evaluations ran over different queries or if one lacks `metric`.
+    (`resamples`, `seed`); p is two-sided, ``p_holm`` corrected for their number. ``stages_ms`` are milliseconds for the
+    whole batch. Raises `ParameterError` if the evaluations ran over different queries or if one lacks `metric`.
     """
     if not evaluations:
         raise ParameterError("there is no evaluation to study")
@@ -346,8 +354,10 @@ def _differences(
     pairs: Iterable[tuple[str, str]],
     compare: Callable[[Floats, Floats], Comparison],
 ) -> list[dict[str, Any]]:
-    return [
+    rows = [
         {"first": first, "second": second, **asdict(compare(values[first], values[second]))}
         for first, second in pairs
         if first in values and second in values
     ]
+    corrected = holm([row["p"] for row in rows])
+    return [{**row, "p_holm": p} for row, p in zip(rows, corrected, strict=True)]

@@ -31,6 +31,10 @@ class Preset:
     complete: bool = False
     reading: dict[str, Any] = field(default_factory=dict)
 
+    def scoring(self) -> dict[str, Any]:
+        """BM25's method, k1 and b, as a result names them."""
+        return {"method": self.method, "k1": self.k1, "b": self.b}
+
 
 _AGENTIR = Preset("minimal", "okapi", 1.5, 0.75, "count", complete=True)
 _OPSEM = Preset("opsem", "lucene", 1.5, 0.75, "unique", complete=True)

@@ -40,9 +40,10 @@ from ..encoders.encoder import Encoder
 from ..encoders.sparse import TermEncoder
 from ..engine import Engine
 from ..errors import ParameterError, choices
-from ..hybrid.strategy import Lexical, Strategy
+from ..hybrid.strategy import Strategy
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
+from ..opening import shows_progress
 from ..records.decision import Decision, skip_share
 from ..records.hits import Hits
 from ..records.query import Query, check_k
@@ -50,9 +51,10 @@ from ..route.cascade import Cascade
 from ..route.classifier import Classifier
 from ..route.policy import Answerer
 from ..route.router import Router
-from .dataset import Dataset
+from .dataset import Dataset, RecordStream
 from .latency import Latency, measure_latency
 from .presets import Preset
+from .progress import announced, counted
 
 TAUS_A087 = (0.0, 0.05, 0.10, 0.15, 0.20, 0.30, 0.50, 1.0)
 """The thresholds of AgentIR's sweeps (SPEC A086, A087)."""
@@ -95,6 +97,8 @@ class Evaluation:
     """[queries] where a policy decided."""
     latency: Latency | None = None
     """On the engine when it was warm; None where it was not measured."""
+    scores: dict[str, list[float]] = field(default_factory=dict)
+    """Those of `ranked`; 0 for records that only complete a list."""
 
     @property
     def skip(self) -> float | None:
@@ -137,12 +141,12 @@ def rank(
     complete: bool,
     threads: int = 1,
     strategy: Answerer | None = None,
+    metrics: Sequence[str] = (),
 ) -> Evaluation:
     """Search all queries as one batch and compute the metrics. For `complete` see the module's docstring.
 
     A `strategy` of None is plain BM25. The confidence is that of the policy's decision, or the margin if no policy
-    decided. If lists may have been cut at k, metrics with a cutoff beyond k are left out. ``ndcg_exp`` is left out if a
-    grade is too high for it. Raises `ParameterError` for k below 1.
+    decided. `metrics` are those of `measurable`. Raises `ParameterError` for k below 1.
     """
     if check_k(k) < 1:
         raise ParameterError("an evaluation needs k of 1 or more")
@@ -155,6 +159,7 @@ def rank(
     decisions = hits.decisions
     members = dataset.members() if complete else {}
     ranked: dict[str, list[str]] = {}
+    scored: dict[str, list[float]] = {}
     confidence = np.full(len(dataset.queries), np.nan)
     for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
         self_id = dataset.own.get(str(query.id))
@@ -168,17 +173,33 @@ def rank(
             else:
                 listed += [name for name in others if name not in scores]
         ranked[str(query.id)] = listed[:k]
+        scored[str(query.id)] = [scores.get(name, 0.0) for name in listed[:k]]
         if decisions is None:
             confidence[row] = _confidence(list(scores.values()))
         elif (decided := decisions[row].confidence) is not None:
             confidence[row] = decided
-    cut = k < max(dataset.sizes().values(), default=0)
-    metrics = [metric for metric in METRICS if not cut or (cutoff(metric) or 0) <= k]
-    if max((grade for grades in dataset.relevant.values() for grade in grades.values()), default=0) > HIGHEST_GRADE:
-        metrics = [metric for metric in metrics if not metric.startswith("ndcg_exp")]
-    values = per_query(ranked, dataset.relevant, metrics)
+    values = per_query(ranked, dataset.relevant, measurable(dataset, k, metrics))
     seconds = {"search": searched - started, "metrics": time.perf_counter() - searched}
-    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, dict(hits.timing or {}), decisions)
+    stages = dict(hits.timing or {})
+    return Evaluation(dataset, ranked, confidence, values, hits.backend, seconds, stages, decisions, scores=scored)
+
+
+def measurable(dataset: Dataset, k: int, metrics: Sequence[str] = ()) -> list[str]:
+    """`metrics`, or without any those of `METRICS` that lists of k hits can have.
+
+    Where lists may be cut at k, metrics with a cutoff beyond k are left out, and ``ndcg_exp`` if a grade is too high
+    for it. Raises `ParameterError` for one of `metrics` that is unknown or reads more than k hits.
+    """
+    cut = k < max(dataset.sizes().values(), default=0)
+    for metric in metrics:
+        if cut and (cutoff(metric) or 0) > k:
+            raise ParameterError(f"{metric} reads {cutoff(metric)} hits a query, and lists have {k}: give a larger k")
+    if metrics:
+        return list(metrics)
+    known = [metric for metric in METRICS if not cut or (cutoff(metric) or 0) <= k]
+    if max((grade for grades in dataset.relevant.values() for grade in grades.values()), default=0) > HIGHEST_GRADE:
+        return [metric for metric in known if not metric.startswith("ndcg_exp")]
+    return known
 
 
 def _answerer_of(strategy: Answerer | None, complete: bool) -> Answerer:
@@ -228,7 +249,9 @@ def engine_of(
         "backend": backend,
     }
     engine = Engine(**options, keep_texts=keep_texts) if folder is None else Engine.open(folder, **options)
-    engine.add(dataset.records, progress=progress)
+    # With a terminal the engine shows a bar.
+    lines = progress and not shows_progress(progress)
+    engine.add(counted(dataset.records) if lines else dataset.records, progress=progress)
     return engine
 
 
@@ -310,13 +333,14 @@ def run(
     backend: str | None = None,
     threads: int = 1,
     latency: int | None = 0,
+    metrics: Sequence[str] = (),
     progress: bool = False,
 ) -> Evaluation:
     """Index the dataset with the preset's parameters, search it, and compute the metrics.
 
-    k is the depth of the lists (default: `default_depth`). What the engine derives at its first search counts as
-    indexing. `latency` is the number of queries that are also timed on the warm engine, one at a time and as a batch;
-    None takes up to 1,000, or 100 where texts are encoded.
+    k is the depth of the lists (default: `default_depth`). `latency` is the number of queries that are also timed on
+    the warm engine, one at a time and as a batch; None takes up to 1,000, or 100 where texts are encoded. Then what the
+    engine derives at its first search counts as indexing. `metrics` are as in `rank`.
     """
     depth = default_depth(dataset) if k is None else k
     started = time.perf_counter()
@@ -329,9 +353,11 @@ def run(
         backend=backend,
         progress=progress,
     ) as engine:
-        warm_up(engine, dataset, Strategy("bm25") if strategy is None else strategy, depth)
+        if latency != 0:
+            warm_up(engine, dataset, Strategy("bm25") if strategy is None else strategy, depth)
         indexed = time.perf_counter() - started
-        evaluation = measure(engine, dataset, preset, strategy, k=depth, threads=threads, latency=latency)
+        how: dict[str, Any] = {"threads": threads, "latency": latency, "metrics": metrics, "progress": progress}
+        evaluation = measure(engine, dataset, preset, strategy, k=depth, **how)
     return replace(evaluation, seconds={"index": indexed, **evaluation.seconds})
 
 
@@ -340,18 +366,14 @@ def open_engine(
     dataset: Dataset, preset: Preset, strategies: Iterable[Answerer | None], **options: Any
 ) -> Iterator[Engine]:
     """An engine over the dataset for these strategies, closed at the end. `options` are those of `engine_of`."""
-    # A strategy that reads texts of records needs an engine that keeps them.
-    texts = any(_reads_texts(strategy) for strategy in strategies if isinstance(strategy, Strategy))
+    # A list of records is in memory anyway. Texts of a stream are not kept for BM25, and go to a directory for others.
+    stream = isinstance(dataset.records, RecordStream)
+    plain = all(each is None or (isinstance(each, Strategy) and each.plain) for each in strategies)
     with ExitStack() as after:
-        folder = after.enter_context(tempfile.TemporaryDirectory()) if texts else None
-        engine = engine_of(dataset, preset, folder=folder, keep_texts=False, **options)
+        folder = after.enter_context(tempfile.TemporaryDirectory()) if stream and not plain else None
+        engine = engine_of(dataset, preset, folder=folder, keep_texts=not stream, **options)
         after.callback(engine.close)
         yield engine
-
-
-def _reads_texts(strategy: Strategy) -> bool:
-    expands = any(isinstance(channel, Lexical) and channel.rm3 is not None for channel in strategy.channels)
-    return expands or (strategy.feedback is not None and strategy.feedback.needs_sentences)
 
 
 def measure(
@@ -363,9 +385,13 @@ def measure(
     k: int,
     threads: int = 1,
     latency: int | None = 0,
+    metrics: Sequence[str] = (),
+    progress: bool = False,
 ) -> Evaluation:
     """`rank` under the preset, and `measure_latency` unless `latency` is 0."""
-    evaluation = rank(engine, dataset, k=k, complete=preset.complete, threads=threads, strategy=strategy)
+    how: dict[str, Any] = {"k": k, "complete": preset.complete, "threads": threads, "metrics": metrics}
+    with announced(f"questions by {'bm25' if strategy is None else strategy.name}", len(dataset.queries), progress):
+        evaluation = rank(engine, dataset, strategy=strategy, **how)
     if latency == 0:
         return evaluation
     answerer = _answerer_of(strategy, preset.complete)

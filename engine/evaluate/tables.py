@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..metrics.bootstrap import format_p
+
 _TITLES = {"categories": "Hit@1 by category", "lengths": "Hit@1 by turns of the longest gold session"}
 _TIMES = ("mean_ms", "p50_ms", "p95_ms", "p99_ms")
 _SHOWN = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndcg@5", "ndcg@10")
@@ -13,26 +15,27 @@ _SHOWN = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@3", "recall@5", "recal
 def render(study: Mapping[str, Any]) -> str:
     """The tables of a study of `study_conversations` or `study_strategies`, with blank lines between them.
 
-    Differences are in points, hundredths of the metric, with their 95 % interval.
+    Differences are in points, hundredths of the metric, with their 95 % interval, and p as it is and by Holm.
     """
     systems = study["systems"]
-    shown = [name for name in _SHOWN if all(name in values for values in systems.values())]
+    shown = study.get("metrics") or [name for name in _SHOWN if all(name in values for values in systems.values())]
     clusters = f", {study['clusters']} clusters" if "clusters" in study else ""
     parts = [
-        f"{study['dataset']}: {study['n']:,} questions{clusters}",
+        f"{study['dataset']}: {study['n']:,} questions{clusters}"
+        + (f", {describe(study)}" if "analyzer" in study else ""),
         table(["", *shown], ([name, *(_share(values[m]) for m in shown)] for name, values in systems.items())),
-        table(
-            [f"difference of {study.get('metric', 'hit@1')}", "points", "low", "high", "p"],
-            (
-                [
-                    f"{row['first']} - {row['second']}",
-                    *(f"{100 * row[end]:+.2f}" for end in ("difference", "low", "high")),
-                    f"{row['p']:.4f}",
-                ]
-                for row in study["differences"]
-            ),
-        ),
     ]
+    if study["differences"]:
+        head = [f"difference of {study.get('metric', 'hit@1')}", "points", "low", "high", "p", "p (Holm)"]
+        differences = (
+            [
+                f"{row['first']} - {row['second']}",
+                *(f"{100 * row[end]:+.2f}" for end in ("difference", "low", "high")),
+                *(format_p(row[p]) for p in ("p", "p_holm")),
+            ]
+            for row in study["differences"]
+        )
+        parts.append(table(head, differences))
     if study.get("latency"):
         timed = study["latency"]
         head = ["ms a query, warm", *(name.removesuffix("_ms") for name in _TIMES), "in a batch", "n"]
@@ -58,6 +61,18 @@ def render(study: Mapping[str, Any]) -> str:
             rows = ([group, *(f"{fit['chosen'][group]:.2f}" for fit in fits.values())] for group in groups)
             parts.append(table(["alpha fitted on the others", *fits], rows))
     return "\n\n".join(parts)
+
+
+def describe(result: Mapping[str, Any]) -> str:
+    """How a result's records were analysed, scored and encoded, for its header."""
+    scoring = result["parameters"]
+    model = result["encoder"]
+    return (
+        f"preset {result['preset']}, analyzer {result['analyzer']}, method {scoring['method']}, k1 {scoring['k1']:g}, "
+        f"b {scoring['b']:g}"
+        + ("" if model is None else f", encoder {model['name']}{' (the default)' if 'default' in model else ''}")
+        + ("" if result["backend"] is None else f", backend {result['backend']}")
+    )
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

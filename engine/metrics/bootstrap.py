@@ -21,7 +21,8 @@ class Comparison:
     """The result of a bootstrap test of a first system against a second.
 
     `difference` is the mean of (first - second), and [`low`, `high`] its percentile confidence interval. `p` is
-    two-sided (`paired_bootstrap`), or one-sided against "the first is not better" (`cluster_bootstrap`).
+    two-sided (`paired_bootstrap`), or one-sided against "the first is not better" (`cluster_bootstrap`). It is never
+    below 1 / `resamples`: fewer than one draw of so many cannot be seen.
     """
 
     difference: float
@@ -85,6 +86,23 @@ def cluster_bootstrap(
     return _compare(differences, means, float(np.mean(means <= TIE)), level, n)
 
 
+def holm(p: Sequence[float]) -> list[float]:
+    """Each p corrected for the number of comparisons (Holm), in the order given: the chance of one false find or more.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on. None falls below a smaller one's, or above 1.
+    """
+    corrected, highest = [0.0] * len(p), 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
+        corrected[place] = highest
+    return corrected
+
+
+def format_p(p: float) -> str:
+    """p with four decimals; never 0.0000."""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
 def _subtract(first: npt.ArrayLike, second: npt.ArrayLike, resamples: int, level: float) -> npt.NDArray[np.float64]:
     left, right = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if left.ndim != 1 or left.shape != right.shape or not len(left):
@@ -107,4 +125,5 @@ def _compare(
     differences: npt.NDArray[np.float64], means: npt.NDArray[np.float64], p: float, level: float, units: int
 ) -> Comparison:
     low, high = np.quantile(means, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    p = max(p, 1.0 / len(means))
     return Comparison(float(differences.mean()), float(low), float(high), p, len(means), units)

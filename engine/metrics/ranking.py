@@ -6,13 +6,19 @@ name                      meaning, for a query with a ranked list of ids and a s
 ``hit@k``                 1 if a relevant id is among the first k, else 0 (success; LongMemEval's ``recall_any``)
 ``recall@k``              share of the relevant ids that are among the first k (fractional; not ``hit@k``: SPEC X22)
 ``recall_all@k``          1 if all relevant ids are among the first k, else 0 (what LongMemEval reports as R@k: X34)
+``p@k``                   share of the first k places that hold a relevant id
 ``mrr``                   1 / rank of the first relevant id of the whole list, 0 if it has none
 ``mrr@k``                 the same, 0 if that rank is beyond k
-``map``                   average precision over the whole list
+``map``, ``map@k``        average precision over the whole list, or its first k
 ``ndcg@k``                gain = grade (linear, as trec_eval and BEIR), discount log2(rank + 1), ideal over the judged
-``ndcg_exp@k``            the same with gain 2^grade - 1; equal to ``ndcg@k`` where grades are 0 and 1 (X13)
+``ndcg``                  the same over the whole list
+``ndcg_exp@k``            ``ndcg@k`` with gain 2^grade - 1; equal to ``ndcg@k`` where grades are 0 and 1 (X13)
 ``ndcg_longmemeval@k``    binary gain, discount 1, log2(2), log2(3), …: ranks 1 and 2 both count in full (X34)
+``rprec``, ``bpref`` …    trec_eval's measures of whole lists: also infap, 11pt_avg, set_p, set_recall, set_f, set_map
 ========================= ============================================================================================
+
+Capitals do not count, and trec_eval's and ir_measures' names are read too: ``P_5``, ``ndcg_cut_10``, ``recip_rank``,
+``Success@5``, ``R@100``, ``AP``. A result keeps the name that was asked for.
 
 trec_eval breaks ties by id and stores scores as float32. Neither may change the order of the list. Therefore
 trec_eval gets scores made from the ranks, and always evaluates the list in the order given.
@@ -21,6 +27,7 @@ trec_eval gets scores made from the ranks, and always evaluates the list in the 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,17 +46,27 @@ METRICS = (
 )
 """The metrics that an evaluation reports by default."""
 
-# For each metric: the measure of trec_eval that it is read from, and whether it must have a cutoff.
-_SOURCES = {
-    "hit": ("success", True),
-    "recall": ("recall", True),
-    "recall_all": ("recall", True),
-    "mrr": ("recip_rank", False),
-    "map": ("map", False),
-    "ndcg": ("ndcg_cut", True),
-    "ndcg_exp": ("ndcg_cut", True),
-    "ndcg_longmemeval": ("", True),
+# For each metric: the measure of trec_eval that it is read from, with a cutoff and over the whole list.
+_SOURCES: dict[str, tuple[str | None, str | None]] = {
+    "hit": ("success", None),
+    "p": ("P", None),
+    "recall": ("recall", None),
+    "recall_all": ("recall", None),
+    "mrr": ("recip_rank", "recip_rank"),
+    "map": ("map_cut", "map"),
+    "ndcg": ("ndcg_cut", "ndcg"),
+    "ndcg_exp": ("ndcg_cut", None),
+    "ndcg_longmemeval": ("", None),
+    **{
+        name.lower(): (None, name)
+        for name in ("Rprec", "bpref", "infAP", "11pt_avg", "set_P", "set_recall", "set_F", "set_map")
+    },
 }
+_ALIASES = {
+    **{"success": "hit", "precision": "p", "r": "recall", "rr": "mrr", "recip_rank": "mrr"},
+    **{"ap": "map", "map_cut": "map", "ndcg_cut": "ndcg"},
+}
+_WITH_CUTOFF = re.compile(r"(.+)[@._]([1-9][0-9]*)")
 
 _LONGEST_LIST = 2**24  # above it, float32 cannot hold every integer
 HIGHEST_GRADE = 20
@@ -83,15 +100,26 @@ def strictly_descending(scores: npt.ArrayLike) -> list[float]:
 
 def cutoff(metric: str) -> int | None:
     """The k of ``name@k``; None for a metric over the whole list. Raises `ParameterError` for an unknown metric."""
-    name, at, printed = metric.partition("@")
+    return _read(metric)[1]
+
+
+def _read(metric: str) -> tuple[str, int | None]:
+    """(the metric's name in `_SOURCES`, its cutoff)."""
+    written = metric.lower()
+    found = _WITH_CUTOFF.fullmatch(written)
+    name, depth = (found[1], int(found[2])) if found else (written.partition("@")[0], None)
+    name = _ALIASES.get(name, name)
     if name not in _SOURCES:
-        raise ParameterError(f"no metric {metric!r}{choices(metric, METRICS)}, and other cutoffs of these")
-    needs = _SOURCES[name][1]
-    if at and name != "map" and printed.isdecimal() and printed == str(int(printed)) and int(printed) > 0:
-        return int(printed)
-    if at or needs:
-        raise ParameterError(f"metric {metric!r} must be written {name}{'@k with k of 1 or more' if needs else ''}")
-    return None
+        raise ParameterError(
+            f"no metric {metric!r}{choices(metric, METRICS)}, and other cutoffs of these; also p@k, map@k, "
+            f"{', '.join(name for name, (cut, _) in _SOURCES.items() if cut is None)}"
+        )
+    cut, whole = _SOURCES[name]
+    if (cut if depth else whole) is None or (not found and "@" in written):
+        raise ParameterError(
+            f"metric {metric!r} must be written {name}{'' if cut is None else '@k with k of 1 or more'}"
+        )
+    return name, depth
 
 
 def per_query(
@@ -104,20 +132,18 @@ def per_query(
     `ParameterError` for an unknown metric, for a list that holds an id twice or more than 2^24 ids, and for a grade
     above 20 (``ndcg_exp`` only).
     """
-    metrics = tuple(metrics)
-    cutoffs = {metric: cutoff(metric) for metric in metrics}
+    read = {metric: _read(metric) for metric in metrics}
     lists = {query: list(ranked.get(query, ())) for query in relevant}
-    linear = _evaluate(lists, relevant, {_measure(m) for m in metrics if not m.startswith(("ndcg_exp", "ndcg_long"))})
-    gains = {_measure(m) for m in metrics if m.startswith("ndcg_exp")}
+    linear = _evaluate(lists, relevant, {_measure(*of) for of in read.values() if not of[0].startswith("ndcg_")})
+    gains = {_measure(*of) for of in read.values() if of[0] == "ndcg_exp"}
     exponential = _evaluate(lists, _exponentiate(relevant), gains) if gains else {}
     values_of = {}
-    for metric in metrics:
-        name, depth = metric.partition("@")[0], cutoffs[metric]
+    for metric, (name, depth) in read.items():
         if name == "ndcg_longmemeval":
             values = [_longmemeval_ndcg(lists[query], relevant[query], depth or 0) for query in relevant]
         else:
             source = exponential if name == "ndcg_exp" else linear
-            key = _measure(metric).replace(".", "_")
+            key = _measure(name, depth).replace(".", "_")
             values = [source.get(query, {}).get(key, 0.0) for query in relevant]
         column = np.array(values, dtype=np.float64)
         if name == "recall_all":
@@ -133,10 +159,9 @@ def means(values: Mapping[str, npt.NDArray[np.float64]]) -> dict[str, float]:
     return {metric: math.fsum(column.tolist()) / max(len(column), 1) for metric, column in values.items()}
 
 
-def _measure(metric: str) -> str:
-    name, _, printed = metric.partition("@")
-    source, takes_cutoff = _SOURCES[name]
-    return f"{source}.{printed}" if takes_cutoff else source
+def _measure(name: str, depth: int | None) -> str:
+    cut, whole = _SOURCES[name]
+    return whole or "" if depth is None else cut or "" if name == "mrr" else f"{cut}.{depth}"
 
 
 def trec_eval() -> Any:

@@ -371,14 +371,12 @@ class Hits:
         Raises `QueryError` if a query's or a record's id holds white space, which the format cannot carry, and as
         `to_run`.
         """
+        from ..metrics.runs import run_lines  # a search loads no metrics
+
         names = self._unique_query_ids()
         self._check_unique_ids(names)
         for query, name in enumerate(names):
-            for rank, (record, score) in enumerate(self._list_hits(query, keep_order), 1):
-                for value in (name, record):
-                    if not value or value.split() != [value]:
-                        raise QueryError(f"id {value!r} is empty or holds white space; a TREC run cannot carry it")
-                yield f"{name} Q0 {record} {rank} {score!r} {tag}"
+            yield from run_lines(name, self._list_hits(query, keep_order), tag)
 
     def _columns(self) -> dict[str, Any]:
         present = np.arange(self.scores.shape[1]) < self.counts[:, None]

@@ -17,6 +17,7 @@ from ..evaluate.presets import LOADERS, find_preset
 from ..evaluate.protocol import engine_of, prepare_dataset
 from ..evaluate.tables import table
 from ..hybrid.strategy import STRATEGIES, Strategy
+from ..metrics.bootstrap import format_p
 from ..records.jsonl import read_json_lines
 from ..records.query_json import parse_query
 from ..route import policy as policies
@@ -331,7 +332,7 @@ def _chosen_table(
             f"{systems[name]['accuracy']:.4f}",
             f"{difference['difference']:+.4f}",
             f"{difference['low']:+.4f} to {difference['high']:+.4f}",
-            f"{difference['p']:.3f}",
+            format_p(difference["p"]),
             f"{systems[name]['milliseconds']:.2f}",
         ]
         for name, difference in differences.items()
@@ -346,7 +347,7 @@ def render_drift(result: Mapping[str, Any]) -> str:
         lines.append(
             table(
                 ["", "then", "now", "p"],
-                ([t["name"], f"{t['then']:.4f}", f"{t['now']:.4f}", f"{t['p']:.4f}"] for t in result["tests"]),
+                ([t["name"], f"{t['then']:.4f}", f"{t['now']:.4f}", format_p(t["p"])] for t in result["tests"]),
             )
         )
     if result["model_changed"]:

@@ -12,14 +12,7 @@ import numpy as np
 import pytest
 
 from fanrank.engine.errors import AnswerError, ParameterError
-from fanrank.engine.evaluate import (
-    Answering,
-    Dataset,
-    Evaluation,
-    answers_in_context,
-    draw_per_category,
-    judge_answers,
-)
+from fanrank.engine.evaluate import Answering, Dataset, Evaluation, answers_in_context, draw_per_category, judge_answers
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 

@@ -87,11 +87,7 @@ def test_beir_query_that_is_a_document(tmp_path: Path) -> None:
         ({"corpus": '{"_id": "d1", "text": 7}\n'}, RecordError, r"corpus\.jsonl:1, id 'd1': 'text' must be a string"),
         ({"corpus": '{"_id": 7.5, "text": "a"}\n'}, RecordError, r"corpus\.jsonl:1: '_id' must be a non-empty string"),
         ({"corpus": '{"_id": true, "text": "a"}\n'}, RecordError, r"'_id' must be .* or a whole number, not True"),
-        (
-            {"corpus": '{"_id": "\\ud800", "text": "a"}\n'},
-            RecordError,
-            r"corpus\.jsonl:1: 'id' holds a lone",
-        ),
+        ({"corpus": '{"_id": "\\ud800", "text": "a"}\n'}, RecordError, r"corpus\.jsonl:1: 'id' holds a lone"),
         ({"queries": '["q1"]\n'}, RecordError, r"queries\.jsonl:1: must be a JSON object, not list"),
         ({"queries": '{"_id": "q1"}\n'}, RecordError, r"queries\.jsonl:1, id 'q1': a query's 'text'"),
         ({"queries": '{"_id": "q1", "text": "a"}\n' * 2}, DuplicateIdError, r"queries\.jsonl:2, id 'q1'"),

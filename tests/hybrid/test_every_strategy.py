@@ -47,18 +47,7 @@ WAYS: dict[str, Any] = {
 # Sums of exponentials, which backends add up in orders of their own.
 NEARLY = ("dense-lse10", "dense-lme10")
 # One for each kind of work that a device does.
-ON_A_DEVICE = (
-    "dense-top3",
-    "dense-lme10",
-    "dense-int8",
-    "sparse",
-    "rm3",
-    "again",
-    "decay",
-    "recall",
-    "dialogue",
-    "auto",
-)
+DEVICES = ("dense-top3", "dense-lme10", "dense-int8", "sparse", "rm3", "again", "decay", "recall", "dialogue", "auto")
 READS_TEXTS = ("rm3", "dialogue", "dialogue-words", "auto")
 
 
@@ -146,7 +135,7 @@ def test_a_query_is_answered_alone_as_in_a_batch(name: str) -> None:
         ("native", tuple(name for name in WAYS if name in FEW), 70),
         ("cuda-host", ("dense-int8", "sparse", "again", "auto"), 20),
         pytest.param("native", tuple(WAYS), 70, marks=pytest.mark.extended),
-        pytest.param("cuda-host", ON_A_DEVICE, 25, marks=pytest.mark.extended),
+        pytest.param("cuda-host", DEVICES, 25, marks=pytest.mark.extended),
         *(pytest.param(name, tuple(WAYS), 70, marks=pytest.mark.gpu) for name in ("cuda", "triton")),
     ],
 )

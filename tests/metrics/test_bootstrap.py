@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.evaluate import cluster_bootstrap, paired_bootstrap
+from fanrank.engine.metrics.bootstrap import cluster_bootstrap, format_p, holm, paired_bootstrap
 
 
 def naive_paired(first: np.ndarray, second: np.ndarray, resamples: int, seed: int) -> tuple[float, np.ndarray]:
@@ -82,6 +82,14 @@ def test_clusters_of_one_are_questions() -> None:
     assert (clustered.low, clustered.high) == pytest.approx((paired.low, paired.high), abs=1e-12)
     tied = cluster_bootstrap(first, first, list(range(40)))
     assert (tied.p, tied.resamples) == (1.0, 4000)
+
+
+def test_a_p_is_corrected_for_the_number_of_comparisons_and_never_zero() -> None:
+    # 3 x .01; 2 x .02, and .04 again where the largest would fall below it.
+    assert holm([0.02, 0.03, 0.01]) == pytest.approx([0.04, 0.04, 0.03])
+    assert holm([0.9, 0.6]) == [1.0, 1.0]
+    certain = paired_bootstrap([1.0] * 9, [0.0] * 9).p
+    assert (certain, format_p(certain), format_p(1e-9)) == (0.0001, "0.0001", "<0.0001")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import borders
 from support.commands import fails, make_beir, run, run_json
 from support.evaluations import Letters, write_locomo
 
@@ -40,17 +41,15 @@ def chat(tmp_path: Path) -> Path:
 def test_eval(tmp_path: Path) -> None:
     beir = make_beir(tmp_path / "toy")
     result = run_json("eval", "beir", beir, "--analyzer", "minimal", "-k", "10")
-    assert {"dataset", "preset", "analyzer", "backend", "n", "metrics"} <= set(result)
     assert (result["dataset"], result["preset"], result["analyzer"]) == ("toy", "default", "minimal")
     assert (result["backend"], result["n"]) == (backend.choose().name, 4)
-    named = {"hit@1", "hit@5", "hit@10", "mrr", "recall@3", "recall@5", "ndcg@5", "ndcg@10"}
-    assert named <= set(result["metrics"])
     # The two documents on each subject tie and the older comes first: every query finds one at rank 1.
     assert result["metrics"]["hit@1"] == result["metrics"]["mrr"] == result["metrics"]["recall@3"] == 1.0
     assert result["metrics"]["ndcg@10"] < 1.0  # q0's better document has the lower rank
     assert {"recall@100", "ndcg@10"} <= set(run_json("eval", "beir", beir)["metrics"])
     text = run("eval", "beir", beir, "--analyzer", "minimal").stdout.splitlines()
-    assert text[0] == "toy: n = 4, preset default, analyzer minimal, strategy bm25, backend " + backend.choose().name
+    known = "preset default, analyzer minimal, method lucene, k1 1.2, b 0.75, backend "
+    assert text[0] == f"toy: n = 4, strategy bm25, {known}{backend.choose().name}"
     assert ["hit@1", "1.0000"] in [line.split() for line in text]
 
 
@@ -59,11 +58,12 @@ def test_eval_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         patch.setitem(sys.modules, "pytrec_eval", None)
         assert "pip install 'fanrank[eval]'" in fails("eval", "beir", tmp_path)
     assert "not a directory" in fails("eval", "beir", tmp_path / "none")
+    assert "no.json" in fails("eval", "locomo", tmp_path / "no.json")
     assert "no preset 'agentir' for beir" in fails("eval", "beir", tmp_path, "--preset", "agentir")
 
 
 def test_eval_measures_what_records_borrow(chat: Path) -> None:
-    common = ("eval", "locomo", chat, "--unit", "turn", "--latency", 0)
+    common = ("eval", "locomo", chat, "--unit", "turn")
     plain = run_json(*common)
     assert "neighbours" not in plain["parameters"]
     near = run_json(*common, "--neighbours", 1, "--neighbour-weight", ".5")
@@ -71,7 +71,7 @@ def test_eval_measures_what_records_borrow(chat: Path) -> None:
     # The turn with the answer has no word of the question.
     assert plain["metrics"]["mrr"] < near["metrics"]["mrr"] == 0.5
     shown = run(*common, "--neighbours", 1, "--neighbour-weight", ".5").stdout
-    assert "strategy bm25, 1 neighbours by 0.5, backend " in shown.splitlines()[0]
+    assert "strategy bm25, 1 neighbours by 0.5, preset " in shown.splitlines()[0]
     several = run_json(*common, "--strategy", "bm25", "--strategy", "conversation", "--neighbours", 1)
     assert several["parameters"]["neighbours"] == {"window": 1, "weight": 0.25}
 
@@ -86,6 +86,26 @@ def test_eval_measures_what_records_borrow(chat: Path) -> None:
 )
 def test_neighbours_where_there_are_none_are_one_line(chat: Path, arguments: list[str], said: str) -> None:
     assert said in fails("eval", "locomo", chat, "--unit", "turn", *arguments)
+
+
+def test_what_strategies_found_is_written_and_measured_again(chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cues of a dialogue read texts; a metric is asked for by trec_eval's name; a log tells how far it is."""
+    folder, asked = chat.parent, ("--metric", "recip_rank", "--metric", "P_2")
+    common = ("eval", "locomo", chat, "--unit", "turn", *asked)
+    how = (*common, "--strategy", "bm25", "--strategy", "dialogue-words", "--write-runs", folder)
+    made = run_json(*how)
+    assert made["systems"]["dialogue-words"] == {"recip_rank": 0.5, "P_2": 0.5}
+    assert made["differences"][0]["p"] == made["differences"][0]["p_holm"] == 0.0001
+    again = run_json(*common, *(part for path in made["runs"].values() for part in ("--run", path)))
+    assert (again["systems"], again["differences"]) == (made["systems"], made["differences"])
+    assert run_json(*common, "--run", made["runs"]["bm25"])["systems"] == {"bm25": made["systems"]["bm25"]}
+    (folder / "broken.run").write_text("q Q0 d 1\n")
+    assert "broken.run:1: a line of a TREC run is" in fails(*common, "--run", folder / "broken.run")
+    (folder / "other.run").write_text("q Q0 d 1 2.5 x\n")
+    assert "answers no query of locomo" in fails(*common, "--run", folder / "other.run")
+    borders.shrink(monkeypatch, LEAST_TOLD=1)
+    lines = run(*how).stderr.splitlines()
+    assert {"indexed 4 of 4 records", "1 questions by bm25 ...", "1 questions by dialogue-words ..."} <= set(lines)
 
 
 # With readings, and with models.
@@ -144,9 +164,9 @@ def url(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_readings_reach_the_loader(longmemeval: Asked) -> None:
     assert run_json(*longmemeval)["n"] == 3
     assert run_json(*longmemeval, "--preset", "agentir")["n"] == 4
-    found = run_json(*longmemeval, "--abstention", "--unit", "turn", "--text", "user", "--latency", 0)
+    found = run_json(*longmemeval, "--abstention", "--unit", "turn", "--text", "user")
     assert found["n"] == 4
-    assert "latency" not in found
+    assert not {"latency", "ms_per_query", "stages_ms"} & set(found)
     reading = {"abstention": True, "unit": "turn", "text": "user"}
     assert {name: found["parameters"][name] for name in reading} == reading
     assert run_json(*longmemeval, "--whole")["parameters"]["passages"] is False
@@ -160,7 +180,7 @@ def test_latency_and_answers_in_context_are_printed(longmemeval: Asked) -> None:
     assert found["latency"]["n"] == 2
     assert found["latency"]["p50_ms"] <= found["latency"]["p95_ms"] <= found["latency"]["p99_ms"]
     assert found["answers"]["metrics"]["answer_substring@5"] == 3 / 4
-    lines = run(*longmemeval, "--preset", "agentir").stdout.splitlines()
+    lines = run(*longmemeval, "--preset", "agentir", "--latency", 2).stdout.splitlines()
     assert any(line.startswith("  warm: mean ") and "queries/s alone" in line for line in lines)
     assert "  answer_substring@5     0.7500" in lines
     assert any(line.startswith("  other (n = 2): answer_substring@5 0.5000") for line in lines)
@@ -180,23 +200,24 @@ def test_models_answer_and_judge(longmemeval: Asked, url: str) -> None:
 
 
 def test_slips_with_models_are_named(longmemeval: Asked, url: str) -> None:
-    how = (*longmemeval, "--latency", 0)
-    assert "--per-type is for answers by a model; give its server with --answer-with" in fails(*how, "--per-type", 3)
-    assert "give --model" in fails(*how, "--answer-with", url)
-    assert "must begin with http" in fails(*how, "--answer-with", "host", "--model", "m")
-    assert "answers 404" in fails(*how, "--answer-with", url, "--model", "lost")
+    assert "--per-type is for answers by a model; give its server with --answer-with" in fails(
+        *longmemeval, "--per-type", 3
+    )
+    assert "give --model" in fails(*longmemeval, "--answer-with", url)
+    assert "must begin with http" in fails(*longmemeval, "--answer-with", "host", "--model", "m")
+    assert "answers 404" in fails(*longmemeval, "--answer-with", url, "--model", "lost")
     several = ("--strategy", "bm25", "--strategy", "dense")
-    assert "--answer-with is for one" in fails(*how, *several, "--answer-with", url, "--model", "m")
+    assert "--answer-with is for one" in fails(*longmemeval, *several, "--answer-with", url, "--model", "m")
 
 
 def test_several_strategies_make_a_table(longmemeval: Asked) -> None:
     other = json.dumps(replace(STRATEGIES["bm25"], name="short", depth=1).to_dict())
-    found = run_json(*longmemeval, "--strategy", "bm25", "--strategy", other)
+    found = run_json(*longmemeval, "--strategy", "bm25", "--strategy", other, "--latency", 9)
     assert list(found["systems"]) == ["bm25", "short"]
     assert [(row["first"], row["second"]) for row in found["differences"]] == [("short", "bm25")]
     assert found["metric"] == "hit@5"
     assert found["latency"]["short"]["n"] == 3
-    printed = run(*longmemeval, "--strategy", "bm25", "--strategy", other).stdout
+    printed = run(*longmemeval, "--strategy", "bm25", "--strategy", other, "--latency", 9).stdout
     assert "hit@5" in printed
     assert "ms a query, warm" in printed
     alone = run_json(*longmemeval, "--strategy", "bm25")
@@ -223,12 +244,10 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:
     bm25 = measure(file)
     assert (bm25["encoder"], bm25["strategy"]) == (None, "bm25")
-    assert bm25["ms_per_query"] > 0.0
     confident = {row["tau"]: row["skip"] for row in bm25["margin_sweep"]}
     for tau, skip in confident.items():
         found = measure(file, "--strategy", "cascade", "--tau", tau)
         assert found["skip"] == skip
-        assert found["ms_per_query"] > 0.0
         assert found["answered_by"].get("bm25", 0) == round(6 * skip)
         assert found["encoder"] == {"name": "letters", "version": "1", "default": True}
         assert found["parameters"]["strategy"]["tau"] == tau
@@ -240,9 +259,9 @@ def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:
     assert set(measure(file, "--strategy", as_json)["answered_by"]) <= {"bm25", "rrf"}
 
     lines = run("eval", "locomo", file, "--preset", "opsem", "--strategy", "cascade", "--tau", "2").stdout.splitlines()
-    assert lines[0].startswith("locomo: n = 6, preset opsem, analyzer opsem, strategy cascade, backend ")
-    assert lines[1].endswith(" ms a query, encoder letters (the default)")
-    assert lines[2] == "  answered by agent_rrf: 6; skipped 0.0%"
+    scoring = "preset opsem, analyzer opsem, method lucene, k1 1.5, b 0.75, encoder letters (the default), backend "
+    assert lines[0].startswith(f"locomo: n = 6, strategy cascade, {scoring}")
+    assert lines[1] == "  answered by agent_rrf: 6; skipped 0.0%"
 
 
 def test_a_policy_of_a_file(file: Path, tmp_path: Path) -> None:

@@ -25,10 +25,7 @@ from fanrank.engine.tune import measure, tuner
 from fanrank.engine.tune.command import render_tuned
 from fanrank.engine.tune.front import Point, pareto, plot
 from fanrank.engine.tune.measure import Labelled, Questions, encode_afresh
-from fanrank.engine.tune.thresholds import (
-    HUNDREDTHS,
-    MARGIN,
-)
+from fanrank.engine.tune.thresholds import HUNDREDTHS, MARGIN
 from fanrank.engine.tune.tuner import tune
 
 
