@@ -157,7 +157,7 @@ class AsyncClient:
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
-        (asked,) = calls.own_queries([query], self._space)
+        (asked,) = calls.asked_queries([query], self._space)
         return answers.read_explanation(await self._send(calls.explain(asked, document, strategy)), 0)
 
     async def add(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:

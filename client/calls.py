@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
@@ -24,7 +24,7 @@ from ..engine.records.query_json import query_to_json
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import Policy, answerer_to_dict
-from ..engine.search.batch import AnyBatch, set_defaults
+from ..engine.search.batch import AnyBatch, own_queries, set_defaults
 from ..engine.signatures import check_names, split_defaults
 
 LONGEST_PAGE = 1_000
@@ -90,7 +90,7 @@ def search(queries: AnyBatch, k: int, options: SearchOptions, space: str | None,
         options, SearchOptions.__annotations__, (*SearchOptions.__annotations__, "k", "batch", "deadline"), "search"
     )
     defaults, rest = split_defaults(options)
-    asked = own_queries(queries, space, defaults)
+    asked = asked_queries(queries, space, defaults)
     strategy = strategy_to_json(rest.get("strategy", "bm25"))
     body: dict[str, Any] = {"k": check_k(k), "form": "columns"}
     if strategy != "bm25":
@@ -103,19 +103,9 @@ def search(queries: AnyBatch, k: int, options: SearchOptions, space: str | None,
     return Asked(asked, calls, strategy, bool(rest.get("texts")), bool(rest.get("payload")))
 
 
-def own_queries(queries: AnyBatch, space: str | None, defaults: Mapping[str, Any] = {}) -> tuple[Query, ...]:
+def asked_queries(queries: AnyBatch, space: str | None, defaults: Mapping[str, Any] = {}) -> tuple[Query, ...]:
     """The queries of a batch with what is set for all of them, in the namespace of the client's handle."""
-    asked = set_defaults(queries, defaults)
-    return asked if space is None else tuple([_own_query(query, space, n) for n, query in enumerate(asked)])
-
-
-def _own_query(query: Query, space: str, position: int) -> Query:
-    if query.namespace not in ("", space) or query.namespaces is not None or query.under is not None:
-        raise QueryError(
-            f"query {position} names another namespace than the one it is asked of; several namespaces are asked of "
-            "the client"
-        )
-    return query if query.namespace == space else replace(query, namespace=space)
+    return set_defaults(queries, defaults) if space is None else own_queries(queries, space, defaults, "the client")
 
 
 def _as_sent(query: Query) -> str | dict[str, Any]:

@@ -135,7 +135,7 @@ class Client:
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
-        (asked,) = calls.own_queries([query], self._space)
+        (asked,) = calls.asked_queries([query], self._space)
         return answers.read_explanation(self._send(calls.explain(asked, document, strategy)), 0)
 
     def add(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:

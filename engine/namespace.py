@@ -31,7 +31,7 @@ from .records.query import DEFAULT_K, Query
 from .records.record import Record
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
-from .search.batch import AnyBatch, AnyQuery, as_queries, as_query, queries_in, set_defaults
+from .search.batch import AnyBatch, AnyQuery, own_queries, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
 from .storage.sizes import sizes_in
 
@@ -42,6 +42,8 @@ else:
 
 AnyRecord = Record | Mapping[str, Any]
 AnyFilter = Filter | Mapping[str, Any]
+ENGINE = "the engine"
+"""What is asked of several namespaces."""
 
 
 class Verbs(Protocol):
@@ -321,13 +323,14 @@ class Namespace:
 
     def candidates(self, queries: AnyBatch, strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]) -> Evidence:
         """As `Engine.candidates`, with its keywords."""
-        checked = [self._own_query(query, position) for position, query in enumerate(as_queries(queries, "candidates"))]
+        checked = own_queries(queries, self.name, {}, ENGINE, "candidates")
         return self._engine.candidates(checked, strategy, **keywords)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
-        return self._engine.explain(self._own_query(query, 0), document, strategy=strategy)
+        (checked,) = own_queries([query], self.name, {}, ENGINE)
+        return self._engine.explain(checked, document, strategy=strategy)
 
     def events(
         self,
@@ -375,22 +378,12 @@ class Namespace:
                 raise RecordError("the record names another namespace than the one it is given to", record_id=record.id)
             yield record if record.namespace == self.name else replace(record, namespace=self.name)
 
-    def _own_batch(self, queries: AnyBatch, keywords: Mapping[str, Any]) -> tuple[list[Query], Any]:
+    def _own_batch(self, queries: AnyBatch, keywords: Mapping[str, Any]) -> tuple[Sequence[Query], Any]:
         """The queries, which no keyword leads to another namespace, and the keywords that are not theirs."""
         defaults, rest = split_defaults(keywords)
         if not defaults and isinstance(queries, (list, tuple)) and {*map(type, queries)} == {str}:
             return queries_in(self.name, queries), rest
-        checked = enumerate(set_defaults(queries, defaults))
-        return [self._own_query(query, position) for position, query in checked], rest
-
-    def _own_query(self, query: AnyQuery, position: int) -> Query:
-        checked = as_query(query, position)
-        if checked.namespace not in ("", self.name) or checked.namespaces is not None or checked.under is not None:
-            raise QueryError(
-                f"query {position} names another namespace than the one it is asked of; several namespaces are asked "
-                "of the engine"
-            )
-        return checked if checked.namespace == self.name else replace(checked, namespace=self.name)
+        return own_queries(queries, self.name, defaults, ENGINE), rest
 
 
 def snapshot_stats(snapshot: Snapshot) -> dict[str, int]:

@@ -14,6 +14,7 @@ from .hybrid.strategy import AnyStrategy, Strategy
 from .monitor.health import HealthReport
 from .monitor.monitor import Monitor
 from .records.explanation import Explanation, FusedExplanation
+from .records.filters import parse_filter
 from .records.hits import Hits
 from .records.query import DEFAULT_K, QueryDefaults
 from .rerank.reranker import DEPTH, CheckedReranker
@@ -22,7 +23,7 @@ from .route.policy import Policy
 from .search.batch import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .signatures import LaunchKeywords
+from .signatures import LaunchKeywords, check_names
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -174,6 +175,7 @@ class Searching:
         timing: bool = False,
         texts: bool = False,
         payload: bool = False,
+        **defaults: Unpack[QueryDefaults],
     ) -> Iterator[Hits]:
         """Answer batch after batch by ``bm25``, in order: while one is scored, the next is analysed and planned.
 
@@ -188,18 +190,25 @@ class Searching:
         An error of a batch, or of `batches` itself, is raised when its turn comes. It ends the iterator, and nothing is
         read after it. `ParameterError` and `QueryError` for the arguments are raised at once; else raises as `search`.
 
-        `texts` and `payload` are as in `search`. Where a write has changed the record of a hit, the batch is answered
-        as of a later moment.
+        `texts`, `payload` and `defaults` are as in `search`. Where a write has changed the record of a hit, the batch
+        is answered as of a later moment.
 
         Only the time of the analysis and of the plan is hidden, and only where cores are free.
         """
         options = SearchOptions(threads=threads, execution=execution, timing=timing, texts=texts, payload=payload)
-        return self._search_stream(batches, k, options, ahead)
+        known = QueryDefaults.__annotations__
+        shown = *known, "k", "ahead", "threads", "execution", "timing", "texts", "payload"
+        check_names(defaults, known, shown, "search_stream")
+        if "filter" in defaults:
+            defaults["filter"] = parse_filter(defaults["filter"])  # once for all batches
+        return self._search_stream(batches, k, options, ahead, defaults)
 
-    def _search_stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int) -> Iterator[Hits]:
+    def _search_stream(
+        self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int, defaults: QueryDefaults
+    ) -> Iterator[Hits]:
         from .serve import stream  # five modules that a plain search does not need
 
-        return stream.search_stream(self.searcher, batches, k, options, ahead=ahead)
+        return stream.search_stream(self.searcher, batches, k, options, ahead=ahead, defaults=defaults)
 
     def candidates(
         self, queries: AnyBatch, strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"

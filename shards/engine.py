@@ -246,10 +246,12 @@ class ShardedEngine(ShardedOperations):
             },
         )
 
-    def _search_stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int) -> Iterator[Hits]:
+    def _search_stream(
+        self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int, defaults: QueryDefaults
+    ) -> Iterator[Hits]:
         """All batches that were read are on their way to the shards at once."""
         self.coordinator.check_open()
-        return self.searcher.stream(batches, k, options, ahead=ahead)
+        return self.searcher.stream(batches, k, options, ahead=ahead, defaults=defaults)
 
     def candidates(
         self, queries: AnyBatch, strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"

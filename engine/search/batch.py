@@ -449,6 +449,25 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
     return tuple(made)
 
 
+def own_queries(
+    queries: AnyBatch, name: str, defaults: Mapping[str, Any], whole: str, verb: str = "search"
+) -> tuple[Query, ...]:
+    """As `set_defaults`, for the namespace `name`, in which all are. Raises `QueryError` for those that search others,
+    which are asked of the `whole`.
+    """
+    if name and not defaults.get("namespace") and all(defaults.get(space) is None for space in SPACES[1:]):
+        defaults = {**defaults, "namespace": name}
+    made = set_defaults(queries, defaults, verb)
+    for position, query in enumerate(made):
+        if query.namespace not in ("", name) or query.namespaces is not None or query.under is not None:
+            raise QueryError(
+                f"query {position} names another namespace than the one it is asked of; several namespaces are asked "
+                f"of {whole}"
+            )
+    # A mapping may name the namespace "".
+    return tuple([query if query.namespace == name else replace(query, namespace=name) for query in made])
+
+
 def _is_silent(value: object, silent: object) -> bool:
     # A vector is an array, which has no one truth.
     return value is silent or (silent is not None and value == silent)

@@ -23,9 +23,9 @@ from ..errors import FanrankError, ParameterError, QueryError
 from ..plan.plan import Plan
 from ..plan.verbs import Output
 from ..records.hits import Hits
-from ..records.query import Query, check_k
+from ..records.query import Query, QueryDefaults, check_k
 from ..search import lexical
-from ..search.batch import AnyBatch, Batch, as_queries, prepare
+from ..search.batch import AnyBatch, Batch, prepare, set_defaults
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher, check_vectors
@@ -59,7 +59,13 @@ class InTurn(Backend):
 
 
 def search_stream(
-    searcher: Searcher, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int
+    searcher: Searcher,
+    batches: Iterable[AnyBatch],
+    k: int,
+    options: SearchOptions,
+    *,
+    ahead: int,
+    defaults: QueryDefaults,
 ) -> Iterator[Hits]:
     """As `Engine.search_stream`."""
     k = check_stream(batches, k, ahead)
@@ -72,10 +78,10 @@ def search_stream(
         started = time.perf_counter()
         try:
             if searcher.index.scans():
-                hits = scan(searcher.index.memory, queries, k, options)
+                hits = scan(searcher.index.memory, set_defaults(queries, defaults, "search_stream"), k, options)
                 searcher.monitor.count(hits, time.perf_counter() - started, "the index is being built")
                 return lambda: hits
-            checked = as_plain_queries(queries)
+            checked = as_plain_queries(queries, defaults)
             check_vectors(checked, searcher.models.pin)
             state, batch = searcher.declaring(lambda: _prepare(searcher, checked, k), checked)
         except FanrankError as error:
@@ -127,9 +133,11 @@ def check_stream(batches: object, k: object, ahead: object) -> int:
     return checked
 
 
-def as_plain_queries(batch: AnyBatch) -> tuple[Query, ...]:
-    """The queries of a batch of a stream. Raises `QueryError`, also for a query that BM25 does not answer."""
-    queries = as_queries(batch, "search_stream")
+def as_plain_queries(batch: AnyBatch, defaults: QueryDefaults) -> tuple[Query, ...]:
+    """The queries of a batch of a stream, with what is set for all of them. Raises `QueryError`, also for a query that
+    BM25 does not answer.
+    """
+    queries = set_defaults(batch, defaults, "search_stream")
     for position, query in enumerate(queries):
         if query.strategy is not None or query.newest:
             what = "has a strategy of its own" if query.strategy is not None else "asks for the newest records"

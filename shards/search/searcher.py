@@ -22,7 +22,7 @@ from ...engine.errors import FanrankError, ParameterError, QueryError, ShardErro
 from ...engine.index.columns import ORDER
 from ...engine.records.explanation import Explanation, FusedExplanation
 from ...engine.records.hits import Hits
-from ...engine.records.query import Query, check_k
+from ...engine.records.query import Query, QueryDefaults, check_k
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
 from ...engine.search.batch import AnyBatch, as_queries
@@ -95,7 +95,9 @@ class ShardedSearcher(Searcher):
         changed.partial = partial
         return changed
 
-    def stream(self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int) -> Iterator[Hits]:
+    def stream(
+        self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, *, ahead: int, defaults: QueryDefaults
+    ) -> Iterator[Hits]:
         """As `Engine.search_stream`: a batch is answered at the epoch at which it was read."""
         k = check_stream(batches, k, ahead)
         # Batches that are under way at once share the threads of a shard.
@@ -105,7 +107,7 @@ class ShardedSearcher(Searcher):
 
         def begin(batch: AnyBatch) -> Callable[[], Hits]:
             try:
-                queries = as_plain_queries(batch)
+                queries = as_plain_queries(batch, defaults)
             except FanrankError as error:
                 self.count_failure(batch, error)
                 raise

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -81,6 +82,13 @@ def test_one_query_is_a_batch_and_what_is_set_for_all_is_as_if_each_said_it() ->
         assert list(ask(["a1", ["a1"], other], 2, filter=user, under="t")) == list(engine.search(expected, 2))
     with pytest.raises(fr.errors.QueryError, match="query 0 names another namespace"):
         engine.namespace("").search("a1", namespace="t")
+    with patch("fanrank.engine.search.batch.replace", side_effect=AssertionError("a query is made twice")):
+        assert [hit.id for hit in engine.namespace("t").search(["a1", "b2"], 2, filter=user)[0]] == ["t"]
+    batches = [["a1", ["a1"]], [other]]
+    streamed = [hits.to_dicts() for hits in engine.search_stream(batches, 2, filter=user, under="t")]
+    assert streamed == [engine.search(batch, 2, filter=user, under="t").to_dicts() for batch in batches]
+    with pytest.raises(TypeError, match=r"search_stream\(\) got .* 'filtr'; did you mean 'filter'\?"):
+        engine.search_stream(batches, filtr=user)  # type: ignore[call-arg]
 
 
 def test_distinct_names_what_it_cannot_compare() -> None:

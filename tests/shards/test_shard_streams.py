@@ -44,14 +44,8 @@ def count_readers(memory: ShardedEngine, monkeypatch: pytest.MonkeyPatch) -> lis
 
 def test_arguments_are_refused_at_once_as_by_one_engine() -> None:
     one, several = fr.Engine(), sharded(2)
-    bad: list[tuple[Any, dict[str, Any]]] = [
-        (5, {}),
-        ("ant", {}),
-        ([["ant"]], {"k": -1}),
-        ([["ant"]], {"ahead": 65}),
-        ([["ant"]], {"threads": 0}),
-        ([["ant"]], {"execution": "nowhere"}),
-    ]
+    refusals: list[dict[str, Any]] = [{"k": -1}, {"ahead": 65}, {"threads": 0}, {"execution": "nowhere"}, {"filter": 5}]
+    bad: list[tuple[Any, dict[str, Any]]] = [(5, {}), ("ant", {}), *(([["ant"]], how) for how in refusals)]
     for batches, how in bad:
         refused = []
         for engine in (one, several):
