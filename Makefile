@@ -17,7 +17,7 @@ SANITIZERS ?= address thread
 FOLDERS = $(patsubst tests/extended/%/requirements.txt,%,$(wildcard tests/extended/*/requirements.txt))
 SHARES = $(addprefix share-,$(filter-out planted,$(FOLDERS)))
 TURNS = extended types $(addprefix planted-,1 2 3 4 5 6 7 8) $(SHARES) oldest sanitize
-THEMES = errors strategies routing encoders text scopes reports evaluation
+THEMES = errors strategies routing encoders text scopes reports evaluation published
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
 # By two workers. mypy ends with 2 where one does not start within 3 s, as on a busy machine; it runs alone then.

@@ -22,7 +22,7 @@ from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.evaluate.encoders import open_encoder
 from fanrank.engine.evaluate.protocol import prepare_dataset, rank
 from fanrank.engine.fuse.linear import Linear
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.weights import Evidence, collect
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     encoder = open_encoder(ENCODER, options.embeddings)
     sets = {name: SETS[name](data_folder()) for name in (*FITTED, *OTHERS)}
     for name in NAMES:
-        strategy = STRATEGIES[name]
+        strategy = NAMED[name]
         assert isinstance(strategy.fusion, Linear)
         for side, weights in enumerate(fit_halves(strategy, [sets[own] for own in FITTED], encoder)):
             print(f"{name}, fitted to the {('first', 'second')[side]} halves: {weights}", flush=True)

@@ -40,7 +40,7 @@ from fanrank.engine.evaluate import Dataset, load_locomo
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
 from fanrank.engine.fuse.candidates import best
 from fanrank.engine.fuse.linear import Linear
-from fanrank.engine.hybrid.strategy import STRATEGIES, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
 from fanrank.engine.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.weights import Collected, Evidence, collect
@@ -159,7 +159,7 @@ def strategies_of(kind: str) -> dict[str, Strategy]:
     for loan in (None, *LOANS):
         words, vectors = Lexical(neighbours=loan), Dense(neighbours=loan)
         channels = {"bm25": (words,), "dense": (vectors,), "fused": (words, vectors)}[kind]
-        found[named(loan)] = replace(STRATEGIES[kind], channels=channels)
+        found[named(loan)] = replace(NAMED[kind], channels=channels)
     return found
 
 
@@ -259,7 +259,7 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
     rows = []
     for name in DIALOGUES:
         collected: dict[Strategy, list[Collected]] = {}
-        for what, (strategy, read) in variants_of(STRATEGIES[name]).items():
+        for what, (strategy, read) in variants_of(NAMED[name]).items():
             if strategy not in collected:
                 collected[strategy] = collect(engine, questions, strategy)
             parts = collected[strategy]

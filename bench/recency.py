@@ -33,7 +33,7 @@ from fanrank.engine.evaluate.tables import table
 from fanrank.engine.fuse.agent_rrf import AgentRRF
 from fanrank.engine.fuse.fusion import Fusion
 from fanrank.engine.fuse.rrf import RRF
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 
 from .harness.code import code_of
@@ -62,7 +62,7 @@ class Bench:
 
     def values(self, fusion: Fusion, metric: str, *, recent: bool = False) -> Any:
         """The metric of BM25 and vectors under a fusion, [questions]; of recent types alone where asked."""
-        strategy = replace(STRATEGIES["rrf"], name="swept", fusion=fusion)
+        strategy = replace(NAMED["rrf"], name="swept", fusion=fusion)
         dataset = prepare_dataset(self.dataset, strategy, "none")
         if recent:
             queries = [query for query in dataset.queries if dataset.categories[str(query.id)] in RECENT]

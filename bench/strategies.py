@@ -32,7 +32,7 @@ from fanrank.engine.evaluate import cluster_bootstrap, load_beir, load_locomo, l
 from fanrank.engine.evaluate.dataset import Dataset
 from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
 from fanrank.engine.evaluate.protocol import Evaluation, prepare_dataset, rank
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.index.profiles import PROFILES, default_profile
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
@@ -52,7 +52,7 @@ TAUS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.01)
 DEPTH = 20
 """Hits of a list: the metrics read 10, and a question's own record may be among them."""
 RESAMPLES = 4_000
-SYSTEMS = (*STRATEGIES, *POLICIES)
+SYSTEMS = (*NAMED, *POLICIES)
 
 Floats = npt.NDArray[np.float64]
 

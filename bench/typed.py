@@ -26,7 +26,7 @@ from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, 
 from fanrank.engine.evaluate.locomo import load_locomo
 from fanrank.engine.evaluate.protocol import Evaluation, prepare_dataset, rank
 from fanrank.engine.evaluate.tables import table
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.recall.optimizer import Optimizer
 
@@ -43,9 +43,9 @@ RECALL = "recall"
 REFERENCES = ("bm25", "fused")
 """The systems with which `recall` is compared by category too."""
 SYSTEMS: dict[str, Strategy] = {
-    **{name: STRATEGIES[name] for name in ("bm25", "rrf", "fused", RECALL)},
-    "recall, no hints": replace(STRATEGIES[RECALL], optimizer=Optimizer(hints=False)),
-    "recall-source": STRATEGIES["recall-source"],
+    **{name: NAMED[name] for name in ("bm25", "rrf", "fused", RECALL)},
+    "recall, no hints": replace(NAMED[RECALL], optimizer=Optimizer(hints=False)),
+    "recall-source": NAMED["recall-source"],
 }
 LEAST = 10
 """Categories of fewer questions get no difference of their own."""

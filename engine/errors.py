@@ -201,8 +201,11 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def choices(name: object, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known one that is nearest, and all that there are."""
+def choices(name: object, known: Iterable[str], others: Iterable[str] = ()) -> str:
+    """The end of a message about an unknown name: the known one that is nearest, and all that there are.
+
+    `others` may be nearest too, and are not listed.
+    """
     names = list(known)
-    hint = did_you_mean(name, names)
+    hint = did_you_mean(name, [*names, *others])
     return f"{hint or ';'} {'There' if hint else 'there'} are: {', '.join(names) or 'none'}"

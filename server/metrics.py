@@ -19,7 +19,7 @@ from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.errors import DeadlineError, ShardError
-from ..engine.hybrid.strategy import STRATEGIES
+from ..engine.hybrid.strategy import NAMED
 from ..engine.records.hits import Hits
 from .exposition import Family, Histogram, Labels, write_text
 from .seen import Seen, name_strategy
@@ -30,7 +30,7 @@ METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 PHASES = frozenset((
     "prepare", "analyse", "plan", "derive", "score and select", "serve", "convert", "parse", "encode", "dense",
     "context", "fuse", "feedback", "rerank", "newest", "first bm25", "decide",
-    *(channel.name for strategy in STRATEGIES.values() for channel in strategy.channels),
+    *(channel.name for strategy in NAMED.values() for channel in strategy.channels),
 ))  # fmt: skip
 """Phases of a launch. A channel that a caller names counts as ``other``."""
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

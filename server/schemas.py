@@ -72,8 +72,8 @@ SPAN: Schema = {
 }
 STRATEGY: Schema = {
     "anyOf": [{"type": "string"}, {"type": "object"}],
-    "description": "The name of a strategy (`bm25`, `auto`, `recall`; `fanrank eval --list-strategies` lists them), or "
-    "an object as `Strategy.to_dict` gives it. An object names no model and no file, and its numbers are bounded.",
+    "description": "The name of a strategy (`fanrank search --list-strategies` lists those to pick from), or an "
+    "object as `Strategy.to_dict` gives it. An object names no model and no file, and its numbers are bounded.",
 }
 FILTER: Schema = {
     "type": "object",

@@ -11,15 +11,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..engine.hybrid.strategy import STRATEGIES
+from ..engine.hybrid.strategy import NAMED
 from ..engine.records.query import Query
 from ..engine.route.policy import POLICIES
 
 CUSTOM, MIXED = "custom", "mixed"
 """Names for a strategy that a caller describes, and for several in one batch."""
-STRATEGY_NAMES = (*STRATEGIES, *POLICIES, CUSTOM, MIXED)
+STRATEGY_NAMES = (*NAMED, *POLICIES, CUSTOM, MIXED)
 """Every name that `name_strategy` gives."""
-_NAME_OF = {id(value): name for name, value in [*STRATEGIES.items(), *POLICIES.items()]}
+_NAME_OF = {id(value): name for name, value in [*NAMED.items(), *POLICIES.items()]}
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ def name_strategy(strategy: Any, queries: Sequence[Query] = ()) -> str:
 
 def _name_one(strategy: Any) -> str:
     if isinstance(strategy, str):
-        return strategy if strategy in STRATEGIES or strategy in POLICIES else CUSTOM
+        return strategy if strategy in NAMED or strategy in POLICIES else CUSTOM
     return _NAME_OF.get(id(strategy), CUSTOM)
 
 

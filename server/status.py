@@ -9,8 +9,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.hybrid.strategy import STRATEGIES
-from ..engine.route.policy import POLICIES
+from ..engine.route.policy import MENU
 from .access import check_metrics, check_read, check_write, principal_of
 from .bodies import read_json, read_parameters, take
 from .exposition import CONTENT_TYPE
@@ -72,12 +71,10 @@ async def drift(request: Request) -> Response:
 
 
 async def list_strategies(request: Request) -> Response:
-    """The strategies and policies that a search may name, each in a few words."""
+    """The strategies that somebody should pick, each in a few words. A search may name others."""
     principal_of(request)
     read_parameters(request, ())
-    listed = [
-        {"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in {**STRATEGIES, **POLICIES}.items()
-    ]
+    listed = [{"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in MENU.items()]
     return Response(json.dumps({"strategies": listed}), media_type="application/json")
 
 

@@ -27,7 +27,7 @@ from fanrank.engine.fuse.score_rrf import (
     TEMPORAL_WEIGHT,
     ScoreRRF,
 )
-from fanrank.engine.hybrid.strategy import STRATEGIES, Graph, Strategy, Temporal
+from fanrank.engine.hybrid.strategy import NAMED, Graph, Strategy, Temporal
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.monitor.recency import Recency
 from fanrank.engine.recall.conversation import MIN_LENGTH, PageRank
@@ -54,7 +54,7 @@ def ages(text: str) -> tuple[float, float]:
     return (NOW - when.start) / DAY, (NOW - when.end) / DAY
 
 
-AGENT, RECALL, PAGE_RANK = AgentRRF(), STRATEGIES["recall-source"], PageRank()
+AGENT, RECALL, PAGE_RANK = AgentRRF(), NAMED["recall-source"], PageRank()
 FACTOIDS = FactoidRoute().of
 ADAPTIVE = AdaptiveSoftCentroid()
 
@@ -75,7 +75,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A064 tau by type", AGENT.tau_days_by_type, {"multi-session": 120.0}),
     ("A065 guard", SAFE_ALPHA, 0.01),
     # Cascade
-    ("A075 escalates to agent_rrf", Cascade().escalate, STRATEGIES["agent_rrf"]),
+    ("A075 escalates to agent_rrf", Cascade().escalate, NAMED["agent_rrf"]),
     ("A076 tau", Cascade().tau, 0.10),
     ("A078 no classifier", (Cascade().classifier, Cascade().taus), (None, None)),
     ("A080 margin", default(fr.evaluation.tune, "margin"), 0.005),
@@ -96,7 +96,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
             "temporal-reasoning": "bm25",
         },
     ),
-    ("A097 k", Router({}, STRATEGIES["rrf"]).k, 60.0),
+    ("A097 k", Router({}, NAMED["rrf"]).k, 60.0),
     (
         "A121 resamples, interval",
         (default(paired_bootstrap, "resamples"), default(paired_bootstrap, "level")),
@@ -120,7 +120,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("C009 keywords", MIN_LENGTH, 4),
     ("C030 overlap", PAGE_RANK.overlap, 2),
     ("C031 iterations, damping", (PAGE_RANK.iterations, PAGE_RANK.damping), (20, 0.85)),
-    ("C032 in no default", [name for name, own in STRATEGIES.items() if "conversation" in str(own)], ["conversation"]),
+    ("C032 in no default", [name for name, own in NAMED.items() if "conversation" in str(own)], ["conversation"]),
     ("X21 literal only if asked", PAGE_RANK.compat, False),
     # Feedback
     ("E004 K, alpha, tau", (SoftCentroid().k, SoftCentroid().alpha, SoftCentroid().tau), (3, 0.5, 0.05)),
@@ -140,5 +140,5 @@ def test_defaults(value: object, expected: object) -> None:
 
 def test_depth_of_every_list() -> None:
     """SPEC B050: up to 100 candidates, of strategies without feedback, whose pools are larger."""
-    assert {own.depth for own in STRATEGIES.values() if own.feedback is None} == {100}
+    assert {own.depth for own in NAMED.values() if own.feedback is None} == {100}
     assert Strategy("bm25").depth == callbacks.CascadeRouter().depth == 100

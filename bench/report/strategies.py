@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.policy import POLICIES
 
 from .format import NONE, percent, sentence, table
@@ -18,9 +18,7 @@ def strategy_rows(recorded: Recorded) -> dict[str, Fields]:
     return {
         dataset: {
             **row,
-            "systems": {
-                name: values for name, values in row["systems"].items() if name in STRATEGIES or name in POLICIES
-            },
+            "systems": {name: values for name, values in row["systems"].items() if name in NAMED or name in POLICIES},
         }
         for dataset, row in newest.items()
     }

@@ -17,10 +17,8 @@ from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
 from ..evaluate.protocol import TYPES
 from ..evaluate.tables import describe, render
-from ..hybrid.strategy import STRATEGIES
 from ..index.bm25 import METHODS
 from ..records.neighbours import Neighbours
-from ..route.policy import POLICIES, answerer_to_dict
 from ..text.analyzers import ANALYZERS
 from .options import (
     Models,
@@ -29,6 +27,7 @@ from .options import (
     bundle,
     is_given,
     json_option,
+    list_option,
     model_options,
     neighbour_options,
     parse_strategy,
@@ -222,17 +221,6 @@ answer_options = bundle(
 )
 
 
-def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
-        listed = (*STRATEGIES.values(), *POLICIES.values())
-        if context.params.get("as_json"):
-            print_json({one.name: answerer_to_dict(one) for one in listed})
-        else:
-            for one in listed:
-                click.echo(one)
-        context.exit()
-
-
 @click.command("eval")
 @click.argument("kind", type=click.Choice(list(LOADERS)))
 @click.argument("path", type=click.Path())
@@ -259,13 +247,7 @@ def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -
     show_default=True,
     help="What queries tell of their type: nothing, the dataset's label (oracle), or the policy's prediction.",
 )
-@click.option(
-    "--list-strategies",
-    is_flag=True,
-    expose_value=False,
-    callback=_list_strategies,
-    help="Print all strategies and exit.",
-)
+@list_option
 @click.option(
     "--latency",
     type=click.IntRange(0),

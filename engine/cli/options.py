@@ -24,9 +24,10 @@ from ..index.profiles import DEFAULT_PROFILE, PROFILES
 from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
 from ..records.neighbours import Neighbours
 from ..route.by_namespace import AnyAnswerer, answerer_of
-from ..route.policy import Policy, strategy_of
+from ..route.policy import MENU, Policy, answerer_to_dict, strategy_of
 from ..storage.row_codec import RECORDS
 from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
+from .output import print_json
 from .values import parse_columns
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,6 +37,25 @@ Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 # Eager, so that options that print and exit know of it, wherever it stands.
 json_option = click.option(
     "--json", "as_json", is_flag=True, is_eager=True, help="Print one JSON object instead of text."
+)
+
+
+def _list_strategies(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        if context.params.get("as_json"):
+            print_json({name: answerer_to_dict(one) for name, one in MENU.items()})
+        else:
+            for one in MENU.values():
+                click.echo(one)
+        context.exit()
+
+
+list_option = click.option(
+    "--list-strategies",
+    is_flag=True,
+    expose_value=False,
+    callback=_list_strategies,
+    help="Print the strategies to pick from and exit. Those that reproduce a source are in fanrank.published.",
 )
 accept_loss_option = click.option(
     "--accept-loss",

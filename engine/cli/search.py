@@ -30,6 +30,7 @@ from .options import (
     bundle,
     is_given,
     json_option,
+    list_option,
     model_options,
     neighbour_options,
     open_engine,
@@ -132,10 +133,11 @@ query_options = bundle(
 @click.option("--explain", is_flag=True, help="Show what each term adds to the best hit of each query.")
 @click.option(
     "--strategy",
-    help="How queries are answered: a name (see `fanrank eval --list-strategies`) or JSON, also of a strategy for each "
+    help="How queries are answered: a name (see --list-strategies) or JSON, also of a strategy for each "
     'namespace: {"tenant": "recall", "": "bm25"}. A query of a --queries file may bring its own. Default: bm25, or '
     "auto with --encoder or where a query brings its vector.",
 )
+@list_option
 @click.option(
     "--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query, not --strategy."
 )

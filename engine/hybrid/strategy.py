@@ -1,6 +1,6 @@
 """`Strategy`: which evidence a query is answered by, and how one list of hits is made of it.
 
-A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `STRATEGIES` names
+A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `NAMED` names
 the ones that the papers describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
 answer; a strategy does.
 """
@@ -182,9 +182,9 @@ class Strategy:
         if isinstance(value, Strategy):
             return value
         if isinstance(value, str):
-            if value not in STRATEGIES:
-                raise ParameterError(f"unknown strategy {value!r}{choices(value, STRATEGIES)}")
-            return STRATEGIES[value]
+            if value not in NAMED:
+                raise ParameterError(f"unknown strategy {value!r}{choices(value, STRATEGIES, NAMED)}")
+            return NAMED[value]
         if not isinstance(value, Mapping):
             raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")
         known = set(cls.__dataclass_fields__)
@@ -289,7 +289,7 @@ _DIALOGUE_WORDS = Strategy(
     ),
 )
 
-STRATEGIES: dict[str, Strategy] = {
+NAMED: dict[str, Strategy] = {
     strategy.name: strategy
     for strategy in (
         Strategy("bm25"),
@@ -340,8 +340,18 @@ STRATEGIES: dict[str, Strategy] = {
         ),
     )
 }
-"""The named strategies (`fanrank eval --list-strategies`)."""
+"""Every strategy that has a name."""
 
-PLAIN = STRATEGIES[BM25]
+STRATEGIES: dict[str, Strategy] = {
+    name: NAMED[name]
+    for name in (
+        *("bm25", "dense", "dense-int8", "dense-hnsw", "sparse", "rrf", "fused"),
+        *("recall", "dialogue", "dialogue-words"),
+    )
+}
+"""The strategies that somebody should pick, `fanrank search --list-strategies` with ``auto``. The other names reproduce
+what a source describes."""
+
+PLAIN = NAMED[BM25]
 
 AnyStrategy = str | Strategy | Mapping[str, Any]

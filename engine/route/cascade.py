@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Flags, Floats, Integers
 from ..errors import ParameterError
 from ..fuse.fusion import check_name
-from ..hybrid.strategy import STRATEGIES, Strategy
+from ..hybrid.strategy import NAMED, Strategy
 from ..locks import once
 from .classifier import Classifier
 from .confidence import CONFIDENCES
@@ -70,7 +70,7 @@ class Cascade:
     tau: float = TAU
     taus: Mapping[str, float] | None = field(default=None, hash=False)
     lexical_types: tuple[str, ...] = ()
-    escalate: Strategy | Router = STRATEGIES["agent_rrf"]
+    escalate: Strategy | Router = NAMED["agent_rrf"]
     confidence: str = "margin"
     depth: int = DEPTH
     classifier: Classifier | None = None
@@ -228,10 +228,10 @@ def _json_threshold(threshold: float) -> float | str:
 
 AUTO = Cascade(
     AUTO_TAU,
-    escalate=STRATEGIES["recall"],
+    escalate=NAMED["recall"],
     needs_vectors=False,
-    dialogue=STRATEGIES["dialogue"],
-    dialogue_words=STRATEGIES["dialogue-words"],
+    dialogue=NAMED["dialogue"],
+    dialogue_words=NAMED["dialogue-words"],
     name="auto",
 )
 """The strategy for who does not want to choose one.

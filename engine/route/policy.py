@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ParameterError, PolicyFileError, choices
-from ..hybrid.strategy import STRATEGIES, AnyStrategy, Strategy
+from ..hybrid.strategy import NAMED, STRATEGIES, AnyStrategy, Strategy
 from ..storage.sync import replace_file
 from .cascade import AUTO, Cascade
 from .router import Router
@@ -32,6 +32,11 @@ Answerer = Strategy | Policy
 
 POLICIES: dict[str, Policy] = {"auto": AUTO, "cascade": Cascade()}
 """The named policies."""
+
+MENU: dict[str, Answerer] = {**STRATEGIES, "auto": AUTO}
+"""What a search may name and somebody should pick."""
+PUBLISHED: dict[str, Answerer] = {name: one for name, one in {**NAMED, **POLICIES}.items() if name not in MENU}
+"""By name: the strategies and policies that reproduce what a source describes, word for word. Some lose to BM25."""
 
 
 def policy_of(value: AnyPolicy) -> Policy:
@@ -60,8 +65,8 @@ def strategy_of(value: AnyStrategy | AnyPolicy) -> Answerer:
     """
     if isinstance(value, (Cascade, Router)) or (isinstance(value, str) and value in POLICIES):
         return policy_of(value)
-    if isinstance(value, str) and value not in STRATEGIES:
-        raise ParameterError(f"unknown strategy {value!r}{choices(value, [*STRATEGIES, *POLICIES])}")
+    if isinstance(value, str) and value not in NAMED:
+        raise ParameterError(f"unknown strategy {value!r}{choices(value, MENU, PUBLISHED)}")
     if isinstance(value, Mapping) and value.get("kind") == STRATEGY:
         return Strategy.of({name: setting for name, setting in value.items() if name != "kind"})
     if isinstance(value, Mapping) and "kind" in value:

@@ -12,16 +12,16 @@ from ..arrays import Floats
 from ..errors import ParameterError
 from ..fuse.candidates import Candidates, Fused
 from ..fuse.fusion import check_name, check_number
-from ..hybrid.strategy import STRATEGIES, Strategy
+from ..hybrid.strategy import NAMED, Strategy
 from .classifier import Classifier
 
 LONGMEMEVAL_SYSTEMS: dict[str, Strategy] = {
-    "knowledge-update": STRATEGIES["rrf"],
-    "multi-session": STRATEGIES["agent_rrf"],
-    "single-session-assistant": STRATEGIES["dense"],
-    "single-session-preference": STRATEGIES["rrf"],
-    "single-session-user": STRATEGIES["dense"],
-    "temporal-reasoning": STRATEGIES["bm25"],
+    "knowledge-update": NAMED["rrf"],
+    "multi-session": NAMED["agent_rrf"],
+    "single-session-assistant": NAMED["dense"],
+    "single-session-preference": NAMED["rrf"],
+    "single-session-user": NAMED["dense"],
+    "temporal-reasoning": NAMED["bm25"],
 }
 """AgentIR's best system for each of LongMemEval's types (A095). Three systems are equally good for single-session-user;
 this is the one with the fewest lists. The table is fitted to that workload and on another it loses to plain BM25

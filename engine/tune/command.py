@@ -16,7 +16,7 @@ from ..evaluate.encoders import default_encoder, describe_encoder, open_encoder
 from ..evaluate.presets import LOADERS, find_preset
 from ..evaluate.protocol import engine_of, prepare_dataset
 from ..evaluate.tables import table
-from ..hybrid.strategy import STRATEGIES, Strategy
+from ..hybrid.strategy import NAMED, Strategy
 from ..metrics.bootstrap import format_p
 from ..records.jsonl import read_json_lines
 from ..records.query_json import parse_query
@@ -70,7 +70,7 @@ class Source:
             return
         preset = find_preset(self.preset, self.kind)
         reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {})}
-        dataset = prepare_dataset(LOADERS[self.kind](self.path, **reading), STRATEGIES["agent_rrf"], "none")
+        dataset = prepare_dataset(LOADERS[self.kind](self.path, **reading), NAMED["agent_rrf"], "none")
         name = self.encoder
         if name is None and dense:
             name = default_encoder("a system needs vectors")

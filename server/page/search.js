@@ -5,7 +5,7 @@ import { count, find, foreign, json, make, microseconds, moment, pairs, replace,
 import { decision, explanation, phases } from "./explain.js";
 import { openable, settle } from "./lists.js";
 
-const FIRST = ["bm25", "auto", "recall", "cascade", "dialogue-words", "fused"]; // shown without opening the rest
+const FIRST = ["bm25", "auto", "recall", "dialogue", "dialogue-words", "fused"]; // shown without opening the rest
 const CHOSEN = ["bm25", "auto"];
 
 let strategies = [];

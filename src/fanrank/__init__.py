@@ -8,7 +8,8 @@
 What most programs need is here. The rest is by theme:
 
 - `fanrank.errors`: what calls raise, and warnings
-- `fanrank.strategies`: channels, fusions, feedback and rerankers
+- `fanrank.strategies`: channels, fusions, feedback and rerankers, and the strategies that have names
+- `fanrank.published`: what reproduces a source
 - `fanrank.routing`: classifiers, decisions, policy files, callbacks and costs
 - `fanrank.encoders`: texts to vectors and to weighted terms
 - `fanrank.text`: analyzers and BM25 methods
@@ -27,6 +28,7 @@ from . import errors as errors
 if TYPE_CHECKING:
     from . import encoders as encoders
     from . import evaluation as evaluation
+    from . import published as published
     from . import reports as reports
     from . import routing as routing
     from . import scopes as scopes
@@ -107,7 +109,7 @@ _HOMES = {
 }
 """The module of each name, below this package. It is loaded when the name is first read."""
 
-_THEMES = ("encoders", "errors", "evaluation", "reports", "routing", "scopes", "strategies", "text")
+_THEMES = ("encoders", "errors", "evaluation", "published", "reports", "routing", "scopes", "strategies", "text")
 
 if not TYPE_CHECKING:
     # Type checkers do not see this function. If they did, they would accept every misspelled name of the package.

@@ -41,6 +41,7 @@ THEMES = {
         "measure_latency paired_bootstrap per_query rank render run study study_conversations study_strategies "
         "synthetic_records token_recall tune tune_bm25 validate"
     ),
+    "published": "PUBLISHED",
     "reports": (
         "BackupReport ChannelShare DriftReport Explanation FusedExplanation HealthReport Imported Recency"
         " TermContribution"
@@ -123,7 +124,7 @@ def test_every_class_and_function_names_the_module_that_users_import_it_from() -
     others = [name for _, name, value in kinds if not isinstance(value, (type, FunctionType))]
     assert sorted(others) == [
         *("ANALYZERS", "DEFAULT_PROFILE", "LONGMEMEVAL_SYSTEMS", "LONGMEMEVAL_THRESHOLDS", "METHODS", "METRICS"),
-        *("PRESETS", "PROFILES", "STRATEGIES"),
+        *("PRESETS", "PROFILES", "PUBLISHED", "STRATEGIES"),
     ]
 
 

@@ -13,9 +13,9 @@ from support.commands import fails, run, run_json, write
 import fanrank as fr
 from fanrank.engine.cli import output
 from fanrank.engine.cli import search as command
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.cascade import Cascade
-from fanrank.engine.route.policy import POLICIES, save, strategy_of
+from fanrank.engine.route.policy import MENU, POLICIES, save, strategy_of
 
 LONG = "tea " + "word " * 60
 RECORDS: list[dict[str, Any]] = [
@@ -226,10 +226,12 @@ def test_a_search_is_auto_where_a_query_brings_a_vector(tmp_path: Path) -> None:
     assert "decision" not in plain["queries"][0]
 
 
-def test_the_list_of_strategies_names_all_of_them() -> None:
-    shown = run("eval", "--list-strategies").stdout.splitlines()
-    assert shown == [str(one) for one in (*STRATEGIES.values(), *POLICIES.values())]
+@pytest.mark.parametrize("command", ["search", "eval"])
+def test_the_menu_is_short_and_names_what_somebody_should_pick(command: str) -> None:
+    assert run(command, "--list-strategies").stdout.splitlines() == [str(one) for one in MENU.values()]
+    assert len(MENU) <= 12
     for order in (["--list-strategies", "--json"], ["--json", "--list-strategies"]):
-        listed = json.loads(run("eval", *order).stdout)
-        assert list(listed) == [*STRATEGIES, *POLICIES]
-        assert all(strategy_of(one) == strategy_of(name) for name, one in listed.items())
+        listed = json.loads(run(command, *order).stdout)
+        assert {name: strategy_of(one) for name, one in listed.items()} == MENU
+    assert {*fr.published.PUBLISHED} == {*NAMED, "cascade"} - {*MENU}
+    assert strategy_of("agent_rrf") is fr.published.PUBLISHED["agent_rrf"]

@@ -108,7 +108,7 @@ queries = st.builds(
     hints=st.none() | st.just(()),
     weights=st.none() | st.dictionaries(st.sampled_from(["tea", "bo"]), st.floats(0, 9), max_size=2),
     timezone=st.none() | st.just("Europe/Berlin"),
-    strategy=st.none() | st.sampled_from(["bm25", "temporal", fr.strategies.STRATEGIES["graph"]]),
+    strategy=st.none() | st.sampled_from(["bm25", "temporal", fr.published.PUBLISHED["graph"]]),
     offset=st.integers(0, 3),
     min_score=st.none() | st.floats(0, 1),
     distinct=st.none() | st.sampled_from(["text", "session"]),

@@ -23,7 +23,7 @@ from fanrank.engine.cli.main import main
 from fanrank.engine.namespace import Namespace
 
 ROOT = Path(__file__).resolve().parents[2]
-THEMES = ("errors", "strategies", "routing", "encoders", "text", "scopes", "reports", "evaluation")
+THEMES = ("errors", "strategies", "routing", "encoders", "text", "scopes", "reports", "evaluation", "published")
 MODULES = [fr, *(importlib.import_module(f"fanrank.{theme}") for theme in THEMES)]
 PUBLIC = {f"{module.__name__}.{name}": getattr(module, name) for module in MODULES for name in module.__all__}
 GUIDES = "\n".join(

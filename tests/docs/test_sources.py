@@ -18,6 +18,7 @@ from support.source import FOLDERS, ROOT
 import fanrank as fr
 from fanrank.engine import signatures
 from fanrank.engine.cli.main import main
+from fanrank.engine.hybrid.strategy import NAMED
 
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 LIST, _, TABLE = PAGE.partition("## What is built of these, and what is not")
@@ -27,7 +28,8 @@ _ONE = r"(?:[A-ET][01]\d\d|X[0-3]\d|R[1-4]\d|P(?!(?:50|9[059])\b)\d{1,3})"
 ID = re.compile(rf"(?<![\w@.#+])(?!A100(?:-| GPU|,? \d+ GB)){_ONE}(?!\w|%|:\d)")
 RANGE = re.compile(rf"\b({_ONE}) to ({_ONE})\b")
 LISTED = re.findall(rf"^\| ({_ONE}) \|", LIST, re.MULTILINE)
-THEMES = (fr, fr.evaluation, fr.routing, fr.scopes, fr.strategies, fr.text, fr.errors, fr.encoders, fr.reports)
+THEMES = (fr, fr.evaluation, fr.routing, fr.scopes, fr.strategies, fr.published)
+THEMES += (fr.text, fr.errors, fr.encoders, fr.reports)
 _, *ROWS = ([cell.strip() for cell in row.strip("|").split(" | ")] for row in re.findall(r"(?m)^\| .*", TABLE))
 PLACES = {token: row[2] for row in ROWS for token in re.findall(r"`([^`]+)`", row[2])}
 
@@ -137,7 +139,7 @@ def leads(token: str, place: str) -> bool:
     if "/" in token or token.startswith(("engine.", "bench.")):
         return (ROOT / token).is_file() or (ROOT / (token.replace(".", "/") + ".py")).is_file()
     keywords = {**get_type_hints(signatures.SearchKeywords), **get_type_hints(signatures.EngineOptions)}
-    if token in fr.strategies.STRATEGIES or token in keywords or named(token) is not NOTHING:
+    if token in {**NAMED, **keywords} or named(token) is not NOTHING:
         return True
     others = filter(callable, map(named, re.findall(r"`((?:fr\.|[A-Z])[^`]*)`", place)))
     return any(token in inspect.signature(other).parameters for other in others)

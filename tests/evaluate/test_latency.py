@@ -11,7 +11,7 @@ import pytest
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import latency
 from fanrank.engine.evaluate.latency import ENCODED_SAMPLE, PLAIN_SAMPLE, default_sample, measure_latency, summarise
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.records.query import Query
 
 
@@ -34,7 +34,7 @@ def test_a_measurement_is_warm_alone_and_in_batches(monkeypatch: pytest.MonkeyPa
     engine = Engine()
     monkeypatch.setattr(latency, "time", engine)
     queries = [Query("", id=str(n)) for n in range(10)]
-    found = measure_latency(engine, queries, STRATEGIES["bm25"], 5, sample=4)  # type: ignore[arg-type]
+    found = measure_latency(engine, queries, NAMED["bm25"], 5, sample=4)  # type: ignore[arg-type]
     wanted = ["0", "3", "6", "9"]
     assert engine.asked == [wanted, *([name] for name in wanted), *[wanted] * 3]
     assert found.n == 4
@@ -50,7 +50,7 @@ def test_a_measurement_is_warm_alone_and_in_batches(monkeypatch: pytest.MonkeyPa
             "batch_queries_per_second": 4000 / 9,
         }
     )
-    assert measure_latency(engine, queries, STRATEGIES["bm25"], 5).n == 10  # type: ignore[arg-type]
+    assert measure_latency(engine, queries, NAMED["bm25"], 5).n == 10  # type: ignore[arg-type]
 
 
 def test_a_percentile_is_a_time_that_was_measured() -> None:
@@ -60,11 +60,11 @@ def test_a_percentile_is_a_time_that_was_measured() -> None:
 
 
 def test_fewer_queries_are_timed_where_texts_are_encoded() -> None:
-    assert default_sample(STRATEGIES["bm25"]) == PLAIN_SAMPLE
-    assert default_sample(STRATEGIES["rrf"]) == ENCODED_SAMPLE
+    assert default_sample(NAMED["bm25"]) == PLAIN_SAMPLE
+    assert default_sample(NAMED["rrf"]) == ENCODED_SAMPLE
 
 
 def test_nothing_to_time_is_named() -> None:
     for queries, sample in (([], None), ([Query("")], 0)):
         with pytest.raises(ParameterError, match="a measurement of latency needs a query"):
-            measure_latency(Engine(), queries, STRATEGIES["bm25"], 5, sample=sample)  # type: ignore[arg-type]
+            measure_latency(Engine(), queries, NAMED["bm25"], 5, sample=sample)  # type: ignore[arg-type]

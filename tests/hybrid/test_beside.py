@@ -16,7 +16,7 @@ from support.hashing import Hashing
 import fanrank as fr
 from fanrank.engine.backends.choose import Backend
 from fanrank.engine.hybrid import beside
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 
 WAIT = 300.0
 HYBRID = ("rrf", "fused", "agent_rrf", "softcentroid-fused", "recall")
@@ -170,5 +170,5 @@ def test_the_callers_context_holds_on_the_thread(monkeypatch: pytest.MonkeyPatch
     seen: list[tuple[str, bool]] = []
     before_words(monkeypatch, lambda: seen.append((held.get(), threading.current_thread() is threading.main_thread())))
     held.set("the caller's")
-    engine_of(Meeting()).search(queries(), k=5, strategy=STRATEGIES["rrf"])
+    engine_of(Meeting()).search(queries(), k=5, strategy=NAMED["rrf"])
     assert seen == [("the caller's", False)]

@@ -16,7 +16,7 @@ from support.few import FEW, each
 from support.hashing import Hashing
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES, Conversation, Dense, Graph, Lexical, Strategy, Temporal
+from fanrank.engine.hybrid.strategy import NAMED, Conversation, Dense, Graph, Lexical, Strategy, Temporal
 from fanrank.engine.recall.conversation import PageRank
 from fanrank.engine.recall.optimizer import Optimizer
 from fanrank.engine.route.cascade import Cascade
@@ -30,19 +30,19 @@ WORDS = ("tea", "rain", "boat", "red", "wind", "ana", "bob", "prefer", "deploy",
 SPOKEN = (*WORDS, "unknown", "yesterday", "recently", "when did", "who is")
 
 CLASSIFIER = Classifier(("drink", "sky"), ("rain", "tea"), np.ones(2), np.array([[0.0, 2.0], [2.0, 0.0]]), np.zeros(2))
-ROUTES = {"drink": STRATEGIES["dense"], "sky": STRATEGIES["rrf"]}
+ROUTES = {"drink": NAMED["dense"], "sky": NAMED["rrf"]}
 EVERY_CHANNEL = (Lexical(), Dense(), Graph(), Temporal(newest_first=True), Conversation(PageRank(window=9, overlap=1)))
 WAYS: dict[str, Any] = {
-    **{name: own for name, own in STRATEGIES.items() if "hnsw" not in name},
-    "again": replace(STRATEGIES["softcentroid-fused"], depth=5, search_again=True),
+    **{name: own for name, own in NAMED.items() if "hnsw" not in name},
+    "again": replace(NAMED["softcentroid-fused"], depth=5, search_again=True),
     "all": Strategy(
         "all", EVERY_CHANNEL, ScoreRRF(), optimizer=Optimizer(triggers="words", filters=True, widen_below=2)
     ),
     "auto": "auto",
     "cascade": Cascade(0.2),
-    "entropy": Cascade(0.6, confidence="entropy", depth=10, escalate=STRATEGIES["rrf"]),
-    "router": Router(ROUTES, STRATEGIES["bm25"], CLASSIFIER),
-    "soft": Router(ROUTES, STRATEGIES["bm25"], CLASSIFIER, soft=True),
+    "entropy": Cascade(0.6, confidence="entropy", depth=10, escalate=NAMED["rrf"]),
+    "router": Router(ROUTES, NAMED["bm25"], CLASSIFIER),
+    "soft": Router(ROUTES, NAMED["bm25"], CLASSIFIER, soft=True),
 }
 # Sums of exponentials, which backends add up in orders of their own.
 NEARLY = ("dense-lse10", "dense-lme10")

@@ -15,7 +15,7 @@ import fanrank as fr
 from fanrank.engine.fuse.age import HOUR, exponential
 from fanrank.engine.fuse.decay import Decay
 from fanrank.engine.hybrid import fading
-from fanrank.engine.hybrid.strategy import STRATEGIES, Lexical, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Lexical, Strategy
 
 NOW = 1_000_000 * HOUR
 WORDS = ("tea", "river", "invoice", "deploy")
@@ -102,7 +102,7 @@ def test_a_list_goes_deeper_where_it_must(monkeypatch: pytest.MonkeyPatch) -> No
     engine = fr.Engine.from_records(
         [*alike, *(fr.Record(f"s{n}", f"river w{n}", time=NOW - n * HOUR) for n in range(9))]
     )
-    strategy = replace(STRATEGIES["decay"], depth=3)
+    strategy = replace(NAMED["decay"], depth=3)
     hits = engine.search([fr.Query("tea", now=NOW), fr.Query("river", now=NOW)], k=3, strategy=strategy)
     assert hits.ids.tolist() == [["r0", "r1", "r2"], ["s0", "s1", "s2"]]
     # Only the row that ties is searched again.

@@ -19,7 +19,7 @@ from support.fuse_cases import Document, Evidence, FusionQuery
 from support.vector_cases import Letters
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES, Dense, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Dense, Strategy
 
 DIMENSION = 4
 WORDS = ("error", "tea", "deploy", "invoice", "river")
@@ -252,7 +252,7 @@ def test_strategies_are_the_plain_ones(
     name: str, history: Any, batch: list[fr.Query], depth: int | None, again: bool
 ) -> None:
     live = live_of(history)
-    named = STRATEGIES[name]
+    named = NAMED[name]
     strategy = replace(named, depth=depth, search_again=again and named.feedback is not None)
     engine = filled(engine_of(backend="numpy"), history)
     hits = engine.search(batch, 5, strategy=strategy)
@@ -272,7 +272,7 @@ def test_a_second_search_finds_what_the_first_pool_left_out(name: str, monkeypat
     live = [fr.Record(f"r{n}", " ".join(draw.choice(WORDS, 2)), embedding=row) for n, row in enumerate(rows)]
     engine.add(live)
     asked = [fr.Query("tea river", vector=row) for row in draw.normal(size=(12, DIMENSION))]
-    once = replace(STRATEGIES[name], depth=4)
+    once = replace(NAMED[name], depth=4)
     again, verbs = replace(once, search_again=True), engine.backend.dense()
     expected = [Plain(engine, live, query).answer(again, 3) for query in asked]
     best, serve = Mock(wraps=verbs.best), Mock(wraps=engine.backend.serve)

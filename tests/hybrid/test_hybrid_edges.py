@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 
 OWN = fr.OwnVectors(2)
 
@@ -61,7 +61,7 @@ def test_too_many_candidates_are_refused() -> None:
     engine.add([fr.Record(f"r{n}", "tea", embedding=[1, n + 1]) for n in range(2000)])
     many = [fr.Query(f"tea {n}", vector=[1, n + 1]) for n in range(9000)]
     with pytest.raises(fr.errors.QueryError, match="candidates"):
-        engine.search(many, strategy=STRATEGIES["rrf"].deep())
+        engine.search(many, strategy=NAMED["rrf"].deep())
 
 
 class Wrong:

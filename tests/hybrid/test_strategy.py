@@ -10,10 +10,11 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine.feedback.rm3 import RM3
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.strategies import ContextVectors, ContextWords, Cue, Dense, Lexical, Linear
 
 
-@pytest.mark.parametrize("name", fr.strategies.STRATEGIES)
+@pytest.mark.parametrize("name", NAMED)
 def test_a_strategy_survives_json(name: str) -> None:
     strategy = fr.Strategy.of(name)
     again = fr.Strategy.of(json.loads(json.dumps(strategy.to_dict())))
@@ -50,12 +51,10 @@ def test_a_strategy_of_ones_own_survives_json_and_is_shown(own: fr.Strategy, sho
 
 
 def test_the_names_of_the_sources_are_there() -> None:
-    wanted = """bm25 dense dense-early dense-late dense-top3 dense-lse10 dense-lme10 dense-int8 dense-hnsw sparse rrf
-        agent_rrf score_rrf fused minmax softcentroid softcentroid-fused rocchio rocchio-floor first-sentence tail-gap
-        adaptive-softcentroid factoid-route hard-top1"""
-    assert set(wanted.split()) <= set(fr.strategies.STRATEGIES)
-    assert fr.strategies.STRATEGIES["bm25"].plain
-    assert not any(own.plain for name, own in fr.strategies.STRATEGIES.items() if name != "bm25")
+    wanted = """dense-early dense-late dense-top3 dense-lse10 dense-lme10 agent_rrf score_rrf minmax softcentroid
+        softcentroid-fused rocchio-floor first-sentence tail-gap adaptive-softcentroid factoid-route hard-top1"""
+    assert set(wanted.split()) <= set(fr.published.PUBLISHED)
+    assert [name for name, own in NAMED.items() if own.plain] == ["bm25"]
 
 
 def test_of_takes_what_it_gives() -> None:

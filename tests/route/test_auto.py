@@ -10,7 +10,7 @@ from support.hashing import Hashing
 
 import fanrank as fr
 from fanrank.engine.fuse import Boosted
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.cascade import AUTO
 from fanrank.engine.route.confidence import margin
 from fanrank.engine.route.policy import answerer_to_dict, strategy_of
@@ -105,7 +105,7 @@ def test_it_is_a_policy_like_the_others() -> None:
     engine = memory()
     assert strategy_of("auto") is AUTO
     assert AUTO.tau == 0.6
-    assert AUTO.escalate == STRATEGIES["recall"]
+    assert AUTO.escalate == NAMED["recall"]
     assert AUTO.escalate.fusion == Boosted(alpha=0.6, below=0.5)
     again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))
     assert again == AUTO

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fanrank.engine.errors import ParameterError, PolicyFileError, StorageError
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.route.cascade import LONGMEMEVAL_THRESHOLDS, Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.policy import (
@@ -41,17 +41,17 @@ def classifier(seed: int = 0, dimension: int = 3) -> Classifier:
     )
 
 
-SOFT = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["agent_rrf"], classifier(), soft=True)
+SOFT = Router(LONGMEMEVAL_SYSTEMS, NAMED["agent_rrf"], classifier(), soft=True)
 EVERY: list[Answerer] = [
     Cascade(),
     Cascade(tau=math.inf, taus=LONGMEMEVAL_THRESHOLDS, lexical_types=("temporal-reasoning",), classifier=classifier()),
     Cascade(escalate=SOFT, confidence="entropy"),
-    Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["rrf"]),
+    Router(LONGMEMEVAL_SYSTEMS, NAMED["rrf"]),
     SOFT,
-    Router({"a": STRATEGIES["rrf"], "b": Strategy("mine")}, STRATEGIES["dense"], soft=True, k=7.0, name="own"),
+    Router({"a": NAMED["rrf"], "b": Strategy("mine")}, NAMED["dense"], soft=True, k=7.0, name="own"),
     Router({}, Strategy("bm25")),
-    STRATEGIES["bm25"],
-    STRATEGIES["agent_rrf"],
+    NAMED["bm25"],
+    NAMED["agent_rrf"],
 ]
 
 
@@ -146,7 +146,7 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path) -> None:
         ({"version": "1"}, "damaged: its version"),
         ({"policy": None}, "damaged: its policy"),
         ({"policy": "cascade"}, "damaged: its policy"),
-        ({"policy": STRATEGIES["bm25"].to_dict()}, "damaged: its policy"),
+        ({"policy": NAMED["bm25"].to_dict()}, "damaged: its policy"),
         ({"policy": {"kind": "strategy"}}, "damaged"),
         ({"policy": {"kind": "strategy", "name": "x", "tau": 1}}, "damaged"),
         ({"policy": {"kind": "oracle"}}, "damaged"),

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.hybrid.strategy import STRATEGIES, Strategy
+from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 
 LABELS = ("knowledge-update", "multi-session", "single-session-user", "temporal-reasoning", "untabled")
 CLASSIFIER = Classifier(LABELS, (), np.zeros(0), np.zeros((5, 0)), np.zeros(5))
-SOFT = Router(LONGMEMEVAL_SYSTEMS, STRATEGIES["fused"], CLASSIFIER, soft=True)
+SOFT = Router(LONGMEMEVAL_SYSTEMS, NAMED["fused"], CLASSIFIER, soft=True)
 
 POSTERIOR = st.lists(st.sampled_from([0.0, 0.0, 0.125, 0.3, 1.0, 1e-9]), min_size=5, max_size=5)
 TYPES = st.sampled_from([None, None, *LABELS, "unheard of"])
@@ -46,7 +46,7 @@ def test_probabilities_of_what_is_declined() -> None:
     with pytest.raises(ParameterError, match="shape"):
         SOFT.weights(np.ones((1, 4)), [None])
     with pytest.raises(ParameterError, match="no classifier"):
-        Router({}, STRATEGIES["rrf"]).weights(np.ones((1, 5)), [None])
+        Router({}, NAMED["rrf"]).weights(np.ones((1, 5)), [None])
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from support.few import each
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 
 Pair = tuple[int, float]
 Values = Sequence[Any]
@@ -155,7 +155,7 @@ def test_a_batch_gives_its_values_to_queries_without() -> None:
     assert numbered(hits)[3] == keep(newest, {**shape, "min_score": None}, 4, values)
 
 
-EVERY = [name for name in STRATEGIES if name != "dense-hnsw" and "first-sentence" not in name]
+EVERY = [name for name in NAMED if name != "dense-hnsw" and "first-sentence" not in name]
 ROUTER = fr.Router({"fact": "bm25", "other": "rrf"}, "dense")
 SOFT = fr.Router(
     {"fact": "bm25", "other": "rrf"},
@@ -280,8 +280,8 @@ MIXED: list[Any] = [
     None,
     "bm25",
     "rrf",
-    STRATEGIES["decay"],
-    STRATEGIES["dense"].to_dict(),
+    NAMED["decay"],
+    NAMED["dense"].to_dict(),
     "recall",
     "cascade",
     {"kind": "router", "table": {}, "default": "sparse"},
@@ -434,7 +434,7 @@ def test_a_row_is_searched_until_its_page_is_full(strategy: str) -> None:
         for n, session in enumerate(sessions)
     )
     asked = fr.Query("a1", vector=[1.0, 0.0], weights={"a1": 1.0}, distinct="session")
-    chosen = replace(STRATEGIES[strategy], depth=1)
+    chosen = replace(NAMED[strategy], depth=1)
     (ranking,) = engine.search([replace(asked, distinct=None)], MANY, strategy=chosen)
     values = {"session": sessions}
     for k in (2, 3, 6, 9):

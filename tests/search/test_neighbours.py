@@ -167,8 +167,8 @@ def test_small_sums_together_beat_a_large_one(alone_first: bool) -> None:
 @pytest.mark.parametrize(
     ("strategy", "said"),
     [
-        (fr.strategies.STRATEGIES["rm3"], "rm3 does not let records borrow from their neighbours"),
-        (fr.strategies.STRATEGIES["decay"], "this strategy fades what a record scores by itself"),
+        (fr.published.PUBLISHED["rm3"], "rm3 does not let records borrow from their neighbours"),
+        (fr.published.PUBLISHED["decay"], "this strategy fades what a record scores by itself"),
     ],
 )
 def test_what_takes_no_neighbours_says_so(strategy: fr.Strategy, said: str) -> None:
@@ -272,7 +272,7 @@ def test_what_cannot_be_is_refused_by_name(given: Any, said: str) -> None:
 
 
 def test_what_lends_nothing_is_refused_where_it_is_made() -> None:
-    rm3 = fr.strategies.STRATEGIES["rm3"].channels[0].rm3
+    rm3 = fr.published.PUBLISHED["rm3"].channels[0].rm3
     for make, said in (
         (lambda: fr.strategies.Lexical(rm3=rm3, neighbours=fr.Neighbours()), "rm3 or neighbours, not both"),
         (lambda: fr.strategies.Lexical(neighbours=2), "must be a Neighbours, not 2"),  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 import fanrank as fr
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.feedback.registry import FEEDBACKS, PRESETS, feedback_of, feedback_to_dict
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.policy import POLICIES, answerer_to_dict
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
@@ -336,9 +336,9 @@ def test_the_servers_own_deadline_holds_for_who_asks_for_more(engine: fr.Engine)
 # Strategies: data alone, and bounded.
 
 
-@pytest.mark.parametrize("name", [*STRATEGIES, *POLICIES])
+@pytest.mark.parametrize("name", [*NAMED, *POLICIES])
 def test_every_named_strategy_passes_as_an_object(name: str) -> None:
-    named = {**STRATEGIES, **POLICIES}[name]
+    named = {**NAMED, **POLICIES}[name]
     assert read_strategy(answerer_to_dict(named), "strategy", Limits()) == named
 
 
@@ -349,9 +349,9 @@ FREE = ("base", "rows", "long_chars", "medium_chars", "overlap", "widen_below")
 def whole_numbers() -> list[tuple[str, dict[str, Any]]]:
     """Each named strategy, policy and feedback with one of its whole numbers made huge."""
     huge, found = 10**6, []
-    objects = {name: answerer_to_dict(named) for name, named in {**STRATEGIES, **POLICIES}.items()}
+    objects = {name: answerer_to_dict(named) for name, named in {**NAMED, **POLICIES}.items()}
     for name in (*FEEDBACKS, *PRESETS):
-        dense = answerer_to_dict(STRATEGIES["dense"])
+        dense = answerer_to_dict(NAMED["dense"])
         objects[f"feedback {name}"] = {**dense, "feedback": feedback_to_dict(feedback_of(name))}
     for name, given in objects.items():
         for path in paths_of_numbers(given):
@@ -393,7 +393,7 @@ def test_a_huge_whole_number_is_refused(given: dict[str, Any]) -> None:
     ],
 )
 def test_feedback_and_channels_are_counted_together(changed: dict[str, Any]) -> None:
-    given = {**answerer_to_dict(STRATEGIES["fused"]), **changed}
+    given = {**answerer_to_dict(NAMED["fused"]), **changed}
     with pytest.raises(Problem) as raised:
         read_strategy(given, "strategy", Limits())
     assert raised.value.code == "StrategyTooLarge"
@@ -401,7 +401,7 @@ def test_feedback_and_channels_are_counted_together(changed: dict[str, Any]) -> 
 
 def test_the_strategies_of_a_policy_are_counted_together() -> None:
     def router(count: int) -> dict[str, Any]:
-        table = {str(place): {**answerer_to_dict(STRATEGIES["bm25"]), "name": str(place)} for place in range(count)}
+        table = {str(place): {**answerer_to_dict(NAMED["bm25"]), "name": str(place)} for place in range(count)}
         for one in table.values():
             del one["kind"]
         return {"kind": "router", "table": table, "default": "bm25", "soft": True}
@@ -451,7 +451,7 @@ def test_a_strategy_names_no_model_and_no_file(client: TestClient, given: Any, m
 
 
 def test_a_graph_of_the_callers_own_is_not_built() -> None:
-    given = answerer_to_dict(STRATEGIES["dense-hnsw"])
+    given = answerer_to_dict(NAMED["dense-hnsw"])
     given["channels"][0]["approximate"] = {"neighbours": 8}
     with pytest.raises(Problem) as raised:
         read_strategy(given, "strategy", Limits())

@@ -42,7 +42,7 @@ from support.sharding import (
 from support.threads import in_threads
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.listing.matching import count
 from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
@@ -204,7 +204,7 @@ def asked(**how: Any) -> list[fr.Query]:
 
 
 @pytest.mark.parametrize("replica", [1, 2])
-@pytest.mark.parametrize("name", [*STRATEGIES, *POLICIES])
+@pytest.mark.parametrize("name", [*NAMED, *POLICIES])
 def test_every_strategy_of_a_follower(name: str, replica: int) -> None:
     if name == "dense-hnsw":
         pytest.importorskip("faiss", reason="approximate search needs faiss")
@@ -678,7 +678,7 @@ def test_what_followers_are_not_told_is_copied(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_an_approximate_search_is_the_leaders() -> None:
-    for name, strategy in STRATEGIES.items():
+    for name, strategy in NAMED.items():
         item = Forward((), 1, strategy, SearchOptions())
         assert is_approximate(Ask(0, 0.0, (item,), 0)) == (name == "dense-hnsw")
 

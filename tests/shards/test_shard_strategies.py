@@ -22,7 +22,7 @@ from support.sharding import (
 )
 
 import fanrank as fr
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.records.explanation import Explanation, FusedExplanation
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
@@ -82,7 +82,7 @@ def test_queries_of_one_split_namespace_that_cannot_be_answered_in_the_same_way(
         assert_same_answers(one, several, batch, k=20)
 
 
-@pytest.mark.parametrize("name", [*STRATEGIES, *POLICIES])
+@pytest.mark.parametrize("name", [*NAMED, *POLICIES])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_every_strategy(shards: int, name: str) -> None:
     if name == "dense-hnsw":
@@ -258,7 +258,7 @@ def test_tenants_whose_whole_copies_have_no_room_together_are_answered_in_turn()
     assert_same_answers(one, several, [both[0]], strategy="rm3")
 
 
-@pytest.mark.parametrize("name", [*STRATEGIES])
+@pytest.mark.parametrize("name", [*NAMED])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_candidates_of_every_strategy(shards: int, name: str) -> None:
     if name == "dense-hnsw":

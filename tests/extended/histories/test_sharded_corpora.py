@@ -16,14 +16,14 @@ from support.sharding import assert_same_hits, sharded
 
 import fanrank as fr
 from fanrank.engine.evaluate import load_beir, load_locomo
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.policy import POLICIES
 from fanrank.shards.engine import ShardedEngine
 
 SHARDS = (1, 2, 3, 7)
 FEW = SHARDS if os.environ.get("FANRANK_LONG") else (2, 7)
 # The corpora bring no weights of terms, and faiss is no part of what the tests need.
-NAMES = [name for name in (*STRATEGIES, *POLICIES) if name not in ("sparse", "dense-hnsw")]
+NAMES = [name for name in (*NAMED, *POLICIES) if name not in ("sparse", "dense-hnsw")]
 SUMMED = ("bm25", "dense", "rrf", "fused")
 """Strategies that a split namespace answers without a whole copy."""
 

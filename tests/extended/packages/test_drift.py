@@ -15,7 +15,7 @@ from support.six_words import MIXED, SYSTEMS, Words, memory
 
 import fanrank as fr
 from fanrank.engine.errors import ParameterError, PolicyFileError
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route import policy as policies
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.router import Router
@@ -107,7 +107,7 @@ def test_a_damaged_reference_is_named(name: str) -> None:
 
 @pytest.mark.parametrize(
     "how",
-    [STRATEGIES["bm25"], Router({"name": STRATEGIES["bm25"], "sense": STRATEGIES["dense"]}, STRATEGIES["bm25"])],
+    [NAMED["bm25"], Router({"name": NAMED["bm25"], "sense": NAMED["dense"]}, NAMED["bm25"])],
     ids=["a strategy for all, which decides nothing", "a router"],
 )
 def test_drift_of_types(how: Any) -> None:

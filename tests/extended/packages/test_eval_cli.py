@@ -18,7 +18,7 @@ from fanrank.engine.backends import choose as backend
 from fanrank.engine.errors import AnswerError
 from fanrank.engine.evaluate import command
 from fanrank.engine.evaluate.chat import ChatModel
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.policy import save
@@ -211,7 +211,7 @@ def test_slips_with_models_are_named(longmemeval: Asked, url: str) -> None:
 
 
 def test_several_strategies_make_a_table(longmemeval: Asked) -> None:
-    other = json.dumps(replace(STRATEGIES["bm25"], name="short", depth=1).to_dict())
+    other = json.dumps(replace(NAMED["bm25"], name="short", depth=1).to_dict())
     found = run_json(*longmemeval, "--strategy", "bm25", "--strategy", other, "--latency", 9)
     assert list(found["systems"]) == ["bm25", "short"]
     assert [(row["first"], row["second"]) for row in found["differences"]] == [("short", "bm25")]
@@ -255,7 +255,7 @@ def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:
     assert measure(file, "--strategy", "cascade")["parameters"]["strategy"]["tau"] == 0.10
     given = measure(file, "--strategy", "cascade", "--encoder", "letters")
     assert given["encoder"] == {"name": "letters", "version": "1"}
-    as_json = json.dumps(Cascade(0.3, escalate=STRATEGIES["rrf"]).to_dict())
+    as_json = json.dumps(Cascade(0.3, escalate=NAMED["rrf"]).to_dict())
     assert set(measure(file, "--strategy", as_json)["answered_by"]) <= {"bm25", "rrf"}
 
     lines = run("eval", "locomo", file, "--preset", "opsem", "--strategy", "cascade", "--tau", "2").stdout.splitlines()
@@ -267,8 +267,8 @@ def test_a_cascade_tells_what_it_skipped_and_took(file: Path) -> None:
 def test_a_policy_of_a_file(file: Path, tmp_path: Path) -> None:
     terms = ("puppy",)
     told = Classifier(("multi-hop", "single-hop"), terms, np.ones(1), np.array([[0.0], [9.0]]), np.array([1.0, 0.0]))
-    table = {"single-hop": STRATEGIES["bm25"], "multi-hop": STRATEGIES["rrf"]}
-    save(tmp_path / "router.json", Router(table, STRATEGIES["dense"], told), {})
+    table = {"single-hop": NAMED["bm25"], "multi-hop": NAMED["rrf"]}
+    save(tmp_path / "router.json", Router(table, NAMED["dense"], told), {})
     for types, counts in (
         ("none", {"rrf": 4, "bm25": 2}),
         ("predicted", {"rrf": 4, "bm25": 2}),

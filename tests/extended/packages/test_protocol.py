@@ -29,7 +29,7 @@ from fanrank.engine.evaluate import (
 from fanrank.engine.evaluate.dataset import RecordStream
 from fanrank.engine.evaluate.encoders import RecordCache, open_encoder
 from fanrank.engine.evaluate.protocol import classifier_of, prepare_dataset
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.records.decision import Decision
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
@@ -171,9 +171,9 @@ def test_predicted_types_are_the_classifiers(tmp_path: Path) -> None:
     told = [query.type for query in prepare_dataset(dataset, policy, "predicted").queries]
     assert told == ["adversarial", "single-hop", "adversarial"] * 2
     assert [query.type for query in prepare_dataset(dataset, policy, "none").queries] == [None] * 6
-    inner = Cascade(escalate=Router({}, STRATEGIES["bm25"], classifier()))
+    inner = Cascade(escalate=Router({}, NAMED["bm25"], classifier()))
     assert classifier_of(inner) is inner.escalate.classifier
-    assert classifier_of(STRATEGIES["bm25"]) is None
+    assert classifier_of(NAMED["bm25"]) is None
     assert [query.type for query in prepare_dataset(dataset, inner, "predicted").queries] == told
     # One that looks at vectors: more a's than b's are single-hop.
     seen = Cascade(classifier=classifier(26))
@@ -186,7 +186,7 @@ def test_predicted_types_are_the_classifiers(tmp_path: Path) -> None:
     ]
 
     # What the classifier decides by itself and what it tells beforehand are one.
-    router = Router({"single-hop": STRATEGIES["bm25"]}, STRATEGIES["rrf"], classifier())
+    router = Router({"single-hop": NAMED["bm25"]}, NAMED["rrf"], classifier())
     found = {
         types: evaluate("locomo", file, preset="opsem", strategy=router, types=types, encoder=Letters())
         for types in ("none", "predicted", "oracle")

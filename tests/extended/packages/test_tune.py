@@ -17,7 +17,7 @@ from support.six_words import AXES, MIXED, SYSTEMS, WORDS, Words, dense, lexical
 import fanrank as fr
 from fanrank.engine.encoders.cache import CachedEncoder
 from fanrank.engine.errors import MissingExtraError, ParameterError
-from fanrank.engine.hybrid.strategy import STRATEGIES
+from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
@@ -46,14 +46,14 @@ def test_questions_are_asked_timed_and_judged() -> None:
     engine = memory()
     asked = [lexical("tea"), lexical("river"), dense("tea")]
     questions = Questions(engine, [*asked, asked[0]], "hit@1")
-    run = questions.answer(STRATEGIES["bm25"])
+    run = questions.answer(NAMED["bm25"])
     for value, one in zip(run.values, [*asked, asked[0]], strict=True):
         top = engine.search([one.query], 1)[0][0][0]
         assert value == (1.0 if top in one.relevant else 0.0)
     assert run.milliseconds > 0
     assert run.decisions is None
     assert run.skip is None
-    assert questions.select([1]).answer(STRATEGIES["bm25"]).values.tolist() == [run.values[1]]
+    assert questions.select([1]).answer(NAMED["bm25"]).values.tolist() == [run.values[1]]
     calls: list[tuple[str, tuple[str, ...]]] = []
 
     def judge(query: fr.Query, ids: list[str]) -> float:
@@ -61,18 +61,18 @@ def test_questions_are_asked_timed_and_judged() -> None:
         return len(ids) / 10
 
     judged = Questions(engine, asked, judge=judge, k=2)
-    first = judged.compare({"bm25": STRATEGIES["bm25"]}, repeats=2)["bm25"]
+    first = judged.compare({"bm25": NAMED["bm25"]}, repeats=2)["bm25"]
     assert first.values.tolist() == [len(ids) / 10 for _, ids in calls]
     assert len(calls) == 3
-    judged.answer(STRATEGIES["bm25"])
+    judged.answer(NAMED["bm25"])
     assert len(calls) == 3  # the same answers are not judged again
     with pytest.raises(ParameterError, match="finite number"):
-        Questions(engine, asked, judge=lambda *_: math.nan).answer(STRATEGIES["bm25"])
+        Questions(engine, asked, judge=lambda *_: math.nan).answer(NAMED["bm25"])
     with pytest.raises(ParameterError, match="no questions"):
         Questions(engine, [])
     # The record that is the question itself does not count as found.
     own = Labelled(fr.Query("tea"), {"says error": 1}, own="says tea")
-    assert Questions(engine, [own], "hit@1").answer(STRATEGIES["bm25"]).values.tolist() == [1.0]
+    assert Questions(engine, [own], "hit@1").answer(NAMED["bm25"]).values.tolist() == [1.0]
 
 
 def test_a_cache_does_not_falsify_times(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_cache_does_not_falsify_times(tmp_path: Path) -> None:
         engine = memory(cached)
         questions = Questions(engine, [lexical("tea"), dense("river")])
         for run in range(3):
-            questions.answer(STRATEGIES["dense"])
+            questions.answer(NAMED["dense"])
             assert encoder.asked == 2 * (run + 1)
         assert engine.encoder is cached
         # What another thread took meanwhile goes on to work: records by the cache, queries by the model.
@@ -115,7 +115,7 @@ def test_ways_take_turns_and_each_batch_counts_with_its_least_time(
     monkeypatch.setattr(engine, "search", timed)
     asked = [lexical("tea"), dense("river"), lexical("error"), dense("tea"), lexical("garden")]
     ticks: list[int] = []
-    ways = {"x": STRATEGIES["bm25"], "y": STRATEGIES["dense"], "z": Cascade(0.1, escalate="dense")}
+    ways = {"x": NAMED["bm25"], "y": NAMED["dense"], "z": Cascade(0.1, escalate="dense")}
     found = Questions(engine, asked, "hit@1").compare(
         ways, repeats=repeats, size=size, progress=lambda: ticks.append(1)
     )
@@ -200,7 +200,7 @@ def test_the_cascade_that_costs_half_is_chosen(monkeypatch: pytest.MonkeyPatch) 
     assert (found.chosen.name, found.chosen.accuracy) == ("cascade dense 0.01", 1.0)
     assert found.chosen.skip == pytest.approx(6 / 10)
     assert isinstance(found.policy, Cascade)
-    assert (found.policy.tau, found.policy.escalate) == (0.01, STRATEGIES["dense"])
+    assert (found.policy.tau, found.policy.escalate) == (0.01, NAMED["dense"])
     assert found.confirmation is not None
     assert (found.confirmation.chosen.skip, found.confirmation.chosen.accuracy) == (0.0, 1.0)
 
@@ -283,7 +283,7 @@ def test_a_classifier_may_read_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seeing.classified == 1.0
     assert (blind.about["vectors"], seeing.about["vectors"]) == (False, True)
     assert (made[0].dimension, made[-1].dimension, made[-1].model) == (0, 6, "words@1")
-    policy = Cascade(0.1, escalate=STRATEGIES["dense"], classifier=made[-1])
+    policy = Cascade(0.1, escalate=NAMED["dense"], classifier=made[-1])
     hits = engine.search([one.query for one in asked], 1, strategy=policy)
     assert [decision.type for decision in hits.decisions or ()] == [one.type for one in asked]
 
