@@ -24,7 +24,7 @@ from .options import (
     shard_options,
 )
 from .output import print_result
-from .values import STANDARD, check_source, parse_columns, parse_filters
+from .values import FILTER_HELP, STANDARD, check_source, parse_columns, parse_filters
 
 _format_option = click.option(
     "--format", type=click.Choice(FORMATS), help="Format of FILE. Default: by its suffix; JSON lines for -."
@@ -41,8 +41,7 @@ _format_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Export only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter "
-    "as JSON; repeatable.",
+    help=f"Export only records {FILTER_HELP} Repeatable.",
 )
 @click.option("--no-vectors", is_flag=True, help="Leave the embeddings out.")
 @json_option
@@ -65,7 +64,7 @@ def export_command(
             sys.stdout.buffer if file == STANDARD else file,
             format=format,
             namespace=namespace,
-            filter=parse_filters(filters),
+            filter=parse_filters(filters, engine.columns),
             vectors=not no_vectors,
             progress=True,
         )

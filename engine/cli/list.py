@@ -15,7 +15,7 @@ from ..listing.orders import ORDERS
 from ..records.record import Record
 from .options import json_option, open_engine
 from .output import print_json, print_result, print_text
-from .values import parse_filters
+from .values import FILTER_HELP, parse_filters
 
 COLUMN = 20
 """The most characters of an id, so that texts begin in one line with each other."""
@@ -25,8 +25,7 @@ filter_option = click.option(
     "filters",
     multiple=True,
     metavar="COLUMN=VALUE",
-    help="Only records whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as "
-    "JSON. Repeatable: all must hold, but several = on one column are alternatives.",
+    help=f"Only records {FILTER_HELP} Repeatable: all must hold, but several = on one column are alternatives.",
 )
 namespace_option = click.option(
     "--namespace", default="", show_default="the unnamed namespace", help="Namespace of the records."
@@ -68,7 +67,7 @@ def list_command(
     """
     with _open_memory(path) as engine:
         listing = engine.records(
-            filter=parse_filters(filters),
+            filter=parse_filters(filters, engine.columns),
             namespace=None if everywhere else namespace,
             order=order,
             reverse=reverse,
@@ -99,8 +98,8 @@ def count_command(
 ) -> None:
     """Count the records of the index or engine's directory PATH."""
     scope = None if everywhere else namespace
-    filter = parse_filters(filters)
     with open_engine(path) as engine:
+        filter = parse_filters(filters, engine.columns)
         if column is None:
             count = engine.count(filter, namespace=scope)
             print_result({"path": path, "count": count}, as_json, f"{count:,}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -38,7 +38,7 @@ from .options import (
     threads_option,
 )
 from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
-from .values import parse_duration, parse_filters, parse_moment, parse_windows
+from .values import FILTER_HELP, parse_duration, parse_filters, parse_moment, parse_windows
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,8 @@ class QueryOptions:
     distinct: str | None
 
     def keywords(self) -> dict[str, Any]:
-        """Keyword arguments for `Query` beside its text. Raises `ParameterError` for a value that cannot be read."""
+        """Keywords of `Query`, without its text and filter. Raises `ParameterError` for a value that cannot be read."""
         return {
-            "filter": parse_filters(self.filters),
             "namespace": self.namespace,
             "now": parse_moment(self.now),
             "half_life": parse_duration(self.half_life),
@@ -82,9 +81,8 @@ query_options = bundle(
         "filters",
         multiple=True,
         metavar="COLUMN=VALUE",
-        help="Search only records whose column has this value; also != and, for numbers and times, < <= > >=, or a "
-        f"filter as JSON. Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. Repeatable: all must "
-        "hold, but several = on one column are alternatives.",
+        help=f"Search only records {FILTER_HELP} Columns: {', '.join((*CATEGORIES, *NUMBERS))} and the engine's own. "
+        "Repeatable: all must hold, but several = on one column are alternatives.",
     ),
     click.option(
         "--namespace", default="", help="Namespace that the QUERY arguments search. Default: the unnamed one."
@@ -205,6 +203,8 @@ def search(
         term_encoder=models.term_encoder if learned else None,
     )
     with open_engine(index, backend=backend, **needed.load()) as engine:
+        filter = parse_filters(query_options.filters, engine.columns)
+        batch[: len(query)] = [replace(asked, filter=filter) for asked in batch[: len(query)]]
         started = time.perf_counter()
         # A run holds ids and scores alone.
         texts = engine.keeps_texts and trec is None

@@ -131,13 +131,13 @@ def delete(
     """
     if bool(ids) == bool(filters):
         raise ParameterError("say which records to delete: either IDS or --where")
-    where = parse_filters(filters)
-    if filters and where is None:
-        raise ParameterError("--where says nothing; a filter such as session=s1 chooses records")
     if not holds_records(path):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
     with open_directory(path, progress=True, accept_loss=accept_loss) as engine:
-        if where is not None:
+        if filters:
+            where = parse_filters(filters, engine.columns)
+            if where is None:
+                raise ParameterError("--where says nothing; a filter such as session=s1 chooses records")
             count = engine.delete_where(where, namespace=namespace)
         else:
             count = engine.delete(ids, namespace=namespace, missing_ok=missing_ok)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ParameterError, StorageError
 from ..evaluate.dataset import read_json
 from ..index.columns import KINDS, NUMBERS
 from ..moments import to_seconds, to_span
+from ..records.checks import is_finite
 from ..records.filters import TIMES, ColumnComparison, Filter, all_of, parse_filter
+from ..records.record import CATEGORIES
 from ..records.values import ORDERINGS
 from ..storage.index_files import MANIFEST
 from ..storage.row_codec import RECORDS
@@ -36,8 +39,18 @@ def check_source(file: str, path: str) -> None:
         raise StorageError(f"{file}: cannot be read: {error.strerror}") from error
 
 
-def parse_filters(filters: tuple[str, ...]) -> Filter | None:
-    """One filter for all --filter options. Equalities on one column are alternatives; all else must hold."""
+FILTER_HELP = (
+    "whose column has this value; also != and, for numbers and times, < <= > >=, or a filter as JSON. A number, true "
+    "or false stands for the text and for the value, unless the column holds texts alone."
+)
+
+
+def parse_filters(filters: tuple[str, ...], columns: Mapping[str, str]) -> Filter | None:
+    """One filter for all --filter options, on a memory with these `Engine.columns`.
+
+    Equalities on one column are alternatives; all else must hold.
+    """
+    kinds = {**columns, **dict.fromkeys(CATEGORIES, "category"), **dict.fromkeys(NUMBERS, "number")}
     equal: dict[str, list[str | float]] = {}
     parts: list[Filter] = []
     for text in filters:
@@ -53,20 +66,31 @@ def parse_filters(filters: tuple[str, ...]) -> Filter | None:
         if match is None:
             raise ParameterError(f"--filter takes COLUMN=VALUE, with one of = != < <= > >=, or JSON, not {text!r}")
         name, comparison, value = match.groups()
-        parsed_value: str | float = value
-        if name in TIMES:
-            parsed_value = _moment(value, f"--filter {text!r}: ")
-        elif name in NUMBERS or comparison in ORDERINGS:
-            try:
-                parsed_value = float(value)
-            except ValueError:
-                raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
+        kind = "number" if comparison in ORDERINGS else kinds.get(name, "json")
+        values = (_moment(value, f"--filter {text!r}: "),) if name in TIMES else _meanings(value, kind, text)
         if comparison == "=":
-            equal.setdefault(name, []).append(parsed_value)
+            equal.setdefault(name, []).extend(values)
+        elif comparison == "!=":
+            parts.append(ColumnComparison(name, "not in", values))
         else:
-            parts.append(ColumnComparison(name, comparison, parsed_value))
+            parts.append(ColumnComparison(name, comparison, values[0]))
     parts += [ColumnComparison(name, "in", tuple(values)) for name, values in equal.items()]
     return all_of(*parts)
+
+
+def _meanings(value: str, kind: str, text: str) -> tuple[str | float, ...]:
+    """The values of a column of this kind that the words of `text`, a --filter, stand for."""
+    if kind == "category":
+        return (value,)
+    try:
+        number = float(value) if kind == "number" else json.loads(value)
+    except (ValueError, RecursionError):
+        if kind == "number":
+            raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
+        return (value,)
+    if kind == "number":
+        return (number,)
+    return (value, number) if isinstance(number, (int, float)) and is_finite(number) else (value,)
 
 
 def parse_columns(options: tuple[str, ...], name: str) -> dict[str, str]:

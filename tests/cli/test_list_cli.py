@@ -12,16 +12,11 @@ from support.commands import fails, run, run_json, write
 import fanrank as fr
 from fanrank.engine.cli.list import as_line
 
+RELATION = {"source": "x", "target": "y", "kind": "k"}
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea\nwith   milk", "role": "user", "time": 86400, "payload": {"n": 1}},
     {"id": "b", "text": "snow", "role": "tool"},
-    {
-        "id": "c",
-        "text": "rain " * 60,
-        "role": "user",
-        "time": 0,
-        "relations": [{"source": "x", "target": "y", "kind": "k"}],
-    },
+    {"id": "c", "text": "rain " * 60, "role": "user", "time": 0, "relations": [RELATION]},
     {"id": "a", "text": "tea of bob", "namespace": "bob"},
 ]
 
@@ -58,8 +53,10 @@ def test_a_line_a_record(memory: Path) -> None:
 
 
 def test_a_filter_may_name_a_key_of_the_payload(memory: Path) -> None:
-    assert run_json("count", memory, "--filter", '{"n": 1}')["count"] == 1
-    assert run_json("search", memory, "tea", "--filter", '{"n": 1}')["queries"][0]["hits"][0]["id"] == "a"
+    for condition, other in (('{"n": 1}', "n!=1"), ("n=1", "n!=1.0")):
+        assert run_json("count", memory, "--filter", condition)["count"] == 1
+        assert run_json("count", memory, "--filter", other)["count"] == 2
+        assert run_json("search", memory, "tea", "--filter", condition)["queries"][0]["hits"][0]["id"] == "a"
 
 
 def test_records_as_json_are_whole(memory: Path) -> None:
