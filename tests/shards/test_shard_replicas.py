@@ -585,7 +585,7 @@ def test_a_follower_learns_what_its_leader_learns() -> None:
     one, several = memories()
     before = [one.recency("team/a").windows(), one.search(asked(), strategy="recall").ids.tolist()]
     for engine in (one, several):
-        engine.observe([f"r{number}" for number in range(60)], namespace="team/a", now=NOW)
+        engine.observe([f"r{number}" for number in range(180)], namespace="team/a", now=NOW)
         engine.resolved("Ant", "bee", namespace="team/a", times=200)
     for link in links_of(several):
         link.followers[0].work()
