@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass, fields
+from typing import Any
 
 import click
 
@@ -17,15 +18,15 @@ from ..tune.thresholds import MARGIN
 from ..tune.tuner import SYSTEMS
 from ..tune.weights import METRIC as WEIGHTS_METRIC
 from ..tune.weights import render_weights
-from .evaluate import preset_option, split_option
+from .evaluate import ReadingOptions, preset_option, reading_options, split_option
 from .options import (
     Models,
     backend_option,
     bundle,
-    embeddings_option,
-    encoder_option,
     is_given,
     json_option,
+    list_option,
+    model_options,
     open_engine,
 )
 from .output import print_result
@@ -42,7 +43,7 @@ class QuestionOptions:
     preset: str
     split: str
 
-    def source(self, path: str, models: Models, backend: str | None) -> tuning.Source:
+    def source(self, path: str, models: Models, backend: str | None, reading: dict[str, Any]) -> tuning.Source:
         """The records at `path` and the questions about them. Raises `ParameterError` where none are found."""
         kind, engine = self.kind, None
         if self.questions is not None:
@@ -66,6 +67,8 @@ class QuestionOptions:
             engine,
             self.questions,
             self.types_given,
+            models.term_encoder,
+            reading,
         )
 
 
@@ -166,8 +169,9 @@ fit_options = bundle(
     "--system",
     "systems",
     multiple=True,
-    help=f"Strategy to choose from; repeatable. Default: {', '.join(SYSTEMS)}.",
+    help=f"Strategy to choose from beside bm25 (see --list-strategies); repeatable. Default: {', '.join(SYSTEMS)}.",
 )
+@list_option
 @click.option(
     "--bm25",
     is_flag=True,
@@ -182,7 +186,8 @@ fit_options = bundle(
     "ndcg@10 then, unless it is given.",
 )
 @fit_options
-@bundle("models", Models, encoder_option, embeddings_option)
+@reading_options
+@model_options
 @backend_option
 @json_option
 @click.pass_context
@@ -200,6 +205,7 @@ def tune(
     bm25: bool,
     weights: bool,
     fit: FitOptions,
+    reading: ReadingOptions,
     models: Models,
     backend: str | None,
     as_json: bool,
@@ -229,7 +235,7 @@ def tune(
             raise click.UsageError(f"--weights fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
         if len(systems) > 1:
             raise click.UsageError("--weights fits one strategy: give --system once")
-    source = source_options.source(path, models, backend)
+    source = source_options.source(path, models, backend, reading.keywords())
     if weights:
         metric = fit.metric if is_given(context, "metric") else WEIGHTS_METRIC
         system = systems[0] if systems else "dialogue" if models.encoder is not None else "dialogue-words"

@@ -111,7 +111,7 @@ def evaluate(
     chosen = _choose_preset(dataset_kind, preset, analyzer, method, k1, b)
     answerer = _choose_answerer(strategy, policy, tau)
     check_folder(write_runs)
-    model, terms, by_default = _open_models([answerer], encoder, embeddings, term_encoder)
+    model, terms, by_default = open_models([answerer], encoder, embeddings, term_encoder)
     options = _reading_of(chosen, dataset_kind, split, reading)
     started = time.perf_counter()
     dataset = _load(dataset_kind, path, options, neighbours)
@@ -232,7 +232,7 @@ def compare_strategies(
     options = _reading_of(chosen, dataset_kind, split, reading)
     read = {name: read_run(file) for name, file in files.items()}
     check_folder(write_runs)
-    model, terms, _ = _open_models(list(answerers.values()), encoder, embeddings, term_encoder)
+    model, terms, _ = open_models(list(answerers.values()), encoder, embeddings, term_encoder)
     if model is not None and latency == 0:
         model = RememberedQueries(model)
     dataset = _load(dataset_kind, path, options, neighbours)
@@ -279,13 +279,18 @@ def _choose_preset(
     )
 
 
-def _open_models(
+def open_models(
     answerers: Sequence[Answerer],
     encoder: str | Encoder | None,
     embeddings: str | os.PathLike[str] | None,
     term_encoder: str | TermEncoder | None,
+    *,
+    vectors: bool = False,
 ) -> tuple[Encoder | None, TermEncoder | None, bool]:
-    """(the encoder, the term encoder, whether the encoder is the default one) that these strategies need."""
+    """(the encoder, the term encoder, whether the encoder is the default one) that these strategies need.
+
+    With `vectors` a given encoder is needed anyway. Raises `ParameterError` for one that is needed and not given.
+    """
     dense = next((answerer.name for answerer in answerers if answerer.dense), None)
     learned = next((answerer.name for answerer in answerers if answerer.learned), None)
     by_default = encoder is None and dense is not None
@@ -295,7 +300,9 @@ def _open_models(
         raise ParameterError("embeddings keeps what an encoder makes; give both")
     if term_encoder is None and learned is not None:
         raise ParameterError(f"strategy {learned!r} has a channel of learned weights: give a term encoder")
-    model = None if encoder is None or dense is None else open_encoder(encoder, embeddings, queries=False)
+    if dense is None and not vectors:
+        encoder = None
+    model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
     return model, None if learned is None else terms, by_default
 

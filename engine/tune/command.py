@@ -6,21 +6,23 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ParameterError, PolicyFileError, RecordError, StorageError
-from ..evaluate.encoders import default_encoder, describe_encoder, open_encoder
-from ..evaluate.presets import LOADERS, find_preset
+from ..evaluate.command import open_models
+from ..evaluate.encoders import describe_encoder
+from ..evaluate.presets import LOADERS, check_reading, find_preset
 from ..evaluate.protocol import engine_of, prepare_dataset
 from ..evaluate.tables import table
-from ..hybrid.strategy import NAMED, Strategy
+from ..hybrid.strategy import BM25, NAMED, Strategy
 from ..metrics.bootstrap import format_p
 from ..records.jsonl import read_json_lines
 from ..records.query_json import parse_query
 from ..route import policy as policies
+from ..route.policy import Answerer
 from .drift import check
 from .front import check_plot, plot
 from .measure import Labelled, labelled_questions
@@ -55,28 +57,38 @@ class Source:
     questions: str | None = None
     given: bool = False
     """Whether queries keep their type, so that no classifier has to predict it."""
+    term_encoder: str | None = None
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the dataset's loader, in place of the preset's."""
 
     @contextmanager
-    def opened(self, dense: bool, progress: bool) -> Iterator[tuple[Engine, list[Labelled], dict[str, Any]]]:
+    def opened(
+        self, answerers: Sequence[Answerer], progress: bool, vectors: bool = False
+    ) -> Iterator[tuple[Engine, list[Labelled], dict[str, Any]]]:
         """(the engine, all questions in order, what a result says about them), closed at the end of the context.
 
-        Raises what reading and indexing raise.
+        A dataset's records are encoded as `answerers` need it, and if a classifier reads `vectors`. Raises what reading
+        and indexing raise.
         """
         if self.kind is None:
             if self.engine is None or self.questions is None:
                 raise ParameterError("tuning an engine's own records needs --questions FILE")
+            if self.reading:
+                name = next(iter(self.reading))
+                raise ParameterError(
+                    f"{name!r} says how a dataset is read, and --questions are about an engine's records"
+                )
             questions = [question for _, question in read_json_lines(self.questions, labelled_of)]
             yield self.engine, [self._set_type(question) for question in questions], {"source": self.path}
             return
         preset = find_preset(self.preset, self.kind)
-        reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {})}
+        reading = {**preset.reading, **({"split": self.split} if self.kind == "beir" else {}), **self.reading}
+        check_reading(self.kind, reading)
         dataset = prepare_dataset(LOADERS[self.kind](self.path, **reading), NAMED["agent_rrf"], "none")
-        name = self.encoder
-        if name is None and dense:
-            name = default_encoder("a system needs vectors")
-        model = None if name is None else open_encoder(name, self.embeddings, queries=False)
+        model, terms, _ = open_models(answerers, self.encoder, self.embeddings, self.term_encoder, vectors=vectors)
         labelled = [self._set_type(question) for question in labelled_questions(dataset)]
-        with engine_of(dataset, preset, encoder=model, backend=self.backend, progress=progress) as engine:
+        models: dict[str, Any] = {"encoder": model, "term_encoder": terms}
+        with engine_of(dataset, preset, **models, backend=self.backend, progress=progress) as engine:
             yield (
                 engine,
                 labelled,
@@ -133,7 +145,8 @@ def tune_policy(
 ) -> dict[str, Any]:
     """Tune, write the policy to `out` and a plot of the front to `picture`.
 
-    Returns the object that ``fanrank tune --json`` prints. Without `out` the object holds the policy itself. `how` are
+    Without ``bm25`` among `systems` it is added, since a policy falls back on it. Returns the object that
+    ``fanrank tune --json`` prints. Without `out` the object holds the policy itself. `how` are
     arguments of `tune`. Raises what `tune` raises, and `ParameterError` for a question without a relevant record. If
     `out` or `picture` cannot be written, it raises before anything runs.
     """
@@ -143,8 +156,10 @@ def tune_policy(
     for path in (out, picture):
         if path is not None:
             _check_writable(path)
-    dense = any(Strategy.of(name).dense for name in systems or SYSTEMS)
-    with source.opened(dense, progress) as (engine, questions, about):
+    if systems and BM25 not in systems:
+        systems = (BM25, *systems)
+    answerers = [policies.strategy_of(name) for name in systems or SYSTEMS]
+    with source.opened(answerers, progress, bool(how.get("vectors"))) as (engine, questions, about):
         empty = next(
             (question for question in questions if not any(grade > 0 for grade in question.relevant.values())), None
         )
@@ -184,7 +199,7 @@ def tune_parameters(
     started = time.perf_counter()
     if out is not None:
         _check_writable(out)
-    with source.opened(False, False) as (engine, questions, about):
+    with source.opened([], False) as (engine, questions, about):
         tuned = tune_bm25(engine, questions, metric=metric, count=count, seed=seed)
     if out is not None:
         write_parameters(out, tuned)
@@ -213,7 +228,7 @@ def tune_weights(
     started = time.perf_counter()
     if out is not None:
         _check_writable(out)
-    with source.opened(bool(Strategy.of(strategy).dense), False) as (engine, questions, about):
+    with source.opened([Strategy.of(strategy)], False) as (engine, questions, about):
         fitted = fit_weights(engine, questions, strategy, metric=metric, count=count, seed=seed)
     if out is not None:
         write_weights(out, fitted)
@@ -235,7 +250,7 @@ def check_policy(
 ) -> dict[str, Any]:
     """Check the policy in the file `path` for drift. Returns the object that ``fanrank tune --check --json`` prints."""
     policy, about = policies.load(path)
-    with source.opened(bool(policy.dense), progress) as (engine, questions, source_about):
+    with source.opened([policy], progress) as (engine, questions, source_about):
         if about.get("preset", source_about.get("preset")) != source_about.get("preset"):
             raise ParameterError(
                 f"{os.fspath(path)}: tuned with --preset {about['preset']}, and these questions are read with "

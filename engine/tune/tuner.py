@@ -18,8 +18,9 @@ thresholds loses .015 at 3.4 ms. A choice by cross-validated accuracy loses .010
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from ..records.query import Query
 from ..route.cascade import DEPTH, Cascade
 from ..route.classifier import Classifier
 from ..route.confidence import CONFIDENCES
-from ..route.policy import Answerer, Policy
+from ..route.policy import Answerer, AnyPolicy, Policy, strategy_of
 from ..route.router import Router
 from ..vectors.vectors import unit_rows
 from .drift import reference_of
@@ -78,7 +79,7 @@ def tune(
     engine: Engine,
     labelled: Sequence[Labelled],
     *,
-    systems: Sequence[AnyStrategy] | None = None,
+    systems: Sequence[AnyStrategy | AnyPolicy] | None = None,
     metric: str = "hit@5",
     held_out: Sequence[Labelled] = (),
     folds: int = 5,
@@ -93,7 +94,8 @@ def tune(
 ) -> Tuned:
     """A policy for `engine`, fitted to `labelled` and confirmed on `held_out`.
 
-    - `systems`: BM25 and at least one other. None means `SYSTEMS`; if no question has a time, systems that need the
+    - `systems`: BM25 and at least one other. A policy, such as ``auto``, may be chosen as it is; the strategies that it
+      is made of are systems too. None means `SYSTEMS`; if no question has a time, systems that need the
       age of records are left out, and `about["left_out"]` names them.
     - `metric`, `judge`, `k`: as in `Questions`.
     - `confidence`: one of `CONFIDENCES`.
@@ -116,18 +118,25 @@ def tune(
     Raises `ParameterError` (also if a named system needs the age of records and a question has no time, and for
     `vectors` where the engine has none or no classifier is fitted), `MissingExtraError`, and what the engine raises.
     """
-    chosen, left_out = _systems(systems, [*labelled, *held_out])
+    chosen, own_policies, left_out = _systems(systems, [*labelled, *held_out])
     with tqdm(desc="tuning", total=0, unit=" runs", disable=not (progress and sys.stderr.isatty())) as bar:
         questions = Questions(engine, labelled, metric, judge=judge, k=k)
-        tuner = _Tuner(questions, chosen, left_out, folds, margin, seed, confidence, repeats, vectors, bar)
+        tuner = _Tuner(
+            questions, chosen, own_policies, left_out, folds, margin, seed, confidence, repeats, vectors, bar
+        )
         return tuner.tune(held_out)
 
 
 def _systems(
-    given: Sequence[AnyStrategy] | None, questions: Sequence[Labelled]
-) -> tuple[list[Strategy], dict[str, str]]:
-    """(the systems to run, the reason why each other system is left out)."""
-    systems = [Strategy.of(system) for system in (SYSTEMS if given is None else given)]
+    given: Sequence[AnyStrategy | AnyPolicy] | None, questions: Sequence[Labelled]
+) -> tuple[list[Strategy], list[Policy], dict[str, str]]:
+    """(the systems to run, the policies to run as they are, the reason why each other system is left out)."""
+    answerers = [strategy_of(system) for system in (SYSTEMS if given is None else given)]
+    systems = [each for each in answerers if isinstance(each, Strategy)]
+    own_policies = [each for each in answerers if not isinstance(each, Strategy)]
+    for part in chain.from_iterable(map(_strategies_in, own_policies)):
+        if part.name not in [system.name for system in systems]:
+            systems.append(part)
     left_out: dict[str, str] = {}
     for system in systems:
         without = [
@@ -143,7 +152,15 @@ def _systems(
                 f"{len(questions)} have none, such as {without[0].text[:60]!r}: give them a 'now', or name the other "
                 "systems alone (`systems`, --system)"
             )
-    return [system for system in systems if system.name not in left_out], left_out
+    return [system for system in systems if system.name not in left_out], own_policies, left_out
+
+
+def _strategies_in(policy: Policy) -> Iterator[Strategy]:
+    for part in policy.strategies.values() if isinstance(policy, Router) else policy.costly:
+        if isinstance(part, Strategy):
+            yield part
+        else:
+            yield from _strategies_in(part)
 
 
 @dataclass(frozen=True)
@@ -163,6 +180,7 @@ class _Tuner:
 
     questions: Questions
     systems: list[Strategy]
+    policies: list[Policy]
     left_out: dict[str, str]
     folds: int
     margin: float
@@ -173,7 +191,7 @@ class _Tuner:
     bar: tqdm[Any]
 
     def __post_init__(self) -> None:
-        names = [system.name for system in self.systems]
+        names = [each.name for each in (*self.systems, *self.policies)]
         labelled = self.questions.labelled
         if len(set(names)) < len(names) or BM25 not in names or len(names) < 2:
             raise ParameterError(f"tuning needs bm25 and another system, each once, not {names}")
@@ -221,7 +239,7 @@ class _Tuner:
         escalation = self.systems[others[best(values[others], ms[others])]]
         sure = self._confidence()
 
-        candidates = [*statics]
+        candidates = [*statics, *(_Candidate(policy.name, policy) for policy in self.policies)]
         folds: dict[str, tuple[Fold, ...]] = {}
         for row in others:
             candidate, single_folds = self._single(self.systems[row], sure, lexical, values[row])

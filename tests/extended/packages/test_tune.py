@@ -345,11 +345,8 @@ def test_systems_that_count_ages_need_times(monkeypatch: pytest.MonkeyPatch) -> 
     assert list(found.about["left_out"]) == list(found.to_dict()["left_out"]) == ["agent_rrf"]
     found = tune(engine, dated, metric="hit@1", repeats=1)
     assert [point.name for point in found.systems] == ["bm25", "dense", "rrf", "agent_rrf", "fused"]
-    assert found.about["left_out"] == {}
     # One that counts ages of some types alone needs a time of those.
-    never = fr.Strategy(
-        "calm", (fr.strategies.Lexical(), fr.strategies.Dense()), fr.strategies.AgentRRF(recency_types=["news"])
-    )
+    never = fr.Strategy("calm", NAMED["rrf"].channels, fr.strategies.AgentRRF(recency_types=["news"]))
     monkeypatch.setattr(engine, "search", lambda *given, **how: pytest.fail("it searched"))
     for systems, asked, held_out in (
         (("bm25", "agent_rrf"), undated, ()),
@@ -363,6 +360,12 @@ def test_systems_that_count_ages_need_times(monkeypatch: pytest.MonkeyPatch) -> 
     typed = [Labelled(fr.Query(one.query.text, type="talk"), one.relevant) for one in MIXED]
     monkeypatch.undo()
     assert tune(engine, typed, systems=("bm25", never), metric="hit@1", repeats=1).about["left_out"] == {}
+
+
+def test_a_policy_may_be_chosen_beside_what_it_is_made_of() -> None:
+    systems = ("bm25", Cascade(0.3, escalate="dense", name="mine"))
+    found = tune(memory(), MIXED, systems=systems, metric="hit@1", repeats=1)
+    assert [point.name for point in found.points][:3] == ["bm25", "dense", "mine"]
 
 
 def test_what_cannot_be_tuned() -> None:

@@ -128,7 +128,7 @@ def test_drift_by_the_command(tmp_path: Path, index: Path, questions: Path) -> N
         (["index", "--questions", "wrong.jsonl", *SYSTEMS], "wrong.jsonl:1: a question's 'relevant'"),
         (["index", "--questions", "questions.jsonl", "--system", "magic"], "unknown strategy 'magic'"),
         (["index", "--questions", "questions.jsonl", "--system", "bm25"], "bm25 and another"),
-        (["index", "--questions", "questions.jsonl", *SYSTEMS, "--vectors"], "--encoder"),
+        (["index", "--questions", "questions.jsonl", *SYSTEMS, "--unit", "turn"], "'unit' says how a dataset is read"),
         # Two of the systems count ages; asked for by name, they are not left out.
         (["index", "--questions", "questions.jsonl", "--system", "bm25", "--system", "decay"], "'decay' counts ages"),
         (["index", "--questions", "questions.jsonl", "--check", "damaged.json"], "the 'decided' of its reference"),
@@ -206,14 +206,11 @@ def test_a_dataset_with_its_encoder(tmp_path: Path) -> None:
     lines = ["query-id\tcorpus-id\tscore", *(f"q{n}\td{n}\t1" for n in range(len(words)))]
     (root / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
     out = tmp_path / "policy.json"
-    systems = [part for name in ("bm25", "dense", "rrf", "fused") for part in ("--system", name)]
-    found = run_json(
-        "tune", root, "--labels", "8", "--encoder", model, "--embeddings", tmp_path / "cache", *systems,
-        "--out", out,
-    )  # fmt: skip
+    systems = [part for name in ("dense", "rrf", "fused") for part in ("--system", name)]
+    how = ("--encoder", model, "--embeddings", tmp_path / "cache", *systems, "--out", out)
+    found = run_json("tune", root, "--labels", "8", *how)
     assert (found["labelled"], found["held_out"], found["source"]) == (8, 4, "toy")
-    assert found["encoder"]["name"] == "model"
     assert list(found["confirmation"]["systems"]) == ["bm25", "dense", "rrf", "fused"]
-    assert json.loads(out.read_text())["about"]["model"]["name"] == "model"
+    assert json.loads(out.read_text())["about"]["model"]["name"] == found["encoder"]["name"] == "model"
     report = run("tune", root, "--check", out, "--encoder", model).stdout
     assert report.startswith(f"{out}: 12 questions now, 4 when it was tuned")
