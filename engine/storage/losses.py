@@ -7,7 +7,7 @@ import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
 from .log import NO_LOG, Note, Salts, count_whole, log_of, read_note, read_salts
 from .row_codec import name_of
-from .sqlite import IN_USE, UNNUMBERED, damaged, is_blank, last_sequence, open_reader, value_of
+from .sqlite import IN_USE, UNNUMBERED, damaged, is_blank, last_sequence, open_alone, open_reader, value_of
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -110,6 +110,16 @@ def is_whole(reader: sqlite3.Connection) -> bool:
     return faults == [(b"ok",)] and not back
 
 
+def _same_without_log(path: Path, reader: sqlite3.Connection) -> bool:
+    """Whether the database alone holds the records that it holds with its log. A change gives a record a new number."""
+    numbers = "SELECT sequence FROM records ORDER BY sequence"
+    try:
+        with closing(open_alone(path)) as alone:
+            return all(one == other for one, other in zip_longest(*(each.execute(numbers) for each in (reader, alone))))
+    except sqlite3.DatabaseError:
+        return False
+
+
 def find_loss(path: Path, *, read_only: bool) -> Loss | None:
     """What the records in the database `path` lack, or None. Reads alone, and leaves the files as they are.
 
@@ -178,10 +188,13 @@ def _fault(
         return None
     # SQLite goes on with such a log after one with the note's salts was folded in.
     follows = salts[0] == (note.salts[0] + 1) & 0xFFFFFFFF and note.salts != NO_LOG
-    if not note.folding and (salts in (NO_LOG, note.salts) or follows):
+    known = salts in (NO_LOG, note.salts) or follows
+    if known and not note.folding:
         return None
-    # The database may hold pages of several moments, unless all that it should hold is there and fits together.
-    if last >= note.sequence and is_whole(reader):
+    # The database may hold pages of several moments, unless all that it should hold is there and fits together. Those
+    # of an older log may fit too, so a log that brings no later change must change no record.
+    newer = known or last > note.sequence
+    if last >= note.sequence and is_whole(reader) and (newer or _same_without_log(path, reader)):
         return None
     if note.folding:
         return Fault(f"{name} is missing or damaged, and was being folded in", mixed=True)

@@ -191,6 +191,11 @@ def open_reader(path: Path) -> sqlite3.Connection:
             f"{path}: its log holds changes that cannot be read without write permission to the directory; "
             "grant it, or close the writer"
         )
+    return open_alone(path)
+
+
+def open_alone(path: Path) -> sqlite3.Connection:
+    """A reader of the database without its log, which no process may write meanwhile."""
     return _connect(path, "mode=ro&immutable=1")
 
 

@@ -154,6 +154,24 @@ def test_an_older_log_is_named(tmp_path: Path) -> None:
             opened(copy)
 
 
+def test_an_older_log_whose_pages_fit_is_named(tmp_path: Path) -> None:
+    """The last change is a deletion, which stands in a page that the older log has not."""
+    path = tmp_path / "memory"
+    opened(path).close()
+    with opened(path) as engine:
+        engine.add(records(0, 8))
+        older = log_of(path / RECORDS).read_bytes()
+    with opened(path) as engine:
+        engine.add(records(8, 20))
+        engine.delete(["m19"])
+        engine.flush()
+        shutil.copytree(path, tmp_path / "killed")
+    for copy in (tmp_path / "killed", path):
+        log_of(copy / RECORDS).write_bytes(older)
+        with pytest.raises(Damaged, match="of another time"):
+            opened(copy)
+
+
 def test_copies_that_sqlite_makes_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "memory"
     with opened(path) as engine:
@@ -361,9 +379,9 @@ def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, c
     older = sqlite3.connect(crashed / RECORDS, isolation_level=None)
     for statement in OLDER:
         older.execute(statement)
-    shutil.copytree(crashed, tmp_path / "killed")
+        shutil.copytree(crashed, tmp_path / ("begun" if statement == OLDER[0] else "killed"), dirs_exist_ok=True)
     older.close()
-    for path in (tmp_path / "killed", crashed):
+    for path in (tmp_path / "begun", tmp_path / "killed", crashed):
         assert find(path) is None
     # A log whose records are older than the note is still one of another time.
     note = NoteWriter(tmp_path / "killed" / RECORDS)
