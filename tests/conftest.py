@@ -65,6 +65,17 @@ def disarmed() -> Iterator[None]:
         failpoints.disarm()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One a core, or as many as there are processes that wait for one, but four a core at most: beside eight that keep
+    two cores busy, two workers would get two fifths of a core, and take 19 minutes."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    busy = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return min(max(cores, round(busy)), 4 * cores)
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """With ``-m gpu`` only files that name a GPU are read: a machine with one may lack what the others import."""
     if config.option.markexpr != "gpu":
