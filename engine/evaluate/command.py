@@ -303,8 +303,10 @@ def open_models(
     if dense is None and not vectors:
         encoder = None
     model = None if encoder is None else open_encoder(encoder, embeddings, queries=False)
+    if learned is None:
+        term_encoder = None
     terms = SparseSentenceEncoder(term_encoder) if isinstance(term_encoder, str) else term_encoder
-    return model, None if learned is None else terms, by_default
+    return model, terms, by_default
 
 
 def _depth_of(dataset: Dataset, k: int | None, metrics: Sequence[str]) -> int:
