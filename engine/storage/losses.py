@@ -18,7 +18,17 @@ from ..index.snapshot import Snapshot
 from .index_files import INDEX, IndexDirectory
 from .log import NO_LOG, Note, Salts, count_whole, log_of, read_note, read_salts
 from .row_codec import name_of
-from .sqlite import IN_USE, UNNUMBERED, damaged, is_blank, last_sequence, open_alone, open_reader, value_of
+from .sqlite import (
+    IN_USE,
+    UNNUMBERED,
+    damaged,
+    is_blank,
+    last_sequence,
+    open_alone,
+    open_reader,
+    pruned_sequence,
+    value_of,
+)
 
 # The most ids that a message shows.
 SHOWN_IDS = 10
@@ -111,11 +121,19 @@ def is_whole(reader: sqlite3.Connection) -> bool:
 
 
 def _same_without_log(path: Path, reader: sqlite3.Connection) -> bool:
-    """Whether the database alone holds the records that it holds with its log. A change gives a record a new number."""
-    numbers = "SELECT sequence FROM records ORDER BY sequence"
+    """Whether the database alone holds the records and deletions that it holds with its log.
+
+    Each has the number of its own change. A log may prune deletions, and change nothing else.
+    """
+    pruned = pruned_sequence(reader)
+    numbers = (
+        "SELECT sequence FROM records"
+        f" UNION ALL SELECT sequence FROM deletions WHERE sequence > {pruned} ORDER BY sequence"
+    )
     try:
         with closing(open_alone(path)) as alone:
-            return all(one == other for one, other in zip_longest(*(each.execute(numbers) for each in (reader, alone))))
+            rows = (each.execute(numbers) for each in (reader, alone))
+            return pruned_sequence(alone) <= pruned and all(one == other for one, other in zip_longest(*rows))
     except sqlite3.DatabaseError:
         return False
 
@@ -192,7 +210,7 @@ def _fault(
     if known and not note.folding:
         return None
     # The database may hold pages of several moments, unless all that it should hold is there and fits together. Those
-    # of an older log may fit too, so a log that brings no later change must change no record.
+    # of an older log may fit too, so a log that brings no later change must change no record and no deletion.
     newer = known or last > note.sequence
     if last >= note.sequence and is_whole(reader) and (newer or _same_without_log(path, reader)):
         return None

@@ -7,7 +7,7 @@ import logging
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -154,17 +154,22 @@ def test_an_older_log_is_named(tmp_path: Path) -> None:
             opened(copy)
 
 
-def test_an_older_log_whose_pages_fit_is_named(tmp_path: Path) -> None:
-    """The last change is a deletion, which stands in a page that the older log has not."""
+@pytest.mark.parametrize("pruned", [False, True])
+def test_an_older_log_whose_pages_fit_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pruned: bool) -> None:
+    """A deletion stands in a page that the older log has not, or has from when it pruned deletions."""
+    borders.shrink(monkeypatch, FOLD_FRAMES=1)
     path = tmp_path / "memory"
     opened(path).close()
     with opened(path) as engine:
         engine.add(records(0, 8))
+        if pruned:
+            engine.delete(["m0"])
+            engine.flush()
         older = log_of(path / RECORDS).read_bytes()
     with opened(path) as engine:
         engine.add(records(8, 20))
         engine.delete(["m19"])
-        engine.flush()
+        engine.add(records(20, 21)) if pruned else engine.flush()
         shutil.copytree(path, tmp_path / "killed")
     for copy in (tmp_path / "killed", path):
         log_of(copy / RECORDS).write_bytes(older)
@@ -293,9 +298,8 @@ def test_a_kill_in_a_fold_that_another_program_finishes_loses_nothing(tmp_path: 
     with opened(tmp_path / "memory") as engine:
         engine.add(records(0, 5))
     assert leave(tmp_path / "memory", point, fold, tmp_path / "left")
-    other = sqlite3.connect(tmp_path / "left" / RECORDS)
-    (count,) = other.execute("SELECT count(*) FROM records").fetchone()
-    other.close()
+    with closing(sqlite3.connect(tmp_path / "left" / RECORDS)) as other:
+        (count,) = other.execute("SELECT count(*) FROM records").fetchone()
     for _ in range(2):
         with opened(tmp_path / "left") as engine:
             assert len(engine) == count
@@ -372,10 +376,8 @@ def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, c
     if closed:
         opened(crashed).close()
     else:
-        sqlite3.connect(crashed / RECORDS).close()
-        older = sqlite3.connect(crashed / RECORDS)
-        older.execute("SELECT count(*) FROM records").fetchone()
-        older.close()
+        with closing(sqlite3.connect(crashed / RECORDS)) as older:
+            older.execute("SELECT count(*) FROM records").fetchone()
     older = sqlite3.connect(crashed / RECORDS, isolation_level=None)
     for statement in OLDER:
         older.execute(statement)
@@ -387,8 +389,7 @@ def test_what_an_older_version_wrote_is_no_loss(crashed: Path, tmp_path: Path, c
     note = NoteWriter(tmp_path / "killed" / RECORDS)
     note.write_closed(1000)
     note.close()
-    loss = find(tmp_path / "killed")
-    assert "of another time" in loss.reason
+    assert "of another time" in find(tmp_path / "killed").reason
 
 
 @pytest.mark.parametrize("verb", ["add", "drop"])
@@ -402,10 +403,7 @@ def test_a_lost_change_of_the_columns_is_named(tmp_path: Path, verb: str) -> Non
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM records").fetchone()  # The log cannot be folded in.
     with opened(path) as engine:
-        if verb == "add":
-            engine.add_column("p", "category")
-        else:
-            engine.drop_column("q")
+        engine.add_column("p", "category") if verb == "add" else engine.drop_column("q")
         declared = engine.columns
         shutil.copytree(path, killed)
         (killed / f"{RECORDS}-shm").unlink()
@@ -421,8 +419,7 @@ def test_a_lost_change_of_the_columns_is_named(tmp_path: Path, verb: str) -> Non
             opened(copy)
         for accept in (True, False):
             with opened(copy, accept_loss=accept) as engine:
-                assert engine.columns == {"q": "number"}
-                assert len(engine) == 1
+                assert (engine.columns, len(engine)) == ({"q": "number"}, 1)
 
 
 def test_a_lost_note_of_an_owner_is_named(tmp_path: Path) -> None:
