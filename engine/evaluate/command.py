@@ -214,12 +214,11 @@ def compare_strategies(
     """Several strategies over one index of a dataset, as one object of plain JSON values. `render` shows it as text.
 
     The arguments are those of `evaluate`, `embeddings`, `types` and `split` among them; `write_runs` gets a file for
-    each strategy. `runs` are TREC run files of
-    other systems, each named by its file's name; one alone needs no strategy. Each system after the first is compared
-    with the first by a paired bootstrap over questions, whose draws follow `seed`, in the first of `metrics`, or in
-    nDCG@10 on documents and Hit@5 on conversations. p is two-sided, and ``p_holm`` corrected for their number.
-    ``latency`` holds the times of each strategy on the warm engine, unless it was called with 0; then a query is
-    encoded once for all of them.
+    each strategy. `runs` are TREC run files of other systems, each named by its file's name; one alone needs no
+    strategy. Each system after the first is compared with the first by a paired bootstrap over questions, whose draws
+    follow `seed`, in the first of `metrics`, or in nDCG@10 on documents and Hit@5 on conversations. p is two-sided, and
+    ``p_holm`` corrected for their number. ``latency`` holds the times of each strategy on the warm engine, unless it
+    was called with 0; then a query is encoded once for all of them.
 
     Raises `ParameterError` for no run and fewer than two strategies, or two systems of one name, and what `evaluate`
     raises.
@@ -227,7 +226,7 @@ def compare_strategies(
     answerers = {answerer.name: answerer for answerer in map(strategy_of, strategies)}
     files = {Path(file).name.removesuffix(".run"): file for file in runs}
     if len(files.keys() | answerers.keys()) != len(strategies) + len(runs) or (len(answerers) < 2 and not runs):
-        raise ParameterError("a comparison needs two strategies or more, each of another name")
+        raise ParameterError("a comparison needs two systems or more, each of another name; a run's is its file's")
     chosen = _choose_preset(dataset_kind, preset, analyzer, method, k1, b)
     options = _reading_of(chosen, dataset_kind, split, reading)
     read = {name: read_run(file) for name, file in files.items()}

@@ -1,8 +1,7 @@
 """`Strategy`: which evidence a query is answered by, and how one list of hits is made of it.
 
-A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. `NAMED` names
-the ones that the papers describe. Execution (`Engine.search`'s ``execution``, threads, backend) never changes an
-answer; a strategy does.
+A `Strategy` is a small value: printable, comparable, and the same after `to_dict`, JSON and `of`. Execution
+(`Engine.search`'s ``execution``, threads, backend) never changes an answer; a strategy does.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ SCOPE = "scope"
 
 
 def parse_query(data: Any) -> Query:
-    """The query that a JSON object describes. Raises `RecordError`."""
+    """The query that a JSON object describes; a field that is null is left out. Raises `RecordError`."""
     if not isinstance(data, dict):
         raise RecordError("a query must be a JSON object")
     known = {*QUERY_FIELDS, *SCOPES, SCOPE}
     unknown = sorted(set(data) - known - {"_id", "metadata"})
     if unknown:
         raise RecordError(f"a query has no {unknown[0]!r}{choices(unknown[0], sorted(known))}")
-    values = {key: value for key, value in data.items() if key in QUERY_FIELDS}
+    values = {key: value for key, value in data.items() if key in QUERY_FIELDS and value is not None}
     if "id" not in values and "_id" in data:
         values["id"] = data["_id"]
     try:

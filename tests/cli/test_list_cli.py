@@ -16,7 +16,7 @@ RELATION = {"source": "x", "target": "y", "kind": "k"}
 ROWS: list[dict[str, Any]] = [
     {"id": "a", "text": "tea\nwith   milk", "role": "user", "time": 86400, "payload": {"n": 1}},
     {"id": "b", "text": "snow", "role": "tool"},
-    {"id": "c", "text": "rain " * 60, "role": "user", "time": 0, "relations": [RELATION]},
+    {"id": "c", "text": "rain " * 60, "role": "user", "time": 0, "relations": [RELATION], "payload": {"n": "2"}},
     {"id": "a", "text": "tea of bob", "namespace": "bob"},
 ]
 
@@ -53,10 +53,10 @@ def test_a_line_a_record(memory: Path) -> None:
 
 
 def test_a_filter_may_name_a_key_of_the_payload(memory: Path) -> None:
-    for condition, other in (('{"n": 1}', "n!=1"), ("n=1", "n!=1.0")):
+    for condition, other, found in (('{"n": 1}', "n!=1", "a"), ("n=1", "n!=1.0", "a"), ("n=2", "n!=2", "c")):
         assert run_json("count", memory, "--filter", condition)["count"] == 1
         assert run_json("count", memory, "--filter", other)["count"] == 2
-        assert run_json("search", memory, "tea", "--filter", condition)["queries"][0]["hits"][0]["id"] == "a"
+        assert run_json("search", memory, "tea rain", "--filter", condition)["queries"][0]["hits"][0]["id"] == found
 
 
 def test_records_as_json_are_whole(memory: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_batch_refuses_what_a_query_refuses(keywords: dict[str, Any]) -> None:
 def test_one_query_is_a_batch_and_what_is_set_for_all_is_as_if_each_said_it() -> None:
     engine = made(records([["a1"], ["a1", "b2"], ["a1"]]), None)
     engine.add([fr.Record("t", "a1", role="user", namespace="t"), fr.Record("u", "a1", role="user")])
-    for one in ("a1", fr.Query("a1"), {"text": "a1"}):
+    for one in ("a1", fr.Query("a1"), {"text": "a1", "newest": None, "offset": None}):
         assert list(engine.search(one)) == list(engine.submit(one).result()) == list(engine.search(["a1"]))
     user, other = {"role": "user"}, fr.Query("a1", filter={"role": None}, namespace="t")
     expected = [fr.Query("a1", filter=user, under="t"), fr.Query(terms=["a1"], filter=user, under="t"), other]
