@@ -35,7 +35,7 @@ from unittest.mock import patch
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 from .harness.cases import CORPORA
 from .harness.corpora import load, prepare
@@ -198,7 +198,7 @@ def hold_steady() -> Iterator[None]:
     """Switch off work that depends on the clock, runs in the background, or runs when memory is freed."""
     collects = gc.isenabled()
     gc.disable()
-    with patch.object(Memory, "wake", lambda memory: None):
+    with patch.object(Storage, "wake", lambda memory: None):
         try:
             yield
         finally:

@@ -47,8 +47,8 @@ from .searcher import Searcher
 from .searching import Searching
 from .signatures import EngineOptions, hinting
 from .storage import index_files
-from .storage.memory import Memory
 from .storage.record_store import RecordStore
+from .storage.storage import Storage
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
 from .writing import AnyRecord, Writing
 
@@ -139,7 +139,7 @@ class Engine(Searching, Reading, Writing, Carrying):
                 f"columns={AUTO!r} reads the records' values when a filter first names a column, and keep_texts=False "
                 "keeps none; leave one of them out"
             )
-        self.index = OpenIndex(partial(Memory, *own, learned=self.monitor, keep_texts=keep_texts))
+        self.index = OpenIndex(partial(Storage, *own, learned=self.monitor, keep_texts=keep_texts))
         self.searcher = Searcher(self.index, Models(encoder, term_encoder), serving, self.monitor)
         self._closed = False
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from .errors import IndexFileError, ParameterError, StaleIndexError, StorageError
 from .storage.index_arrays import SavedIndex
 from .storage.index_files import INDEX, IndexDirectory
-from .storage.memory import Memory
 from .storage.record_store import ChangeRun, RecordStore
+from .storage.storage import Storage
 
 logger = logging.getLogger("fanrank")
 
 # How often a reader tries to load the index while checkpoints of a writer make what it loaded stale.
 ATTEMPTS = 20
 
-MakeMemory = Callable[[RecordStore | None, IndexDirectory | None], Memory]
+MakeStorage = Callable[[RecordStore | None, IndexDirectory | None], Storage]
 """Makes an empty memory over a record store and its index files, both None for an engine in memory."""
 
 
@@ -31,7 +31,7 @@ class OpenIndex:
     loaded. Where it is missing or damaged it is built again from the records.
     """
 
-    def __init__(self, make: MakeMemory) -> None:
+    def __init__(self, make: MakeStorage) -> None:
         self.memory = make(None, None)
         """The memory as it is now. Use `ready` wherever an index that is still being built must be waited for."""
         self.opened: str | None = None
@@ -128,7 +128,7 @@ class OpenIndex:
             pass  # a child that was forked meanwhile has the event, but no thread that sets it
         return self._scanning and self.building
 
-    def ready(self) -> Memory:
+    def ready(self) -> Storage:
         """The memory, once it is filled. Raises `StorageError` where that failed."""
         thread = self.filler
         if thread is not None:
@@ -162,7 +162,7 @@ class OpenIndex:
         self.ready().close()
 
 
-def replay(memory: Memory, store: RecordStore, progress: bool) -> None:
+def replay(memory: Storage, store: RecordStore, progress: bool) -> None:
     """Apply the changes that the store holds and the memory does not."""
     bar = None
     if shows_progress(progress):
@@ -189,7 +189,7 @@ def shows_progress(progress: bool) -> bool:
     return progress and sys.stderr.isatty()
 
 
-def _check_parameters(saved: SavedIndex, memory: Memory) -> None:
+def _check_parameters(saved: SavedIndex, memory: Storage) -> None:
     stored = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
     if stored != (memory.analyzer.name, memory.bm25.to_dict(), memory.schema.declared()):
         raise ParameterError("the index files were made with other parameters than the records")

@@ -109,7 +109,7 @@ class Searcher:
             return self.declaring(read, filters)
 
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
-        """As `Memory.declare`."""
+        """As `Storage.declare`."""
         self.index.ready().declare(error, names)
 
     def answer(

@@ -332,11 +332,11 @@ class Writing:
         missing_ok: bool = False,
         threads: int | None = None,
     ) -> int:
-        """As `Memory.write`. Over shards it is another one."""
+        """As `Storage.write`. Over shards it is another one."""
         return self.index.ready().write(removed=removed, added=added, missing_ok=missing_ok, threads=threads)
 
     def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[Reader], Decision]) -> int:
-        """Write what `decide` makes of records of these namespaces (None: of any), as `Memory.write`."""
+        """Write what `decide` makes of records of these namespaces (None: of any), as `Storage.write`."""
         return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
 
     async def _write_awaited(self, write: Callable[[], int]) -> int:

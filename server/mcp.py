@@ -90,16 +90,16 @@ def make_mcp(engine: Engine, settings: Settings | None = None, *, local: bool = 
     Otherwise each HTTP request says who asks (`principal_of`), and what comes without one is refused.
     """
     settings = settings or Settings()
-    memory = Memory(engine, settings, ANYONE if local else None)
+    tools = Tools(engine, settings, ANYONE if local else None)
     reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
     writes = ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False)
     kinds: list[tuple[Callable[..., Any], str, ToolAnnotations]] = [
-        (memory.search_memory, "Search the memory", reads),
-        (memory.recent, "Newest records", reads),
-        (memory.explain, "Explain a score", reads),
+        (tools.search_memory, "Search the memory", reads),
+        (tools.recent, "Newest records", reads),
+        (tools.explain, "Explain a score", reads),
     ]
     if not settings.read_only:
-        kinds += [(memory.remember, "Remember", writes), (memory.forget, "Forget", writes)]
+        kinds += [(tools.remember, "Remember", writes), (tools.forget, "Forget", writes)]
     server = _Server(
         NAME,
         instructions=_instructions(settings),
@@ -118,7 +118,7 @@ def make_mcp(engine: Engine, settings: Settings | None = None, *, local: bool = 
         title="A record",
         description="One record, whole, as JSON. Percent-encode both; the default namespace is empty: memory:///ID.",
         mime_type="application/json",
-    )(memory.read_record)
+    )(tools.read_record)
     return server
 
 
@@ -201,7 +201,7 @@ def _place(parts: Sequence[int | str]) -> str:
     return re.sub(r"\.?\[", "[", ".".join(f"[{part}]" if isinstance(part, int) else part for part in parts))
 
 
-class Memory:
+class Tools:
     """The tools. Each reads its arguments, checks who asks, and never works on the event loop for long."""
 
     def __init__(self, engine: Engine, settings: Settings, caller: Principal | None) -> None:

@@ -25,9 +25,9 @@ from ..storage.backup import check_apart
 from ..storage.failpoints import reach
 from ..storage.index_files import INDEX, is_index_file
 from ..storage.lock import LOCK, let_go, make_folder, take_lock
-from ..storage.memory import Memory
 from ..storage.record_stream import count_records, stream_records
 from ..storage.row_codec import RECORDS
+from ..storage.storage import Storage
 from ..storage.sync import sync
 from ..storage.writes import chunks_of
 from .files import path_of
@@ -66,7 +66,7 @@ class Pinned:
 
 
 def copy(
-    memory: Memory,
+    memory: Storage,
     models: Models,
     path: str | os.PathLike[str],
     config: Mapping[str, Any],

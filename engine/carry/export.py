@@ -11,9 +11,9 @@ from ..index.masks import compile_filter
 from ..records.filters import Filter, columns_in
 from ..records.record import Record
 from ..storage.failpoints import reach
-from ..storage.memory import Memory
 from ..storage.record_stream import count_records, in_groups, stream_records
 from ..storage.row_codec import check_objects
+from ..storage.storage import Storage
 from ..text.vocabulary import Vocabulary
 from .files import AnyFile, format_of, written
 from .json_lines import write_lines
@@ -29,7 +29,7 @@ Source = tuple[Callable[[], AbstractContextManager[Iterable[Record]]], Callable[
 """What gives all records of a moment, and what says how many they are, for the bar."""
 
 
-def source_of(memory: Memory, vectors: bool) -> Source:
+def source_of(memory: Storage, vectors: bool) -> Source:
     """The records of a memory. With `vectors` false they have no embedding."""
 
     def read() -> AbstractContextManager[Iterable[Record]]:

@@ -19,9 +19,9 @@ from ..index.snapshot import Snapshot
 from ..records.jsonl import check_fields
 from ..records.record import Record
 from ..storage.failpoints import reach
-from ..storage.memory import Memory
 from ..storage.pending import Decision, Pending
 from ..storage.row_codec import encode
+from ..storage.storage import Storage
 from .files import AnyFile, format_of
 from .json_lines import read_lines
 from .rows import Carried, model_of
@@ -112,7 +112,7 @@ class Target(Protocol):
 class MemoryTarget:
     """The memory of an engine, to import into."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: Storage) -> None:
         self.memory = memory
         # What was read of each namespace for an earlier plan of the same batch, and the snapshot that it was read of.
         self._seen: dict[str, tuple[Snapshot, dict[str, Record | None]]] = {}

@@ -25,9 +25,9 @@ from ..index.columns import ABSENT
 from ..index.snapshot import Snapshot
 from ..records.filters import Filter
 from ..records.record import Record
-from ..storage.memory import Memory
 from ..storage.row_codec import RECORDS
 from ..storage.state import MemoryState
+from ..storage.storage import Storage
 from .cursor import Course, decode, encode
 from .matching import compiled, snapshots_of
 from .orders import Entry, Key, entries
@@ -43,7 +43,7 @@ READER_ATTEMPTS = 40
 class Source(Protocol):
     """The memory of an engine, which may be replaced while it is listed."""
 
-    def ready(self) -> Memory: ...
+    def ready(self) -> Storage: ...
 
     def refresh(self) -> None: ...
 
@@ -164,7 +164,7 @@ class MemoryPages:
                 ) from None
 
     def _read(
-        self, memory: Memory, state: MemoryState, after: Key | None, count: int
+        self, memory: Storage, state: MemoryState, after: Key | None, count: int
     ) -> tuple[list[tuple[Key, Record]], bool]:
         wanted, snapshots = self._wanted, snapshots_of(state, self._wanted.namespace)
         entries_left = self._entries
@@ -188,7 +188,7 @@ class MemoryPages:
         return [(entry.key, record) for entry, record in zip(page, records, strict=True)], bool(following)
 
 
-def secret_of(memory: Memory) -> str:
+def secret_of(memory: Storage) -> str:
     """What cursors of a memory are sealed with. That of a directory stays as long as its records do."""
     config = None if memory.store is None else memory.store.config
     return memory.secret if config is None else str(config["store"])
@@ -199,7 +199,7 @@ def _same(snapshots: Mapping[str, Snapshot], others: Mapping[str, Snapshot]) -> 
 
 
 def _arrivals(
-    memory: Memory, state: MemoryState, namespace: str, snapshot: Snapshot, documents: Integers
+    memory: Storage, state: MemoryState, namespace: str, snapshot: Snapshot, documents: Integers
 ) -> Sequence[int]:
     """As `orders.Numbers`."""
     if snapshot.arrivals is not None:
@@ -219,7 +219,7 @@ def _checked(sequence: int | None, record_id: str, state: MemoryState) -> int:
 
 
 def whole_records(
-    memory: Memory, state: MemoryState, ids: Mapping[str, Sequence[str]]
+    memory: Storage, state: MemoryState, ids: Mapping[str, Sequence[str]]
 ) -> dict[tuple[str, str], Record]:
     """The records with these ids of a state as they were written, by (namespace, id); `ids` by namespace.
 

@@ -15,9 +15,9 @@ from ..moments import Moment
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
-from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
 from ..storage.state import searched_names
+from ..storage.storage import Storage
 from .health import TOP_TERMS, DriftReport, Health, HealthDrift, HealthReport, top_terms
 from .meanings import Meanings, is_storable
 from .recency import EPSILON, MAX_WINDOWS, RATE, Recency
@@ -108,7 +108,7 @@ class Monitor:
         return self.recency(namespace).windows()
 
     def observe(
-        self, memory: Memory, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
+        self, memory: Storage, ids: Iterable[str], namespace: str, now: Moment | None, windows: int | None
     ) -> None:
         """As `Engine.observe`, for the records in `memory`."""
         batch = observed_ids(ids)
@@ -147,7 +147,7 @@ class Monitor:
         # A namespace that nobody searched gets no entry.
         return (self._health.get(checked_namespace(namespace)) or Health(namespace)).snapshot()
 
-    def drift(self, memory: Memory, namespace: str) -> DriftReport:
+    def drift(self, memory: Storage, namespace: str) -> DriftReport:
         """As `Engine.drift`, for the records in `memory`."""
         state = memory.state
         snapshot = state.snapshot(checked_namespace(namespace))

@@ -17,8 +17,8 @@ from ..records.filters import ColumnComparison, all_of, columns_in
 from ..records.hits import Hits
 from ..records.query import Query, check_k, searched_fields
 from ..records.record import Record
-from ..storage.memory import Memory
 from ..storage.state import searched_names
+from ..storage.storage import Storage
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
 from .batch import AnyBatch, as_queries, combine_filters, k_of
@@ -30,7 +30,7 @@ BACKEND = "keyword-scan"
 PLAIN = SearchOptions()
 
 
-def scan(memory: Memory, queries: AnyBatch, k: int, options: SearchOptions = PLAIN) -> Hits:
+def scan(memory: Storage, queries: AnyBatch, k: int, options: SearchOptions = PLAIN) -> Hits:
     """Each query's k newest records that hold one of its first three keywords, scored by how many they hold.
     Of several namespaces, those of the first by name come first.
 
@@ -104,7 +104,7 @@ class _Ids:
         return self
 
 
-def _accepts(memory: Memory, query: Query, now: float, accepted: list[Record], record: Record) -> bool:
+def _accepts(memory: Storage, query: Query, now: float, accepted: list[Record], record: Record) -> bool:
     """Whether the record passes the query's filter, scope and time range; if so, it enters `accepted`."""
     if record.expired(now):
         return False

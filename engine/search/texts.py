@@ -19,10 +19,10 @@ from ..index.kept import records_at
 from ..records.copies import own_copy
 from ..records.hits import Hits
 from ..records.record import Record
-from ..storage.memory import Memory
 from ..storage.record_store import RecordStore
 from ..storage.sqlite import StoreMoment, damaged
 from ..storage.state import MemoryState
+from ..storage.storage import Storage
 from .batch import IdResolver
 from .options import SearchOptions
 
@@ -36,7 +36,7 @@ Key = tuple[str, str]
 
 
 def search_with_records(
-    memory: Callable[[], Memory],
+    memory: Callable[[], Storage],
     refresh: Callable[[], None],
     search: Callable[[MemoryState], Hits],
     options: SearchOptions,
@@ -71,7 +71,7 @@ def search_with_records(
     return _with(hits, records, options)
 
 
-def bring_records_of(memory: Memory, state: MemoryState, hits: Hits, options: SearchOptions) -> Hits | None:
+def bring_records_of(memory: Storage, state: MemoryState, hits: Hits, options: SearchOptions) -> Hits | None:
     """The hits of a search of `state` with the records that were scored; None where the store has newer ones by now.
 
     Raises `StorageError` where there are no texts.
@@ -82,7 +82,7 @@ def bring_records_of(memory: Memory, state: MemoryState, hits: Hits, options: Se
 
 
 def _search_as_reader(
-    memory: Callable[[], Memory],
+    memory: Callable[[], Storage],
     refresh: Callable[[], None],
     search: Callable[[MemoryState], Hits],
     options: SearchOptions,

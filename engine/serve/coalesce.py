@@ -41,7 +41,7 @@ from ..records.query import DEFAULT_K, Query, check_k
 from ..search.batch import AnyBatch, set_defaults
 from ..searcher import Searcher
 from ..signatures import BatchKeywords, check_keywords, hinting, split_defaults
-from ..storage.memory import cores
+from ..storage.storage import cores
 from .calls import (
     Awaited,
     Blocked,

@@ -25,7 +25,7 @@ PENDING_CHUNK = 1 << 10
 class Pending:
     """What is published, and the batches that will be committed with this one and come before it.
 
-    A batch that depends on records (`Memory.write` with `decide`) reads them here. The write lock is held meanwhile.
+    A batch that depends on records (`Storage.write` with `decide`) reads them here. The write lock is held meanwhile.
     """
 
     state: MemoryState

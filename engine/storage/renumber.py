@@ -7,7 +7,7 @@
 
 New vocabularies and segments are made beside the old ones while searches and writes go on. A segment shares all arrays
 but its terms and its column codes. Under the write lock only what came meanwhile is added, and one assignment publishes
-all of it (`Memory.renumber`). Searches that run on the old state finish on it. No answer depends on the numbers.
+all of it (`Storage.renumber`). Searches that run on the old state finish on it. No answer depends on the numbers.
 
 A writer may bring an unused string back while the new vocabulary is made. Then it gets a number at the end, like a new
 one, and the lists of the segments that hold it are put into the new order.

@@ -32,7 +32,7 @@ new_numbering = count().__next__
 class MemoryState:
     """The published state, which searches and checkpoints read. A search takes it once and reads nothing else.
 
-    Snapshots and vocabularies belong together: `Memory` may number terms and column values anew.
+    Snapshots and vocabularies belong together: `Storage` may number terms and column values anew.
     """
 
     bm25: BM25

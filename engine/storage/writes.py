@@ -1,4 +1,4 @@
-"""The requests, sizes and counters of a `Memory` (memory.py), and how its batches are cut into chunks."""
+"""The requests, sizes and counters of a `Storage` (storage.py), and how its batches are cut into chunks."""
 
 from __future__ import annotations
 

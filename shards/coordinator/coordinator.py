@@ -107,7 +107,7 @@ class Coordinator(Deciding):
         added: Sequence[Record] = (),
         missing_ok: bool = False,
     ) -> int:
-        """Apply one batch, all or nothing, as `Memory.write`. Returns once it is durable and searches see it.
+        """Apply one batch, all or nothing, as `Storage.write`. Returns once it is durable and searches see it.
 
         What waits for the same shards meanwhile is carried out together.
         """

@@ -136,7 +136,7 @@ class ShardedSearcher(Searcher):
         return run()
 
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
-        """Declare columns in all shards. Raises as `Memory.declare`."""
+        """Declare columns in all shards. Raises as `Storage.declare`."""
         wanted = list(dict.fromkeys((*error.columns, *names)))
         coordinator, memory = self.coordinator, self.index.ready()
         if not memory.declares or (ORDER in wanted and memory.schema.auto):

@@ -375,7 +375,7 @@ class Shard:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), (), missing)
 
     def keys(self) -> Collection[str]:
-        """As `Memory.keys`."""
+        """As `Storage.keys`."""
         return self.engine.index.ready().keys()
 
     def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:

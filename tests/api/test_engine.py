@@ -26,8 +26,8 @@ from fanrank.engine import opening
 from fanrank.engine.opening import OpenIndex
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.index_files import IndexDirectory
-from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.row_codec import RECORDS
+from fanrank.engine.storage.storage import Storage
 
 DAY = 86_400.0
 BATCH = [["a1"], ["b2", "c3"], [*WORDS], fr.Query("a1 b2", namespace="n"), fr.Query("a1", now=9 * DAY, half_life=DAY)]
@@ -304,7 +304,7 @@ def test_a_checkpoint_that_fails_stops_nobody(tmp_path: Path, monkeypatch: pytes
 
 def test_a_merge_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, INLINE_DOCUMENTS=4)
-    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    monkeypatch.setattr(Storage, "wake", lambda self: None)
     with fr.Engine.open(tmp_path, analyzer="minimal") as engine:
         for start in range(0, 40, 4):
             engine.add(records(4, start))

@@ -13,7 +13,7 @@ from support.history import WORDS
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -80,7 +80,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     history.shrink(monkeypatch)
     borders.shrink(monkeypatch, BUILD_CHUNK=64)
     # How far the background has come is no secret, and would show in sizes.
-    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    monkeypatch.setattr(Storage, "wake", lambda self: None)
     options: dict[str, Any] = {"analyzer": "minimal", "columns": {"project": "category"}}
     engines = [
         fr.Engine(**options) if request.param == "memory" else fr.Engine.open(tmp_path / name, **options)

@@ -17,7 +17,7 @@ from support.threads import in_threads
 from support.vector_cases import Letters, Terms
 
 import fanrank as fr
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 FULL = fr.Record(
     "m1",
@@ -258,16 +258,16 @@ def test_an_engine_without_texts_deletes_by_filter_and_patches_nothing() -> None
 def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, WRITERS=1)
     begun, go_on = threading.Event(), threading.Event()
-    write = Memory.write
+    write = Storage.write
 
-    def slow(memory: Memory, **keywords: Any) -> int:
+    def slow(memory: Storage, **keywords: Any) -> int:
         begun.set()
         assert go_on.wait(60)
         return write(memory, **keywords)
 
     async def main() -> None:
         with fr.Engine.open(tmp_path / "memory") as engine:
-            monkeypatch.setattr(Memory, "write", slow)
+            monkeypatch.setattr(Storage, "write", slow)
             first = asyncio.create_task(engine.aadd([fr.Record("1", "tea"), fr.Record("2", "tea")]))
             waiting = asyncio.create_task(engine.aadd([fr.Record("3", "tea")]))
             while not begun.is_set():

@@ -18,7 +18,7 @@ import pytest
 import fanrank as fr
 from fanrank.engine import opening
 from fanrank.engine.carrying import change_columns
-from fanrank.engine.storage import memory
+from fanrank.engine.storage import storage
 from fanrank.integrations.shared import metadata_filter
 
 AUTO = {"*": "json"}
@@ -89,7 +89,7 @@ def test_every_verb_says_that_no_record_has_a_key(name: str, monkeypatch: pytest
         ) as caught:
             READS[name][0](engine)
         assert caught.value.columns == ("n",)
-        monkeypatch.setattr(memory, "stream_records", None)
+        monkeypatch.setattr(storage, "stream_records", None)
     monkeypatch.undo()
     engine.update(records())
     assert READS[name][0](engine) == READS[name][1]

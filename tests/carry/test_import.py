@@ -14,7 +14,7 @@ from support.carry_cases import engine_at, held
 
 import fanrank as fr
 from fanrank.engine.carry.importing import Imported
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 
 @pytest.fixture(autouse=True)
@@ -131,16 +131,16 @@ def test_an_expired_record_is_passed_over(tmp_path: Path, upsert: bool) -> None:
 def test_what_a_batch_does_is_decided_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     between: list[Any] = []
     busy: list[bool] = []
-    plain_write = Memory.write
+    plain_write = Storage.write
 
-    def write(memory: Memory, **options: Any) -> int:
+    def write(memory: Storage, **options: Any) -> int:
         if between and not busy:
             busy.append(True)
             between.pop(0)()
             busy.clear()
         return plain_write(memory, **options)
 
-    monkeypatch.setattr(Memory, "write", write)
+    monkeypatch.setattr(Storage, "write", write)
     with engine_at(tmp_path / "one") as one:
         # Another writer comes just before each attempt to write.
         between[:] = [lambda: one.upsert([{"id": "r1", "text": "other"}]), lambda: one.add(rows(1))]

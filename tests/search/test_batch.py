@@ -19,7 +19,7 @@ from fanrank.engine.search import batch as batches
 from fanrank.engine.search import direct
 from fanrank.engine.search.alike import read_alike
 from fanrank.engine.search.batch import as_queries
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 WORDS = ["tea", "milk", "jam", "bread", "salt"]
 
@@ -155,7 +155,7 @@ def kept_answer(engine: fr.Engine, batch: list[Any]) -> Callable[..., Hits | Non
     found = engine.search(batch)
     arrays = found.scores, found.documents, found.counts
 
-    def answer(memory: Memory, queries: Any, k: int, windows: Any, backend: Any, options: Any) -> Hits | None:
+    def answer(memory: Storage, queries: Any, k: int, windows: Any, backend: Any, options: Any) -> Hits | None:
         alike = read_alike(memory, queries, k, windows)
         return Hits.of(*arrays, alike, "direct", alike.snapshot.record_ids)
 

@@ -13,7 +13,7 @@ from support.kills import leave
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import Snapshot
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 WORDS = ["tea", "key", "car", "sun", "sea"]
 MOMENTS = (10.0, 20.0, 30.0)
@@ -92,7 +92,7 @@ def test_an_id_is_free_once_its_record_has_expired(
     clock = 0.0
     monkeypatch.setattr(time, "time", lambda: clock)
     engine = fr.Engine.open(tmp_path / "m") if stored else fr.Engine()
-    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    monkeypatch.setattr(Storage, "wake", lambda self: None)
     engine.add([fr.Record("m", "tea", expires=10.0)])
     with pytest.raises(fr.errors.DuplicateIdError):
         engine.add([fr.Record("m", "key")])
@@ -116,7 +116,7 @@ def test_a_sweep_deletes_what_has_expired_and_changes_no_answer(
     monkeypatch.setattr(time, "time", lambda: clock)
     records = made(5)
     with fr.Engine.open(tmp_path / "m") as engine:
-        monkeypatch.setattr(Memory, "wake", lambda self: None)
+        monkeypatch.setattr(Storage, "wake", lambda self: None)
         engine.add(records)
         clock = 20.0
         queries = [fr.Query(text, namespace=name) for text in WORDS for name in ("", "a", "a/b")]

@@ -46,7 +46,7 @@ from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.listing.matching import count
 from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.listing.matching import matching_in
 from fanrank.shards.moves.moves import MovingCoordinator
@@ -385,14 +385,14 @@ def test_a_write_that_fails_when_it_is_done_already(
             engine.add([turn(1), turn(2)])
         if filled:
             catch_up(several)
-        write = Memory.write
+        write = Storage.write
 
-        def write_then_fail(memory: Memory, **how: Any) -> Any:
+        def write_then_fail(memory: Storage, **how: Any) -> Any:
             write(memory, **how)
             raise fr.errors.StorageError("the disk is gone")
 
         with monkeypatch.context() as patched:
-            patched.setattr(Memory, "write", write_then_fail)
+            patched.setattr(Storage, "write", write_then_fail)
             with pytest.raises(fr.errors.StorageError, match="the disk is gone"):
                 several.add([turn(3)])
         with answered_by(several, 1):

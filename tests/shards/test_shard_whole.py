@@ -9,7 +9,7 @@ from support.sharding import assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.engine.backends.choose import choose, statuses
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 from fanrank.shards.engine import ShardedEngine
 
 SPACES = tuple(f"space{number}" for number in range(8))
@@ -41,7 +41,7 @@ def test_a_copy_holds_what_had_not_expired_at_the_time_of_the_query(
     split: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What has expired is deleted in the background, sooner or later.
-    monkeypatch.setattr(Memory, "_sweep_due", lambda memory: False)
+    monkeypatch.setattr(Storage, "_sweep_due", lambda memory: False)
     old = [fr.Record(f"o{number}", "ant", "path/old", expires=1e9) for number in range(4)]
     new = [fr.Record(f"n{number}", "ant bee", space) for space in ("path/new", "path/newer") for number in range(4)]
     one, several = both(split, [*old, *new])

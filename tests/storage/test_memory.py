@@ -20,8 +20,8 @@ from world import Model, Write
 import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
 from fanrank.engine.storage import failpoints
-from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.state import MemoryState
+from fanrank.engine.storage.storage import Storage
 
 
 class Script:
@@ -213,7 +213,7 @@ MEANWHILE: dict[str, Callable[[fr.Engine], object]] = {
 def test_what_dies_during_a_merge_stays_unused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str) -> None:
     history.shrink(monkeypatch)
     borders.shrink(monkeypatch, INLINE_DOCUMENTS=0, MAX_SEGMENTS=64)
-    monkeypatch.setattr(Memory, "wake", lambda self: None)
+    monkeypatch.setattr(Storage, "wake", lambda self: None)
 
     def filled(engine: fr.Engine) -> fr.Engine:
         for number in range(40):

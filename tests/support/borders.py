@@ -25,7 +25,7 @@ MEANT = {
     "LINGER": "engine.serve.coalesce",
     "PAGE": "engine.listing.listing",
     "PAIRS": "engine.recall.conversation",
-    "PAUSE": "engine.storage.memory",
+    "PAUSE": "engine.storage.storage",
     "PENDING": "cpu_fallback.dense",
     "ROOM": "cpu_fallback.native",
     "STEP": "engine.search.newest",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fanrank.engine.storage import failpoints
-from fanrank.engine.storage.memory import Memory
+from fanrank.engine.storage.storage import Storage
 
 
 def leave(folder: Path, point: str, act: Callable[[], object], left: Path, count: int = 1) -> bool:
@@ -32,7 +32,7 @@ def leave(folder: Path, point: str, act: Callable[[], object], left: Path, count
     try:
         with pytest.MonkeyPatch.context() as patch:
             # No background thread writes files beside the copying.
-            patch.setattr(Memory, "wake", lambda memory: None)
+            patch.setattr(Storage, "wake", lambda memory: None)
             act()
     finally:
         failpoints.disarm()

@@ -1,6 +1,6 @@
 """Reads the product's source: its modules, their imports, and which code reads a constant.
 
-A module is named without "fanrank.": ``engine.storage.memory``. Nothing here imports the product.
+A module is named without "fanrank.": ``engine.storage.storage``. Nothing here imports the product.
 """
 
 from __future__ import annotations

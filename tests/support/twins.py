@@ -27,8 +27,8 @@ from world import (
 )
 
 import fanrank as fr
-from fanrank.engine.storage.memory import Memory
 from fanrank.engine.storage.row_codec import encode
+from fanrank.engine.storage.storage import Storage
 
 from . import borders, entity_cases, vector_cases
 from .history import SIZES, statistics, unused_entries
@@ -101,7 +101,7 @@ class Twins:
             self.reopen(checkpoint=False)
         with pytest.MonkeyPatch.context() as patch:
             # No merge takes the tombstone away.
-            patch.setattr(Memory, "wake", lambda memory: None)
+            patch.setattr(Storage, "wake", lambda memory: None)
             borders.shrink(patch, INLINE_DOCUMENTS=0)
             self.write(Write("delete", ids=("r6",), namespace=""))
             self.check()

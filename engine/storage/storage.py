@@ -88,7 +88,7 @@ class Learned(Protocol):
 
 
 @dataclass(eq=False)
-class Memory:
+class Storage:
     """The records of all namespaces as snapshots. `store` and `directory` are None for an engine without files."""
 
     bm25: BM25
