@@ -186,10 +186,12 @@ class _Parser:
                 continue
             elif registers := _REGISTERS.fullmatch(statement):
                 for name in registers["names"].split(","):
+                    # NVRTC 13.0 declares the registers of inlined assembly without the sign.
+                    sign = "%" * name.strip().startswith("%")
                     for register in _numbered(name.strip().lstrip("%")):
                         # A register of an inner scope may have the name of another one.
                         own = register if len(scopes) == 1 else f"{register}_scope{(made := made + 1)}"
-                        scopes[-1][register] = own
+                        scopes[-1][sign + register] = f"%{own}"
                         kernel.registers[own] = registers["type"]
             elif statement.startswith((".local", ".shared")):
                 kernel.locals.append(self._variable(statement))
@@ -201,10 +203,9 @@ class _Parser:
 
     def _instruction(self, statement: str, line: int, scopes: list[dict[str, str]]) -> Instruction:
         def renamed(match: re.Match[str]) -> str:
-            name = match[1]
-            return "%" + next((scope[name] for scope in reversed(scopes) if name in scope), name)
+            return next((scope[match[0]] for scope in reversed(scopes) if match[0] in scope), match[0])
 
-        statement = re.sub(r"%([\w$]+)", renamed, statement)
+        statement = re.sub(r"%?[A-Za-z_$][\w$]*", renamed, statement)
         guard = _GUARD.match(statement)
         if guard:
             statement = statement[guard.end() :]
