@@ -58,7 +58,8 @@ def _first_sentence(command: click.Command) -> str:
 
 
 def _usage(argument: click.Argument) -> str:
-    shown = _values(argument) if isinstance(argument.type, click.Choice) else (argument.name or "").upper()
+    named = argument.metavar or isinstance(argument.type, click.Choice)
+    shown = _values(argument) if named else (argument.name or "").upper()
     if argument.nargs == -1:
         shown += "..."
     return shown if argument.required else f"[{shown}]"

@@ -25,9 +25,10 @@ AnyFile = str | os.PathLike[str] | IO[bytes]
 """A path, or a binary file that is open."""
 
 
-def format_of(file: AnyFile, format: str | None) -> str:
-    """The format that was asked for, or that of the path's suffix; JSON lines for an open file. Raises
-    `ParameterError`.
+def format_of(file: AnyFile, format: str | None, *, otherwise: str | None = None) -> str:
+    """The format that was asked for, or that of the path's suffix; JSON lines for an open file.
+
+    `otherwise` is that of a path whose suffix names none; without it, such a path raises `ParameterError`.
     """
     if format is not None:
         if format not in FORMATS:
@@ -36,7 +37,7 @@ def format_of(file: AnyFile, format: str | None) -> str:
     elif is_path(file):
         path = path_of(file)
         inner = path.with_suffix("") if path.suffix == _ZIPPED else path
-        chosen = _SUFFIXES.get(inner.suffix.lower())
+        chosen = _SUFFIXES.get(inner.suffix.lower(), otherwise)
         if chosen is None:
             raise ParameterError(f"{path}: the suffix names no format; say format=, one of: {', '.join(FORMATS)}")
     else:

@@ -171,6 +171,16 @@ def read(file: AnyFile, format: str | None) -> Iterator[Carried]:
     return {"jsonl": read_lines, "parquet": read_table}[format_of(file, format)](file)
 
 
+def check_model(carried: Carried, model: str | None) -> Record:
+    """The record, whose vector is no other model's than the engine's `model`. Raises `ModelMismatchError`."""
+    if carried.record.embedding is not None and None not in (carried.model, model) and carried.model != model:
+        raise ModelMismatchError(
+            f"{carried.where}: its vector was made by {carried.model!r}, and this engine's are by {model!r}; export "
+            "without vectors (vectors=False), or import into an engine with that encoder"
+        )
+    return carried.record
+
+
 class Import:
     """One import into an engine. `done` counts what is durable."""
 
@@ -210,12 +220,7 @@ class Import:
             check_fields(carried.record, self.target.fields)
         except RecordError as error:
             raise error.at(carried.where) from None
-        model = carried.model
-        if carried.record.embedding is not None and None not in (model, self.model) and model != self.model:
-            raise ModelMismatchError(
-                f"{carried.where}: its vector was made by {model!r}, and this engine's are by {self.model!r}; export "
-                "without vectors (vectors=False), or import into an engine with that encoder"
-            )
+        check_model(carried, self.model)
 
     def _write(self, batch: list[Carried]) -> None:
         """Write a batch. Where a record of it is refused, those before it are written."""

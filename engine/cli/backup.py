@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from ...shards.choosing import memory_class, open_directory
 from ..errors import ParameterError
-from .options import json_option
+from .options import json_option, memory_argument
 from .output import print_result
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.argument("target", type=click.Path(), required=False)
-@click.option("--check", is_flag=True, help="Check PATH, a backup or any engine's directory, and copy nothing.")
+@click.option("--check", is_flag=True, help="Check MEMORY, which may be a backup, and copy nothing.")
 @json_option
 def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
-    """Copy the engine's directory PATH to the new directory TARGET, also while another process writes to it.
+    """Copy MEMORY to the new directory TARGET, also while another process writes to it.
 
     The copy is of one moment, and appears in one step once all of it is on the disk.
     """
@@ -37,10 +39,12 @@ def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("source", type=click.Path())
-@click.argument("path", type=click.Path())
+@memory_argument
+@click.argument("backup", type=click.Path())
 @json_option
-def restore(source: str, path: str, as_json: bool) -> None:
-    """Check the backup SOURCE and make the new engine's directory PATH of it."""
-    report = memory_class(source).restore(source, path, progress=True)
+def restore(path: str, backup: str, as_json: bool) -> None:
+    """Make the new MEMORY of BACKUP, which is checked first."""
+    if os.path.exists(path) and not os.path.exists(backup):
+        raise ParameterError(f"fanrank restore takes the new memory first: fanrank restore {backup} {path}")
+    report = memory_class(backup).restore(backup, path, progress=True)
     print_result(report.to_dict(), as_json, f"{report.records:,} records restored: {path}")

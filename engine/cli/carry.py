@@ -1,15 +1,13 @@
-"""`fanrank export`, `import`, `copy` and `columns`: a memory goes elsewhere, or gets another form."""
+"""`fanrank export`, `copy` and `columns`: a memory goes elsewhere, or gets another form."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 
-from ...shards.choosing import ShardSettings, change_columns, open_directory
-from ..carry.files import FORMATS, format_of
+from ...shards.choosing import change_columns, open_directory
 from ..encoders.embed import show_pin
 from ..engine import Engine
 from ..errors import ForeignIndexError
@@ -18,23 +16,20 @@ from .options import (
     EngineParameters,
     Models,
     engine_options,
+    format_option,
     holds_records,
     json_option,
+    memory_argument,
     model_options,
-    shard_options,
 )
 from .output import print_result
-from .values import FILTER_HELP, STANDARD, check_source, parse_columns, parse_filters
-
-_format_option = click.option(
-    "--format", type=click.Choice(FORMATS), help="Format of FILE. Default: by its suffix; JSON lines for -."
-)
+from .values import FILTER_HELP, STANDARD, parse_columns, parse_filters
 
 
 @click.command("export")
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.argument("file", type=click.Path(allow_dash=True))
-@_format_option
+@format_option
 @click.option("--namespace", help="Export the records of this namespace. Default: all records.")
 @click.option(
     "--filter",
@@ -54,7 +49,7 @@ def export_command(
     no_vectors: bool,
     as_json: bool,
 ) -> None:
-    """Write the records of the engine's directory PATH to FILE: .jsonl, .jsonl.gz, .parquet, or - as JSON lines.
+    """Write the records of MEMORY to FILE: .jsonl, .jsonl.gz, .parquet, or - as JSON lines.
 
     All records are those of one moment; another process may write meanwhile.
     """
@@ -75,60 +70,8 @@ def export_command(
         print_result(result, as_json, f"{count:,} records exported: {file}")
 
 
-@click.command("import")
-@click.argument("file", type=click.Path(allow_dash=True))
-@click.argument("path", type=click.Path())
-@_format_option
-@click.option("--upsert", is_flag=True, help="Replace records that have an id of FILE.")
-@click.option(
-    "--no-resume", is_flag=True, help="Take a record that is there with the same content for one more, as add does."
-)
-@shard_options
-@engine_options
-@model_options
-@json_option
-@click.pass_context
-def import_command(
-    context: click.Context,
-    /,
-    file: str,
-    path: str,
-    format: str | None,
-    upsert: bool,
-    no_resume: bool,
-    shard_settings: ShardSettings,
-    parameters: EngineParameters,
-    models: Models,
-    as_json: bool,
-) -> None:
-    """Add the records of FILE (an export, any JSON lines or Parquet table of records, or -) to the directory PATH.
-
-    They are written in batches. An import that was stopped goes on where it was when it is run again. A directory that
-    is not there is made.
-    """
-    started = time.perf_counter()
-    source = sys.stdin.buffer if file == STANDARD else file
-    format_of(source, format)
-    check_source(file, path)
-    given = parameters.given_keywords(context)
-    with open_directory(path, shard_settings, progress=True, **models.load(), **given) as engine:
-        done = engine.import_records(
-            source,
-            format=format,
-            upsert=upsert,
-            progress=True,
-            resume=not no_resume,
-        )
-        documents = len(engine)
-    result: dict[str, Any] = {"path": path, **vars(done), "documents": documents}
-    result["seconds"] = time.perf_counter() - started
-    text = f"{done.added:,} records added, {done.replaced:,} replaced, {done.held:,} there before as they are"
-    text += f", {done.expired:,} passed over as they have expired" if done.expired else ""
-    print_result(result, as_json, f"{text}; {documents:,} there now: {path}")
-
-
 @click.command("copy")
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.argument("target", type=click.Path())
 @engine_options
 @model_options
@@ -143,7 +86,7 @@ def copy_command(
     models: Models,
     as_json: bool,
 ) -> None:
-    """Copy the engine's directory PATH to the new directory TARGET, with other parameters where options name them.
+    """Copy MEMORY to the new directory TARGET, with other parameters where options name them.
 
     TARGET is there entirely or not at all. With another --encoder, vectors are made anew.
     """
@@ -162,7 +105,7 @@ def copy_command(
 
 
 @click.command("columns")
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.option(
     "--add",
     "added",
@@ -173,7 +116,7 @@ def copy_command(
 @click.option("--drop", "dropped", multiple=True, metavar="NAME", help="Declare this column no longer; repeatable.")
 @json_option
 def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...], as_json: bool) -> None:
-    """Show the declared columns of the engine's directory PATH, or change them in place.
+    """Show the declared columns of MEMORY, or change them in place.
 
     The values of a column are those that records hold in "extra", or else in "payload". All changes are made, or none
     after an error. With *:json, filters may name keys that no record has.

@@ -13,7 +13,7 @@ from ..engine import Engine
 from ..errors import ForeignIndexError
 from ..listing.orders import ORDERS
 from ..records.record import Record
-from .options import json_option, open_engine
+from .options import json_option, memory_argument, open_engine
 from .output import print_json, print_result, print_text
 from .values import FILTER_HELP, parse_filters
 
@@ -34,7 +34,7 @@ all_option = click.option("--all", "everywhere", is_flag=True, help="Records of 
 
 
 @click.command("list")
-@click.argument("path", type=click.Path())
+@memory_argument
 @filter_option
 @namespace_option
 @all_option
@@ -60,7 +60,7 @@ def list_command(
     after: str | None,
     as_json: bool,
 ) -> None:
-    """List the records of the engine's directory PATH, one a line: id, time, namespace and text.
+    """List the records of MEMORY, one a line: id, time, namespace and text.
 
     On a terminal, lines are cut to its width. If more records follow, the last line of standard error says the cursor
     for --after. With --json each line is a JSON object, and the last one holds the cursor alone.
@@ -87,7 +87,7 @@ def list_command(
 
 
 @click.command("count")
-@click.argument("path", type=click.Path())
+@memory_argument
 @filter_option
 @namespace_option
 @all_option
@@ -96,7 +96,7 @@ def list_command(
 def count_command(
     path: str, filters: tuple[str, ...], namespace: str, everywhere: bool, column: str | None, as_json: bool
 ) -> None:
-    """Count the records of the index or engine's directory PATH."""
+    """Count the records of MEMORY."""
     scope = None if everywhere else namespace
     with open_engine(path) as engine:
         filter = parse_filters(filters, engine.columns)

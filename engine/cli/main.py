@@ -1,8 +1,7 @@
 """The command line: the group of all commands, and how errors are shown.
 
-A command stands in the file that is named after it. `index`, `add`, `delete`, `stats` and `vacuum` are in
-engine/cli/store.py, `list` and `count` in engine/cli/list.py, `export`, `import`, `copy` and `columns` in
-engine/cli/carry.py.
+A command stands in the file that is named after it. `add`, `delete`, `stats` and `vacuum` are in
+engine/cli/store.py, `list` and `count` in engine/cli/list.py, `export`, `copy` and `columns` in engine/cli/carry.py.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 
 import click
 
-from ..errors import FanrankError
+from ..errors import FanrankError, ParameterError
 from .backup import backup, restore
-from .carry import columns_command, copy_command, export_command, import_command
+from .carry import columns_command, copy_command, export_command
 from .check import check
 from .demo import demo
 from .doctor import doctor
@@ -27,13 +26,17 @@ from .output import in_options
 from .search import search
 from .serve import serve
 from .shards import shards_command
-from .store import add, delete, index, stats, vacuum
+from .store import add, delete, stats, vacuum
 from .tune import tune
 
 WHOLE = 1_000
 """More characters than the first sentence of any command's help has."""
 FAILED, INTERRUPTED = 2, 130
 """Exit codes of an error and, as shells count it, of an interrupt. A comparison that finds differences exits with 1."""
+
+
+GONE = {"index": "fanrank add MEMORY FILE", "import": "fanrank add MEMORY FILE --resume"}
+"""Commands that are no more, and what does their work."""
 
 
 class _Group(click.Group):
@@ -60,6 +63,11 @@ class _Group(click.Group):
             click.echo(f"fanrank: standard output: cannot be written: {error.strerror or error}", err=True)
             sys.exit(FAILED)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in GONE:
+            raise ParameterError(f"fanrank {args[0]} is no more; write {GONE[args[0]]}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -83,7 +91,6 @@ def _discard_output() -> None:
     cls=_Group,
     commands=[
         demo,
-        index,
         add,
         delete,
         list_command,
@@ -97,7 +104,6 @@ def _discard_output() -> None:
         mcp_command,
         keys,
         export_command,
-        import_command,
         copy_command,
         columns_command,
         shards_command,

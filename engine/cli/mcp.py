@@ -21,6 +21,7 @@ from .options import (
     backend_option,
     engine_options,
     json_option,
+    memory_argument,
     model_options,
     replicas_option,
     shard_options,
@@ -32,9 +33,9 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 
 
 @click.command("mcp")
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.option("--namespace", help="The one namespace to serve. Without it the tools take a namespace.")
-@click.option("--read-only", is_flag=True, help="Leave out the tools that write, and only read the directory.")
+@click.option("--read-only", is_flag=True, help="Leave out the tools that write, and only read the memory.")
 @click.option(
     "--text-budget",
     default=20_000,
@@ -68,7 +69,7 @@ def mcp_command(
     parameters: EngineParameters,
     as_json: bool,
 ) -> None:
-    """Serve the directory PATH to an agent over MCP. It is made if it is not there.
+    """Serve MEMORY to an agent over MCP. It is made if it is not there.
 
     The agent's program starts this command and talks to it over standard input and output. Most take it in their
     configuration as {"command": "fanrank", "args": ["mcp", "/whole/path/of/memory"]}. With --http it listens at the

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 
 from ...shards.choosing import LOCAL, RAY, ShardSettings, is_sharded, open_directory
 from ..backends import choose as backends
+from ..carry.files import FORMATS
 from ..encoders.sparse import SparseSentenceEncoder
 from ..engine import Engine
 from ..errors import ParameterError
@@ -57,6 +58,18 @@ list_option = click.option(
     callback=_list_strategies,
     help="Print the strategies to pick from and exit. Those that reproduce a source are in fanrank.published.",
 )
+
+
+def _refuse_file(context: click.Context, _: click.Parameter, path: str) -> str:
+    """Tell who gives a file where the memory stands how the command is written."""
+    if os.path.isfile(path):
+        words = [path if word == "FILE" else word for word in context.command.collect_usage_pieces(context)[1:]]
+        command = f"fanrank {context.info_name}"
+        raise ParameterError(f"{command} takes a memory first, and {path} is a file: {command} {' '.join(words)}")
+    return path
+
+
+memory_argument = click.argument("path", type=click.Path(), metavar="MEMORY", callback=_refuse_file)
 accept_loss_option = click.option(
     "--accept-loss",
     is_flag=True,
@@ -294,6 +307,11 @@ device_options = bundle(
     click.option("--tile-bits", type=int, help="Let --backend score 2**N documents together."),
     click.option("--select", type=click.Choice(SELECT), help="How the CUDA kernels of --backend find the best."),
 )
+format_option = click.option(
+    "--format",
+    type=click.Choice(FORMATS),
+    help="Format of FILE. Default: by its suffix; else, and for -, JSON lines.",
+)
 shard_options = bundle(
     "shard_settings",
     ShardSettings,
@@ -301,10 +319,10 @@ shard_options = bundle(
         "--shards",
         type=click.IntRange(min=1),
         metavar="COUNT",
-        help="Make PATH a sharded memory of so many shards, if it is not there.",
+        help="Make MEMORY of so many shards, if it is not there.",
     ),
     click.option("--address", help="Cluster of Ray that holds the shards: auto, or ray://HOST:PORT."),
-    click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: PATH."),
+    click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: MEMORY."),
 )
 transport_option = click.option(
     "--transport",

@@ -31,6 +31,7 @@ from .options import (
     is_given,
     json_option,
     list_option,
+    memory_argument,
     model_options,
     neighbour_options,
     open_engine,
@@ -117,7 +118,7 @@ query_options = bundle(
 
 
 @click.command()
-@click.argument("index", type=click.Path())
+@memory_argument
 @click.argument("query", nargs=-1)
 @click.option(
     "--queries",
@@ -154,7 +155,7 @@ query_options = bundle(
 def search(
     context: click.Context,
     /,
-    index: str,
+    path: str,
     query: tuple[str, ...],
     queries: str | None,
     k: int,
@@ -170,13 +171,12 @@ def search(
     backend: str | None,
     as_json: bool,
 ) -> None:
-    """Search INDEX for each QUERY, all in one batch.
+    """Search MEMORY for each QUERY, all in one batch.
 
-    INDEX is what `fanrank index` wrote, or the directory of `fanrank add`. Options such as --filter and --now hold for
-    the QUERY arguments; queries of a --queries file bring their own.
+    Options such as --filter and --now hold for the QUERY arguments; queries of a --queries file bring their own.
 
-    Each line shows a hit's rank, score, id, namespace, time and text. On a terminal it is cut to the width. What
-    `fanrank index` wrote holds no texts.
+    Each line shows a hit's rank, score, id, namespace, time and text. On a terminal it is cut to the width. MEMORY may
+    also be a saved index (`Engine.save`), which holds no texts.
     """
     keywords = {**query_options.keywords(), "neighbours": borrowed.read()}
     batch = [Query(text, **keywords) for text in query]
@@ -202,7 +202,7 @@ def search(
         embeddings=models.embeddings if models.encoder is None or dense else None,
         term_encoder=models.term_encoder if learned else None,
     )
-    with open_engine(index, backend=backend, **needed.load()) as engine:
+    with open_engine(path, backend=backend, **needed.load()) as engine:
         filter = parse_filters(query_options.filters, engine.columns)
         batch[: len(query)] = [replace(asked, filter=filter) for asked in batch[: len(query)]]
         started = time.perf_counter()

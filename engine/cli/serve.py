@@ -19,6 +19,7 @@ from .options import (
     bundle,
     engine_options,
     json_option,
+    memory_argument,
     model_options,
     replicas_option,
     shard_options,
@@ -47,7 +48,7 @@ limit_options = bundle(
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", default=8765, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on; 0: a free one."
@@ -89,7 +90,7 @@ def serve(
     limits: Limits,
     as_json: bool,
 ) -> None:
-    """Serve the directory PATH over HTTP. It is made if it is not there.
+    """Serve MEMORY over HTTP. It is made if it is not there.
 
     Prints the address. Without keys it listens on this machine alone, and everyone there may read and write. Ctrl-C or
     SIGTERM ends it: what is under way is answered first.

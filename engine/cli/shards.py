@@ -9,15 +9,15 @@ import click
 
 from ..errors import ForeignIndexError
 from ..storage.index_files import is_sharded
-from .options import json_option
+from .options import json_option, memory_argument
 from .output import print_result
 
 UNITS = "B", "KiB", "MiB", "GiB", "TiB"
 
 
 @click.command("shards")
-@click.argument("path", type=click.Path())
-@click.option("--shards", type=click.IntRange(min=1), metavar="COUNT", help="Make the memory PATH, of so many shards.")
+@memory_argument
+@click.option("--shards", type=click.IntRange(min=1), metavar="COUNT", help="Make MEMORY, of so many shards.")
 @click.option(
     "--import",
     "source",
@@ -30,7 +30,7 @@ UNITS = "B", "KiB", "MiB", "GiB", "TiB"
     "--add", "added", type=click.IntRange(min=1), metavar="COUNT", help="Add so many shards, which are empty."
 )
 @click.option("--rebalance", is_flag=True, help="Move and split namespaces until the shards hold about as many bytes.")
-@click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: PATH.")
+@click.option("--storage", type=click.Path(), help="Folder of the shards' directories. Default: MEMORY.")
 @click.option(
     "--address",
     help="Cluster of Ray whose machines hold the shards: auto, or ray://HOST:PORT. Default: this process holds them.",
@@ -47,7 +47,7 @@ def shards_command(
     address: str | None,
     as_json: bool,
 ) -> None:
-    """Make, show or change the shards of the sharded memory PATH.
+    """Make, show or change the shards of MEMORY.
 
     No other process may have it open. With --add and --rebalance the added shards get their share. A change that is cut
     off leaves each namespace where it was or where it was to go. An import that is cut off goes on where it was when it

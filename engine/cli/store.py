@@ -1,4 +1,4 @@
-"""`fanrank index`, `add`, `delete` and `stats`: commands that make, change and describe an index."""
+"""`fanrank add`, `delete`, `stats` and `vacuum`: commands that make, change and describe a memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator
 import click
 
 from ...shards.choosing import ShardSettings, open_directory
-from ..engine import Engine
+from ..carry.files import format_of
+from ..carry.importing import check_model, read
+from ..carry.rows import model_of
 from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
-from ..records.jsonl import parse_lines, read_json_lines, read_records
 from ..records.record import Record
 from ..storage.row_codec import RECORDS
 from .options import (
@@ -19,8 +20,10 @@ from .options import (
     Models,
     accept_loss_option,
     engine_options,
+    format_option,
     holds_records,
     json_option,
+    memory_argument,
     model_options,
     open_engine,
     shard_options,
@@ -30,37 +33,15 @@ from .values import STANDARD, check_source, parse_filters
 
 
 @click.command()
-@click.argument("records", type=click.Path())
-@click.argument("index", type=click.Path())
-@engine_options
-@model_options
-@json_option
-def index(records: str, index: str, parameters: EngineParameters, models: Models, as_json: bool) -> None:
-    """Build an INDEX directory from RECORDS (JSON lines with "id" and "text").
-
-    The index keeps no texts. For a memory that keeps them and can grow, use `fanrank add`.
-    """
-    engine = Engine(**models.load(), **parameters.keywords(), keep_texts=False)
-    started = time.perf_counter()
-    try:
-        engine.add(read_records(records), progress=True)
-    except DuplicateIdError as error:
-        raise _name_lines(error, records) from None
-    built = time.perf_counter() - started
-    engine.save(index)
-    result = {"index": index, "build_seconds": built, **engine.stats()}
-    text = (
-        f"{result['documents']:,} records in {result['namespaces']:,} namespace(s), "
-        f"{result['postings']:,} postings, "
-        f"{result['bytes_per_posting']:.1f} bytes each, built in {built:.2f} s: {index}"
-    )
-    print_result(result, as_json, text)
-
-
-@click.command()
-@click.argument("path", type=click.Path())
-@click.argument("records", type=click.Path(allow_dash=True))
-@click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of RECORDS.")
+@memory_argument
+@click.argument("file", type=click.Path(allow_dash=True))
+@format_option
+@click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of FILE.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Write in batches, and pass over records that are there as they are: what was stopped goes on where it was.",
+)
 @accept_loss_option
 @shard_options
 @engine_options
@@ -71,39 +52,53 @@ def add(
     context: click.Context,
     /,
     path: str,
-    records: str,
+    file: str,
+    format: str | None,
     replace: bool,
+    resume: bool,
     accept_loss: bool,
     shard_settings: ShardSettings,
     parameters: EngineParameters,
     models: Models,
     as_json: bool,
 ) -> None:
-    """Add RECORDS (JSON lines, or - for standard input) to the directory PATH: all of them, or none after an error.
+    """Add the records of FILE to MEMORY: all of them, or none after an error.
 
-    A directory that is not there is made. An existing directory keeps the parameters that it was made with.
+    FILE holds JSON lines or is a Parquet table (.parquet), also what `fanrank export` wrote; - stands for JSON lines on
+    standard input. A memory that is not there is made. One that is there keeps the parameters that it was made with.
+
+    With --resume, what stands before an error is added, and records that have expired are passed over.
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
-    check_source(records, path)
-    over = Expired()
+    source = sys.stdin.buffer if file == STANDARD else file
+    format = format_of(source, format, otherwise="jsonl")
+    check_source(file, path)
+    expired = Expired()
     with open_directory(
         path, shard_settings, progress=True, accept_loss=accept_loss, **models.load(), **given
     ) as engine:
-        try:
-            read = over.counted(_read(records))
-            count = engine.upsert(read) if replace else engine.add(read, progress=True)
-        except DuplicateIdError as error:
-            if records == STANDARD:
-                raise
-            raise _name_lines(error, records) from None
-        result = {"path": path, "added": count, "seconds": time.perf_counter() - started, **engine.stats()}
-    word = f" ({over.count:,} of them have expired already)" if over.count else ""
-    print_result(result, as_json, f"{count:,} records added{word}, {result['documents']:,} there now: {path}")
+        if resume:
+            done = vars(engine.import_records(source, format=format, upsert=replace, progress=True))
+        else:
+            model = model_of(engine.pin)
+            records = expired.counted(check_model(carried, model) for carried in read(source, format))
+            try:
+                done = {"added": engine.upsert(records) if replace else engine.add(records, progress=True)}
+            except DuplicateIdError as error:
+                if file == STANDARD:
+                    raise
+                raise _name_lines(error, file, format) from None
+        result = {"path": path, **done, "seconds": time.perf_counter() - started, **engine.stats()}
+    words = {"replaced": "replaced", "held": "there before as they are", "expired": "passed over as they have expired"}
+    counts = [f"{count:,} {word}" for name, word in words.items() if (count := done.get(name))]
+    added = f"{done['added']:,} records added"
+    added += f" ({expired.count:,} of them have expired already)" if expired.count else ""
+    print_result(result, as_json, f"{', '.join((added, *counts))}, {result['documents']:,} there now: {path}")
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.argument("ids", nargs=-1)
 @click.option(
     "--where",
@@ -125,7 +120,7 @@ def delete(
     accept_loss: bool,
     as_json: bool,
 ) -> None:
-    """Delete the records with these IDS, or those that pass --where, from the engine's directory PATH.
+    """Delete the records with these IDS, or those that pass --where, from MEMORY.
 
     All of them are deleted, or none after an error.
     """
@@ -146,14 +141,14 @@ def delete(
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@memory_argument
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
 @accept_loss_option
 @json_option
 def stats(path: str, verify: bool, accept_loss: bool, as_json: bool) -> None:
-    """Show sizes and state of the index or engine's directory PATH.
+    """Show sizes and state of MEMORY.
 
-    With --accept-loss the directory is opened for writing, and from then on every command opens it again.
+    With --accept-loss it is opened for writing, and from then on every command opens it again.
     """
     with open_directory(path, progress=True, accept_loss=True) if accept_loss else open_engine(path) as engine:
         if verify and not engine.keeps_texts:
@@ -181,33 +176,26 @@ class Expired:
             yield record
 
 
-def _read(records: str) -> Iterator[Record]:
-    if records != STANDARD:
-        return read_records(records)
-    lines = sys.stdin.buffer
-    return (record for _, record in parse_lines(lines, "standard input", Record.from_dict))
-
-
-def _name_lines(error: DuplicateIdError, path: str) -> RecordError:
-    """The error with the lines of the file `path` on which the id stands."""
-    lines: dict[str, str] = {}
-    for line, record in read_json_lines(path, Record.from_dict):
+def _name_lines(error: DuplicateIdError, file: str, format: str) -> RecordError:
+    """The error with the places of `file` at which the id stands."""
+    places: dict[str, str] = {}
+    for where, record, _ in read(file, format):
         if record.id == error.record_id:
-            if record.namespace in lines:
+            if record.namespace in places:
                 return DuplicateIdError(
-                    f"already the id of {lines[record.namespace]}; ids must be unique",
-                    where=line,
+                    f"already the id of {places[record.namespace]}; ids must be unique",
+                    where=where,
                     record_id=record.id,
                 )
-            lines[record.namespace] = line
+            places[record.namespace] = where
     return error
 
 
 @click.command()
-@click.argument("path", type=click.Path())
+@memory_argument
 @json_option
 def vacuum(path: str, as_json: bool) -> None:
-    """Give back the disk that deleted records still take in the directory PATH, and overwrite what is left of them.
+    """Give back the disk that deleted records still take in MEMORY, and overwrite what is left of them.
 
     No answer changes. Everything is written anew, which takes up to twice the database's size on disk meanwhile.
     """

@@ -31,19 +31,19 @@ def piped(text: str, *arguments: object) -> click.testing.Result:
 def test_export_and_import(tmp_path: Path, memory: Path, name: str) -> None:
     file, target = tmp_path / name, tmp_path / "target"
     assert run("export", memory, file).stdout == f"50 records exported: {file}\n"
-    done = run_json("import", file, target, "--encoder", "own:3")
+    done = run_json("add", target, file, "--resume", "--encoder", "own:3")
     assert {key: done[key] for key in ("added", "replaced", "held", "documents")} == {
         "added": 50,
         "replaced": 0,
         "held": 0,
         "documents": 50,
     }
-    text = "0 records added, 0 replaced, 50 there before as they are; 50 there now: "
-    assert run("import", file, target).stdout == f"{text}{target}\n"
+    text = "0 records added, 50 there before as they are, 50 there now: "
+    assert run("add", target, file, "--resume").stdout == f"{text}{target}\n"
     with fr.Engine.open(target) as engine:
         assert held(engine) == encoded(plain(50))
-    assert "is there, as it is" in fails("import", file, target, "--no-resume")
-    assert run_json("import", file, target, "--no-resume", "--upsert")["replaced"] == 50
+    assert "id is already taken" in fails("add", target, file)
+    assert run_json("add", target, file, "--upsert")["added"] == 50
 
 
 def test_some_records_are_exported(tmp_path: Path, memory: Path) -> None:
@@ -63,13 +63,13 @@ def test_standard_input_and_output(tmp_path: Path) -> None:
     shown = run("export", tmp_path / "m", "-")
     assert [json.loads(line)["id"] for line in shown.stdout.splitlines()] == ["a", "b"]
     assert shown.stderr == "2 records exported\n"
-    assert "2 records added" in piped(shown.stdout, "import", "-", tmp_path / "two").output
+    assert "2 records added" in piped(shown.stdout, "add", tmp_path / "two", "-", "--resume").output
     found = json.loads(run("search", tmp_path / "m", "tea", "--filter", "project=y", "--json").stdout)
     assert '"id": "b"' in json.dumps(found)
     assert '"id": "a"' not in json.dumps(found)
     broken = piped("{\n", "add", tmp_path / "m", "-")
     assert broken.exit_code == 2
-    assert "fanrank: standard input:1: not JSON" in broken.output
+    assert ":1: not JSON" in broken.output
     again = piped(LINES, "add", tmp_path / "m", "-")
     assert again.exit_code == 2
     assert "id 'a'" in again.output
@@ -90,7 +90,7 @@ def test_columns(tmp_path: Path, memory: Path) -> None:
     )
     assert "no declared column 'nope'; there are: none" in fails("columns", memory, "--drop", "nope")
     assert "no engine's directory" in fails("columns", tmp_path)
-    assert "--column takes NAME:KIND" in fails("import", "-", tmp_path / "new", "--column", "x:text")
+    assert "--column takes NAME:KIND" in fails("add", tmp_path / "new", "-", "--column", "x:text")
 
 
 def test_copy(tmp_path: Path, memory: Path) -> None:
@@ -128,24 +128,23 @@ def test_columns_change_together_or_not_at_all(memory: Path) -> None:
 
 def test_what_cannot_be_read_makes_no_directory(tmp_path: Path) -> None:
     new, missing = tmp_path / "new", tmp_path / "missing.jsonl"
-    for arguments in (("add", new, missing), ("import", missing, new), ("import", tmp_path, new, "--format", "jsonl")):
+    for arguments in (("add", new, missing), ("add", new, tmp_path)):
         assert "cannot be read" in fails(*arguments)
-    (tmp_path / "records.txt").write_text(LINES)
-    assert "the suffix names no format; say --format, one of: jsonl" in fails("import", tmp_path / "records.txt", new)
     assert not new.exists()
-    for command in (["import", "-", "-"], ["add", "-", "-"]):
-        assert piped(LINES, *command).exit_code == 2
-        assert "- stands for standard input, and records go to a directory" in piped(LINES, *command).output
+    assert piped(LINES, "add", "-", "-").exit_code == 2
+    assert "- stands for standard input, and records go to a directory" in piped(LINES, "add", "-", "-").output
+    (tmp_path / "records.txt").write_text(LINES)
+    assert run_json("add", new, tmp_path / "records.txt")["added"] == 2
 
 
 def test_messages_name_options(tmp_path: Path, memory: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text(LINES)
-    run("import", file, tmp_path / "m")
+    run("add", tmp_path / "m", file)
     file.write_text(LINES.replace("tea", "pot"))
-    assert "give --upsert to replace it" in fails("import", file, tmp_path / "m")
+    assert "give --upsert to replace it" in fails("add", tmp_path / "m", file, "--resume")
     file.write_text('{"id": "f", "text": "tea", "fields": {"title": "pot"}}\n')
-    assert "make the directory with --field NAME=WEIGHT, or keep" in fails("import", file, tmp_path / "m")
+    assert "make the directory with --field NAME=WEIGHT, or keep" in fails("add", tmp_path / "m", file, "--resume")
     run("add", tmp_path / "fields", file, "--field", "title=1")
     message = fails("copy", tmp_path / "fields", tmp_path / "fewer", "--field", "body=1")
     assert message.endswith("keep it with --field NAME=WEIGHT")
@@ -158,10 +157,9 @@ def test_records_that_have_expired_are_counted(tmp_path: Path) -> None:
     assert run("add", tmp_path / "m", file).stdout.startswith(
         "1 records added (1 of them have expired already), 0 there now"
     )
-    imported = run("import", file, tmp_path / "n").stdout
-    assert "0 records added, 0 replaced" in imported
-    assert "1 passed over as they have expired; 0 there now" in imported
-    assert run_json("import", file, tmp_path / "n")["expired"] == 1
+    imported = run("add", tmp_path / "n", file, "--resume").stdout
+    assert imported.startswith("0 records added, 1 passed over as they have expired, 0 there now")
+    assert run_json("add", tmp_path / "n", file, "--resume")["expired"] == 1
 
 
 def test_filters_take_dates(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import fails, make_beir, run, run_json, write
+from support.commands import fails, make_beir, run, run_json, save_index, write
 
 import fanrank as fr
 from fanrank.cpu_fallback import search as numpy_search
@@ -16,7 +16,7 @@ from fanrank.engine.cli import main as cli
 from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
-    *("demo", "index", "add", "delete", "list", "count", "stats", "search", "export", "import", "copy", "columns"),
+    *("demo", "add", "delete", "list", "count", "stats", "search", "export", "copy", "columns"),
     *("backup", "restore", "vacuum", "serve", "keys", "mcp", "shards"),
     *("eval", "tune", "check", "doctor"),
 }
@@ -37,8 +37,7 @@ def records(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def index(tmp_path: Path, records: Path) -> Path:
-    run("index", records, tmp_path / "index")
-    return tmp_path / "index"
+    return save_index(records, tmp_path / "index")
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_a_directory_that_grows(tmp_path: Path) -> None:
     # The parameters are the directory's, and no others are taken.
     assert "was made with k1 = 1.5, not 1.2" in fails("add", path, newer, "--k1", "1.2")
     saved = tmp_path / "saved"
-    run("index", first, saved)
+    save_index(first, saved)
     assert run_json("stats", saved)["documents"] == 3
     for words in (("delete", saved, "a"), ("delete", tmp_path / "none", "a")):
         assert "no engine's directory" in fails(*words)
@@ -88,17 +87,6 @@ def test_help_and_version() -> None:
         for arguments in ([command],) if inner is None else ([command, name] for name in inner):
             assert "--json" in run(*arguments, "-h").stdout
     assert fr.__version__ in run("--version").stdout
-
-
-def test_index(tmp_path: Path, records: Path) -> None:
-    result = run_json("index", records, tmp_path / "index", "--analyzer", "minimal", "--method", "bm25l", "--k1", "0.9")
-    assert (result["index"], result["documents"], result["namespaces"]) == (str(tmp_path / "index"), 4, 2)
-    assert result["build_seconds"] > 0
-    loaded = fr.Engine.load(tmp_path / "index")
-    assert (loaded.analyzer.name, loaded.bm25.method, loaded.bm25.k1) == ("minimal", "bm25l", 0.9)
-    text = run("index", records, tmp_path / "index", "--field", "predicate=2.5").stdout
-    assert text.startswith("4 records in 2 namespace(s), ")
-    assert fr.Engine.load(tmp_path / "index").bm25.fields == {"text": 1.0, "predicate": 2.5}
 
 
 def test_search(index: Path) -> None:
@@ -166,7 +154,7 @@ def test_search_filters(tmp_path: Path, filters: list[str], expected: set[str]) 
         {"id": "c", "text": "tea", "role": "tool", "time": 30},
         {"id": "d", "text": "tea"},
     ]
-    run("index", write(tmp_path / "records.jsonl", rows), tmp_path / "index")
+    run("add", tmp_path / "index", write(tmp_path / "records.jsonl", rows))
     options = [part for text in filters for part in ("--filter", text)]
     assert {hit["id"] for hit in run_json("search", tmp_path / "index", "tea", *options)["queries"][0]["hits"]} == (
         expected
@@ -310,19 +298,20 @@ def test_check_exits_1_on_a_difference(records: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["index", "bad.jsonl", "fresh"], "bad.jsonl:2: not JSON: "),
-        (
-            ["index", "twice.jsonl", "fresh"],
-            "twice.jsonl:3, id 'a': already the id of twice.jsonl:1; ids must",
-        ),
-        (["index", "none.jsonl", "fresh"], "none.jsonl: cannot be read: No such file"),
-        (["index", "records.jsonl", "records.jsonl/below"], "cannot be written"),
-        (["index", "records.jsonl", "."], "holds other files"),
-        (["index", "records.jsonl", "fresh", "--analyzer", "klingon"], "no analyzer 'klingon'"),
-        (["index", "records.jsonl", "fresh", "--k1", "-1"], "k1 must lie in"),
-        (["index", "records.jsonl", "fresh", "--field", "predicate"], "--field takes NAME=WEIGHT"),
-        (["index", "records.jsonl", "fresh", "--field", "=x"], "--field takes NAME=WEIGHT"),
-        (["index", "records.jsonl", "fresh", "--field", "predicate=much"], "--field takes NAME=WEIGHT"),
+        (["add", "made", "bad.jsonl"], "bad.jsonl:2: not JSON: "),
+        (["add", "made", "twice.jsonl"], "twice.jsonl:3, id 'a': already the id of twice.jsonl:1; ids must"),
+        (["add", "fresh", "none.jsonl"], "none.jsonl: cannot be read: No such file"),
+        (["add", "records.jsonl/below", "records.jsonl"], "Not a directory"),
+        (["add", ".", "records.jsonl"], "holds other files"),
+        (["add", "records.jsonl", "fresh"], "records.jsonl is a file: fanrank add MEMORY records.jsonl"),
+        (["search", "records.jsonl", "tea"], "records.jsonl is a file: fanrank search MEMORY [QUERY]..."),
+        (["restore", "index", "fresh"], "takes the new memory first: fanrank restore fresh index"),
+        (["import", "records.jsonl", "fresh"], "fanrank import is no more; write fanrank add MEMORY FILE --resume"),
+        (["add", "fresh", "records.jsonl", "--analyzer", "klingon"], "no analyzer 'klingon'"),
+        (["add", "fresh", "records.jsonl", "--k1", "-1"], "k1 must lie in"),
+        (["add", "fresh", "records.jsonl", "--field", "predicate"], "--field takes NAME=WEIGHT"),
+        (["add", "fresh", "records.jsonl", "--field", "=x"], "--field takes NAME=WEIGHT"),
+        (["add", "fresh", "records.jsonl", "--field", "predicate=much"], "--field takes NAME=WEIGHT"),
         (["search", "none", "tea"], "no such directory"),
         (["search", "toy", "tea"], "not a fanrank index"),
         (["search", "index", "tea", "-k", "-1"], "k must be 0 or more, not -1"),
@@ -356,7 +345,7 @@ def test_unusable_backends_are_one_line(records: Path, index: Path, monkeypatch:
     assert fails("check", records, "--backend", "cuda") == expected
     assert fails("demo", records, "--backend", "cuda") == expected
     monkeypatch.setenv("FANRANK_BACKEND", "cuda")
-    assert "asked for by FANRANK_BACKEND" in fails("index", records, "unused")
+    assert "asked for by FANRANK_BACKEND" in fails("add", "unused", records)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import fails, run, run_json, write
+from support.commands import fails, run, run_json, save_index, write
 
 import fanrank as fr
 from fanrank.engine.cli.list import as_line
@@ -99,7 +99,7 @@ def test_counts(memory: Path) -> None:
 
 
 def test_a_saved_index_is_counted_but_not_listed(tmp_path: Path, memory: Path) -> None:
-    run("index", tmp_path / "records.jsonl", tmp_path / "index")
+    save_index(tmp_path / "records.jsonl", tmp_path / "index")
     assert run_json("count", tmp_path / "index")["count"] == 3
     assert "a saved index, which keeps no records" in fails("list", tmp_path / "index")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import fails, run, run_json, write
+from support.commands import fails, run, run_json, save_index, write
 
 import fanrank as fr
 from fanrank.engine.cli import output
@@ -120,7 +120,7 @@ def test_a_query_without_hits_says_why(memory: Path, tmp_path: Path) -> None:
 
 
 def test_a_saved_index_shows_ids_alone(tmp_path: Path) -> None:
-    run("index", write(tmp_path / "records.jsonl", RECORDS), tmp_path / "index")
+    save_index(write(tmp_path / "records.jsonl", RECORDS), tmp_path / "index")
     _, *lines = lines_of(tmp_path / "index", "tea")
     assert [line.split()[2:] for line in lines] == [["a"], ["b"]]
     assert {*run_json("search", tmp_path / "index", "tea")["queries"][0]["hits"][0]} == {
@@ -136,7 +136,7 @@ def test_a_policy_of_a_file_decides_each_query(tmp_path: Path) -> None:
     rows = [
         {"id": word, "text": f"{word} {word} {words[n - 1]}", "weights": {word: 2.0}} for n, word in enumerate(words)
     ]
-    run("index", write(tmp_path / "records.jsonl", rows), tmp_path / "index", "--analyzer", "minimal")
+    save_index(write(tmp_path / "records.jsonl", rows), tmp_path / "index", analyzer="minimal")
     asked = [{"text": f"{word} {words[n - 2]}", "weights": {word: 1.0}} for n, word in enumerate(words)]
     asked += [{"text": word, "weights": {words[n - 2]: 1.0}} for n, word in enumerate(words)]
     save(path, Cascade(0.2, escalate=fr.Strategy.of("sparse")), {})

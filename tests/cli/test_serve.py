@@ -187,7 +187,7 @@ def test_a_directory_that_cannot_serve(tmp_path: Path) -> None:
         fails("serve", memory, "--port", 0),
     )
     (tmp_path / "file").write_text("x")
-    assert fails("serve", tmp_path / "file", "--port", 0).endswith("file: not a directory")
+    assert fails("serve", tmp_path / "file", "--port", 0).endswith("is a file: fanrank serve MEMORY")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("x")
     assert "holds other files" in fails("serve", tmp_path / "other", "--port", 0)

@@ -95,12 +95,12 @@ def test_records_go_out_and_come_back(both: tuple[Path, Path], tmp_path: Path) -
     one, several = both
     assert run("export", one, "-").stdout == run("export", several, "-").stdout
     same(one, several, "export", tmp_path / "out.jsonl", "--namespace", "a")
-    assert run_json("import", tmp_path / "out.jsonl", tmp_path / "third", "--shards", 2)["added"] == 20
+    assert run_json("add", tmp_path / "third", tmp_path / "out.jsonl", "--resume", "--shards", 2)["added"] == 20
     assert fr.ShardedEngine.open(tmp_path / "third", transport="local").close() is None
     copied = run_json("backup", several, tmp_path / "backup")
     assert copied["records"] == 60
     assert run_json("backup", tmp_path / "backup", "--check")["records"] == 60
-    assert run_json("restore", tmp_path / "backup", tmp_path / "restored")["records"] == 60
+    assert run_json("restore", tmp_path / "restored", tmp_path / "backup")["records"] == 60
     same(one, tmp_path / "restored", "list", "--all")
 
 

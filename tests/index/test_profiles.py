@@ -97,13 +97,10 @@ def test_a_memory_from_before_profiles_keeps_its_numbers(tmp_path: Path, monkeyp
 def test_the_command_line_takes_a_profile(tmp_path: Path) -> None:
     source = tmp_path / "records.jsonl"
     source.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(TEXTS)))
-    for command in (["add", str(tmp_path / "memory"), str(source)], ["index", str(source), str(tmp_path / "index")]):
-        found = CliRunner().invoke(main, [*command, "--profile", "chat", "--b", "0.25"])
-        assert found.exit_code == 0, found.output
+    found = CliRunner().invoke(main, ["add", str(tmp_path / "memory"), str(source), "--profile", "chat", "--b", "0.25"])
+    assert found.exit_code == 0, found.output
     with fr.Engine.open(tmp_path / "memory") as memory:
         assert (memory.profile, *numbers(memory)) == ("chat", "bm25l", 1.5, 0.25)
-    index = fr.Engine.load(tmp_path / "index")
-    assert (index.profile, *numbers(index)) == ("chat", "bm25l", 1.5, 0.25)
     found = CliRunner().invoke(main, ["add", str(tmp_path / "memory"), str(source), "--profile", "code"])
     assert found.exit_code != 0
     assert "was made with profile = 'chat'" in found.output

@@ -203,7 +203,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 
     assert run("backup", memory, copy) == f"59 records in 2 namespace(s) copied: {copy}\n"
     assert run("backup", "--check", copy) == f"59 records in 2 namespace(s), all whole: {copy}\n"
-    assert run("restore", copy, restored) == f"59 records restored: {restored}\n"
+    assert run("restore", restored, copy) == f"59 records restored: {restored}\n"
     report = json.loads(run("backup", "--check", restored, "--json"))
     assert (report["records"], report["index"], report["path"]) == (59, "whole", restored)
     assert "is there already" in run("backup", memory, copy, code=2)

@@ -55,6 +55,14 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
+def save_index(records: Path, path: Path, **options: Any) -> Path:
+    """The records of a file as a saved index, which holds no texts."""
+    engine = fr.Engine(keep_texts=False, **options)
+    engine.add(map(json.loads, records.read_text(encoding="utf-8").splitlines()))
+    engine.save(path)
+    return path
+
+
 def write_questions(path: Path, questions: Iterable[fr.evaluation.Labelled]) -> Path:
     """Labelled questions as ``fanrank tune`` reads them."""
     rows = [(one.query.text, one.query.namespace, [*one.relevant]) for one in questions]

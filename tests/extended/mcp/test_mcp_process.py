@@ -137,7 +137,7 @@ def test_what_cannot_serve_is_one_line(tmp_path: Path, options: tuple[str, ...])
             f"{memory}: process {os.getpid()} writes to it; there is one writer at a time"
         )
     (tmp_path / "file").write_text("x")
-    assert fails("mcp", tmp_path / "file", *options).endswith("file: not a directory")
+    assert fails("mcp", tmp_path / "file", *options).endswith("is a file: fanrank mcp MEMORY")
     if options:
         keys = tmp_path / "keys.json"
         assert fails("mcp", memory, *options, "--keys", keys) == f"{keys}: is not there; `fanrank keys add` makes it"

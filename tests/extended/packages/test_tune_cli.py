@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support import borders, tiny_models
-from support.commands import fails, run, run_json, write
+from support.commands import fails, run, run_json, save_index, write
 
 import fanrank as fr
 from fanrank.engine.route import policy as policies
@@ -38,8 +38,7 @@ def rows() -> tuple[list[Any], list[Any]]:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Path:
-    run("index", write(tmp_path / "records.jsonl", rows()[0]), tmp_path / "index", "--analyzer", "minimal")
-    return tmp_path / "index"
+    return save_index(write(tmp_path / "records.jsonl", rows()[0]), tmp_path / "index", analyzer="minimal")
 
 
 @pytest.fixture
