@@ -32,15 +32,15 @@ from fanrank.engine.text.stopwords import NLTK_ENGLISH
 
 from .harness.cases import CORPORA, Corpus
 from .harness.client import Worker
-from .harness.code import code_of
+from .harness.code import ANALYSIS, code_of, hash_of
 from .harness.corpora import Tokens, document_texts, load, prepare, save
 from .harness.environments import PeerError, python_of
 from .harness.methods import round_digits, stamp_rows
 from .harness.options import names, numbers, progress
-from .harness.paths import CACHE, RESULTS
+from .harness.paths import CACHE, RESULTS, ROOT
 from .harness.reference import postings_of
 from .harness.rows import append
-from .harness.systems import PEERS, TEXT_SYSTEMS, TextSystem
+from .harness.systems import PEERS, SYSTEMS, System
 from .harness.verify import check
 from .report.fanout import describe
 
@@ -115,7 +115,7 @@ def stemmed_tokens(corpus: Corpus) -> Tokens:
     if corpus.source == "synthetic":
         return plain  # its words have no stems, and none is a stop word
     folder = CACHE / "corpora" / f"{corpus.name}-{ANALYZER}"
-    stamp = json.dumps([corpus.stamp, code_of("text")])
+    stamp = json.dumps([corpus.stamp, hash_of(ANALYSIS, ROOT)])
     if not (folder / "stamp.json").is_file() or (folder / "stamp.json").read_text() != stamp:
         save(_analysed(corpus, plain.query_texts), folder, stamp)
     return load(folder)
@@ -141,10 +141,10 @@ def _analysed(corpus: Corpus, queries: Sequence[str]) -> Tokens:
     )
 
 
-class System:
+class Running:
     """One system on one corpus: its worker, and its times so far."""
 
-    def __init__(self, system: TextSystem, case: Case) -> None:
+    def __init__(self, system: System, case: Case) -> None:
         self.system, self.case = system, case
         self.python = python_of(PEERS[system.peer], case.install)
         self.folder = CACHE / "work" / case.name / f"texts-{system.peer}"
@@ -160,7 +160,7 @@ class System:
         self.overlap = 0.0
 
     def _start(self) -> Worker:
-        return Worker(self.python, self.system.peer, 1, self.log, "texts", self.system.environment)
+        return Worker(self.python, self.system.peer, 1, self.log, self.system.environment)
 
     def _build(self) -> None:
         """Write the index, if there is none of this corpus by this version."""
@@ -285,10 +285,10 @@ class Case:
         return self.tokens.queries if batch == "all" else int(batch)
 
 
-def _start(system: TextSystem, case: Case) -> System | str:
+def _start(system: System, case: Case) -> Running | str:
     """The system, verified; or the reason why it cannot be measured."""
     try:
-        own = System(system, case)
+        own = Running(system, case)
         own.verify()
     except PeerError as error:
         return str(error)
@@ -297,19 +297,19 @@ def _start(system: TextSystem, case: Case) -> System | str:
 
 def run_case(
     case: Case,
-    chosen: Sequence[TextSystem],
+    chosen: Sequence[System],
     batches: Sequence[str],
     rounds: int,
     cold: int,
     common: dict[str, Any],
 ) -> list[FanOutRow]:
     """The rows of one corpus. Only one worker works at a time."""
-    running: list[System] = []
+    running: list[Running] = []
     rows: list[FanOutRow] = []
     try:
         for system in chosen:
             own = _start(system, case)
-            if isinstance(own, System):
+            if isinstance(own, Running):
                 running.append(own)
             else:
                 rows.append(FanOutRow(case=case.name, system=system.name, process="warm", error=own, **common))
@@ -337,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, append the rows, print the tables. Returns 0 if fanrank verified and no system failed, else 1."""
     parser = argparse.ArgumentParser(prog="python -m bench.fanout", description="A planner's fan-out beside the peers.")
     parser.add_argument("--corpora", type=names, default=CASES, help=f"default {','.join(CASES)}")
-    parser.add_argument("--systems", type=names, help=f"of {','.join(TEXT_SYSTEMS)} (default: all but fanrank-numpy)")
+    parser.add_argument("--systems", type=names, help=f"of {','.join(SYSTEMS)} (default: all but fanrank-numpy)")
     parser.add_argument("--batches", type=names, default=tuple(BATCHES), help=f"default {','.join(BATCHES)}")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--cold", type=int, default=3, help="fresh processes of each system (default 3)")
@@ -348,7 +348,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     for what, given, known in (
         ("corpus", options.corpora, CORPORA),
-        ("system", options.systems or (), TEXT_SYSTEMS),
+        ("system", options.systems or (), SYSTEMS),
     ):
         if unknown := [name for name in given if name not in known]:
             parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
@@ -360,9 +360,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds < 1 or options.cold < 0:
         parser.error("--rounds must be 1 or more, and --cold 0 or more")
     chosen = [
-        system
-        for system in TEXT_SYSTEMS.values()
-        if (system.name in options.systems if options.systems else system.default)
+        system for system in SYSTEMS.values() if (system.name in options.systems if options.systems else system.default)
     ]
     common, say = stamp_rows("fanout"), progress()
     rows: list[FanOutRow] = []

@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from .harness.adapters import Work
 from .harness.asking import FAN_OUT, K
 from .harness.environments import PeerError
 from .harness.methods import round_digits, stamp_rows
@@ -35,7 +34,7 @@ from .harness.paths import RESULTS, ROOT
 from .harness.rows import append
 from .harness.served import host
 from .harness.ways import WAYS, PeerServer, Way
-from .integrations import load_work
+from .harness.workload import Work, load_work
 
 RECORDS, QUESTIONS = 50_000, 400
 CLIENTS = (1, 10, 100, 1_000)

@@ -13,9 +13,9 @@ Rows by `phase`:
              Ray's answer took beyond it, fan-out by fan-out. `empty` is a call of Ray to the same shards that asks
              nothing.
 ``agents``   many agents at once, a task each, by `asearch`
-``service``  one shard with so many records in one namespace: the times of its answers, its bytes. `bench.scale` draws
-             from `quantiles_us`. The largest answers at several k, too: what a shard takes longer for k than for 1 is
-             the most that it could save if another shard told it a k-th score first.
+``service``  one shard with so many records in one namespace: the times of its answers, its bytes. The largest answers
+             at several k, too: what a shard takes longer for k than for 1 is the most that it could save if another
+             shard told it a k-th score first.
 
 Shards, owner and Ray share the machine's cores, and a thread that wakes may wait for the time slice of another.
 ``chrt -r 5 python -m bench.shards`` takes all of them by real-time priority, where it does not wait (`scheduling`).
@@ -26,6 +26,7 @@ Before it is timed, every kind of fan-out must repeat the engine's ids and score
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import pickle
 import random
@@ -43,8 +44,8 @@ import numpy as np
 import fanrank as fr
 from fanrank.shards.processes.links import Link, Waiting, call_all
 
-from .agents import ClientMethod, HitArrays, fire
 from .harness import cases
+from .harness.asking import fire
 from .harness.corpora import Tokens, load, prepare
 from .harness.machine import scheduling
 from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
@@ -53,6 +54,8 @@ from .harness.rows import append
 
 DOCUMENTS = 50_000
 SIZES = (1, 5, FAN_OUT)
+LEAST = 5
+"""The fewest queries of an agent's fan-out."""
 TENANT = 250
 """Records of a namespace that is not split."""
 SPLIT = "all"
@@ -62,8 +65,6 @@ SERVICE = (1_000, 50_000, 400_000)
 """Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
 DEPTHS = (1, 10, 100, 1_000)
 """Hits of a query of the largest ``service`` shard."""
-POINTS = 201
-"""Quantiles in a row: every half percent."""
 CHECKED = 10
 """Fan-outs of a kind that are compared before it is timed."""
 OPTIONS: dict[str, Any] = {"analyzer": "minimal", "method": "lucene", "k1": cases.K1, "b": cases.B}
@@ -101,7 +102,6 @@ class ShardsRow:
     queries_per_launch: float | None = None
     messages_per_launch: float | None = None
     disk_bytes_per_record: float | None = None
-    quantiles_us: tuple[float, ...] = ()
     verified: bool | None = None
     scheduling: str = "other"
     note: str = ""
@@ -210,11 +210,6 @@ def percentiles(values: Sequence[float]) -> tuple[float, float]:
     return round_digits(middle), round_digits(last)
 
 
-def quantiles(values: Sequence[float]) -> tuple[float, ...]:
-    """`POINTS` quantiles, from the least to the greatest."""
-    return tuple(map(round_digits, np.quantile(values, np.linspace(0, 1, POINTS)).tolist()))
-
-
 class Shards:
     """One memory over so many shards of Ray, its twin in this process, and the engine that both must repeat."""
 
@@ -272,7 +267,6 @@ class Shards:
                 messages=round_digits(messages / count),
                 sent_bytes=sent,
                 received_bytes=received,
-                quantiles_us=quantiles(empty),
                 verified=right,
                 **whole,
                 **same,
@@ -324,28 +318,27 @@ class Shards:
 def run_agents(
     engine: fr.Engine | fr.ShardedEngine, corpus: Corpus, layout: str, agents: int, seconds: float
 ) -> dict[str, Any]:
-    """The fields of many agents, each with its fan-outs of 5 to 20 queries (`bench.agents`)."""
+    """The fields of many agents, each with its fan-outs of 5 to 20 queries."""
     prepared = [query for queries in corpus.fan_outs(layout, 500) for query in queries]
     tenants = len(prepared) // FAN_OUT
 
-    async def wait(chosen: Sequence[int]) -> HitArrays:
+    async def ask(chosen: Sequence[int]) -> None:
         # Numbers that are drawn choose the place in a fan-out; the first chooses the fan-out, and so the namespace.
         start = chosen[0] % tenants * FAN_OUT
-        hits = await engine.asearch([prepared[start + number % FAN_OUT] for number in chosen], K)
-        return hits.documents, hits.scores
+        await engine.asearch([prepared[start + number % FAN_OUT] for number in chosen], K)
 
-    found = fire(ClientMethod("asearch", wait=wait), agents, len(prepared), seconds, 0)
-    while not found.ms:  # a machine so busy that no launch ended in time
+    ms, queries = asyncio.run(fire([ask] * agents, len(prepared), seconds, 0, LEAST))
+    while not ms:  # a machine so busy that no launch ended in time
         seconds *= 2
-        found = fire(ClientMethod("asearch", wait=wait), agents, len(prepared), seconds, 0)
-    middle, last = percentiles([1e3 * ms for ms in found.ms])
+        ms, queries = asyncio.run(fire([ask] * agents, len(prepared), seconds, 0, LEAST))
+    middle, last = percentiles([1e3 * each for each in ms])
     return {
         "agents": agents,
-        "fan_outs": len(found.ms),
+        "fan_outs": len(ms),
         "p50_us": middle,
         "p99_us": last,
-        "seconds": round_digits(found.wall),
-        "queries_per_s": round_digits(found.queries / found.wall),
+        "seconds": round_digits(seconds),
+        "queries_per_s": round_digits(queries / seconds),
     }
 
 
@@ -377,7 +370,6 @@ def service_rows(
                 p50_us=middle,
                 p99_us=last,
                 disk_bytes_per_record=round_digits(size / held),
-                quantiles_us=quantiles(taps[0].us),
                 note=f"peak of the process {peak_rss_gib()} GiB",
                 **common,
             )

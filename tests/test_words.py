@@ -57,7 +57,6 @@ PATH = re.compile(rf"(?<![\w./*-])(?:{FOLDERS})/[\w./-]*\.(?:py|md|cuh|cu|hpp|h|
 ABSENT: dict[str, str] = {
     "bench/.cache/dense.jsonl": "A command writes it where it is run.",
     "bench/.cache/growth.jsonl": "A command writes it where it is run.",
-    "bench/results/build.jsonl": "A command writes it where it is run.",
     "bench/results/gpu.jsonl": "Rows of a GPU go there once there are any.",
 }
 NAMED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+) (?:\(|in |of |\| )\[([\w/.]+)\]\(")

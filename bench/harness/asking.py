@@ -16,21 +16,29 @@ WARM_SECONDS = 0.3
 Ask = Callable[[Sequence[int]], Awaitable[Any]]
 
 
-async def fire(asks: Sequence[Ask], questions: int, seconds: float, seed: int) -> list[float]:
-    """Milliseconds of the fan-outs that all clients had answered within `seconds`, after a warm-up."""
+async def fire(
+    asks: Sequence[Ask], questions: int, seconds: float, seed: int, least: int = FAN_OUT
+) -> tuple[list[float], int]:
+    """Milliseconds of the fan-outs that all clients had answered within `seconds`, after a warm-up; their queries.
+
+    A fan-out has `least` to `FAN_OUT` queries.
+    """
     since = time.perf_counter() + WARM_SECONDS
-    until, ms = since + seconds, list[float]()
+    until, ms, queries = since + seconds, list[float](), 0
 
     async def run(number: int, ask: Ask) -> None:
+        nonlocal queries
         drawn = random.Random(seed * 10_007 + number)
         while (began := time.perf_counter()) < until:
-            await ask(drawn.sample(range(questions), FAN_OUT))
+            size = FAN_OUT if least == FAN_OUT else drawn.randint(least, FAN_OUT)
+            await ask(drawn.sample(range(questions), size))
             ended = time.perf_counter()
             if since <= ended < until:
                 ms.append(1e3 * (ended - began))
+                queries += size
 
     await asyncio.gather(*(run(number, ask) for number, ask in enumerate(asks)))
-    return ms
+    return ms, queries
 
 
 class Connection(asyncio.Protocol):

@@ -1,29 +1,23 @@
-"""What is measured: the corpora, and the grid of k and threads. They are declared here and nowhere else."""
+"""The corpora, and BM25's parameters. They are declared here and nowhere else."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-Phase = Literal["kernel", "end_to_end"]
-
 K1, B = 1.2, 0.75
-KS = (10, 100)
-THREADS = (1, 2)
 
 
 @dataclass(frozen=True)
 class Shape:
     """What a synthetic corpus is like: distinct words, tokens a document (mean), terms a query (from, to).
 
-    A query's terms come from one document. With `filled`, missing terms are drawn from all words, as often as documents
-    have them.
+    A query's terms come from one document.
     """
 
     vocabulary: int = 100_000
     length: int = 60
     terms: tuple[int, int] = (5, 6)
-    filled: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,32 +59,5 @@ CORPORA = {
             documents=2_681_468,
             shape=Shape(vocabulary=500_000, length=42, terms=(4, 6)),
         ),
-        # The queries are whole arguments, as in ArguAna.
-        Corpus(
-            "long-queries",
-            "synthetic",
-            300,
-            documents=8_674,
-            shape=Shape(vocabulary=25_000, length=165, terms=(100, 500), filled=True),
-        ),
     )
 }
-
-FULL = ("scifact", "synthetic-50k", "synthetic-300k", "sgd")
-QUICK = ("scifact", "synthetic-5k")
-HUGE = 1 << 20
-"""Corpora of at least this many documents give fanrank texts; it makes the records inside the clock."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of the grid: hits a query, threads, and whether analysing the query is part of the clock."""
-
-    k: int
-    threads: int
-    phase: Phase
-
-
-def grid(ks: tuple[int, ...], threads: tuple[int, ...], phases: tuple[Phase, ...]) -> list[Cell]:
-    """Every combination, kernel first."""
-    return [Cell(k, count, phase) for phase in phases for k in ks for count in threads]

@@ -20,10 +20,7 @@ MOST_THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "RAYON_NUM_THREADS")
 
 
 class Worker:
-    """A peer's process. `threads` caps the pools of its libraries. Each search says how many of them it may use.
-
-    `mode` is "terms" for the commands of `worker.Worker`, and "texts" for those of `worker.TextWorker`.
-    """
+    """A peer's process, for the commands of `worker.Worker`. `threads` caps the pools of its libraries."""
 
     def __init__(
         self,
@@ -31,7 +28,6 @@ class Worker:
         peer: str,
         threads: int,
         log: Path,
-        mode: str = "terms",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         environment = {**os.environ, **(environment or {})}
@@ -44,7 +40,7 @@ class Worker:
         self.log = log
         with log.open("w") as handle:
             self.process = subprocess.Popen(
-                [str(python), str(BENCH / "harness" / "worker.py"), peer, mode],
+                [str(python), str(BENCH / "harness" / "worker.py"), peer],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=handle,

@@ -22,6 +22,8 @@ _SEARCH = (
     *("engine/searcher.py", "engine/text/*.py", "engine/index/**/*", "engine/plan/**/*", "engine/records/**/*"),
     *("engine/search/**/*", "engine/backends/**/*"),
 )
+ANALYSIS = ("setup.py", "native/**/*", "engine/text/*.py")
+"""The code that makes tokens of texts."""
 _STORE = (*_SEARCH, "engine/storage/**/*", "engine/opening.py")
 _VECTORS = ("engine/vectors/**/*", "engine/encoders/**/*")
 _HYBRID = (
@@ -34,37 +36,19 @@ _HYBRID = (
 FILES: Mapping[str, tuple[str, ...]] = {
     "fanout": _SEARCH,
     "instructions": _SEARCH,
-    "cpu": _SEARCH,
-    "profile": _SEARCH,
-    "ablation": _SEARCH,
     "build": (*_SEARCH, "engine/storage/storage.py"),
     "growth": (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*"),
     "session": (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*"),
-    "agents": (*_SEARCH, "engine/serve/**/*"),
     "serve": (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*"),
     "shards": (*_HYBRID, "engine/storage/**/*", "engine/serve/**/*", "engine/route/**/*", "shards/**/*"),
     "shardkills": (*_STORE, "shards/**/*"),
-    "scale": ("shards/**/*", "engine/search/**/*", "engine/index/**/*"),
     "writes": _STORE,
-    "churn": _STORE,
     "crash": _STORE,
     "dense": (*_VECTORS, "cpu_fallback/dense.py", "cpu_fallback/select.py", "cpu_fallback/quickselect.py"),
     "hybrid": _HYBRID,
     "quality": (*_HYBRID, "engine/route/**/*"),
-    "events": _HYBRID,
     "neighbours": (*_HYBRID, "engine/tune/weights.py"),
-    "typed": _HYBRID,
-    "recency": _HYBRID,
-    "cascade": (*_HYBRID, "engine/route/**/*", "engine/tune/**/*"),
-    "text": ("setup.py", "native/**/*", "engine/text/*.py"),
-    "traces": _SEARCH,
-    "integrations": (
-        *(*_HYBRID, "engine/serve/**/*", "engine/route/**/*", "engine/namespace.py", "engine/reading.py"),
-        "integrations/*.py",
-    ),
     "gpu": (*_SEARCH, "kernels/**/*"),
-    # The constants that it counts by lie in these two files of the kernels.
-    "skipped": ("engine/arrays.py", "engine/index/**/*", "kernels/work.py", "kernels/cuda/score_tile.cuh"),
     "gpu_counted": (*_SEARCH, "kernels/**/*"),
 }
 """Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
@@ -72,33 +56,19 @@ FILES: Mapping[str, tuple[str, ...]] = {
 COMMANDS: Mapping[str, str] = {
     "fanout": "make fanout",
     "instructions": "python -m bench.instructions --record",
-    "cpu": "make bench",
-    "profile": "python -m bench.profile --results",
-    "ablation": "python -m bench.ablation",
     "build": "python -m bench.building --results bench/results/building.jsonl",
     "growth": "make growth",
     "session": "make session",
-    "agents": "python -m bench.agents --results bench/results/agents.jsonl",
     "serve": "make serve ARGS=--record",
     "shards": "make shards ARGS='--results bench/results/shards.jsonl'",
     "shardkills": "make shardkills",
-    "scale": "make scale ARGS='--results bench/results/scale.jsonl --page docs/scaling.md'",
     "writes": "make writes ARGS='--base 1000000'",
-    "churn": "python -m bench.churn",
     "crash": "make crash",
     "dense": "make dense",
     "hybrid": "make hybrid",
     "quality": "make quality",
-    "events": "python -m bench.events",
     "neighbours": "python -m bench.neighbours",
-    "typed": "python -m bench.typed",
-    "recency": "python -m bench.recency",
-    "cascade": "make cascade",
-    "text": "python -m bench.text --json bench/results/text.jsonl",
-    "traces": "python -m bench.traces --json bench/results/traces.jsonl",
-    "integrations": "make integrations",
     "gpu": "python -m bench.gpu.run",
-    "skipped": "python -m bench.gpu.skipped",
     "gpu_counted": "python -m bench.gpu.counted",
 }
 """Bench -> the command that takes its rows again."""

@@ -234,9 +234,6 @@ def _synthetic(corpus: Corpus) -> Tokens:
         low, high = shape.terms
         length = int(random_numbers.integers(low, high + 1))
         query = random_numbers.choice(terms, min(len(terms), length), replace=False)
-        while shape.filled and len(query) < length:
-            more = np.array(list(dict.fromkeys(np.concatenate([query, drawn(length)]).tolist())), np.int32)
-            query = more[:length]
         queries.append(query)
     return Tokens(
         corpus.name,

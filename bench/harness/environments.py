@@ -19,8 +19,6 @@ class PeerError(Exception):
 def python_of(peer: Peer, install: bool = True) -> Path:
     """The interpreter to run the peer with. Raises `PeerError` if it is missing and cannot be made, or may not
     be made."""
-    if peer.needs and not shutil.which(peer.needs):
-        raise PeerError(f"needs {peer.needs}, which is not on PATH")
     if not peer.installs:
         return Path(sys.executable)
     home = ENVIRONMENTS / peer.name

@@ -17,8 +17,8 @@ from typing import Any
 
 import fanrank as fr
 
-from .adapters import Work
 from .asking import K, fire
+from .workload import DIMENSION, Work
 
 
 def host(work: Work) -> None:
@@ -27,7 +27,7 @@ def host(work: Work) -> None:
     from fanrank.server.mcp_run import make_part
     from fanrank.server.run import HOST, open_sockets, run_app
 
-    engine = fr.Engine(encoder=fr.OwnVectors(work.dimension))
+    engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION))
     rows = zip(work.ids, work.texts, work.vectors, strict=True)
     engine.add([fr.Record(name, text, embedding=vector) for name, text, vector in rows])
     queries = [fr.Query(vector=vector) for vector in work.question_vectors]
@@ -48,7 +48,7 @@ def host(work: Work) -> None:
                     answer: Any = engine.search(batch, K, strategy=strategy).to_dicts()
                 else:
                     asks = [ask] * given["clients"]
-                    answer = asyncio.run(fire(asks, len(work.questions), given["seconds"], given["seed"]))
+                    answer, _ = asyncio.run(fire(asks, len(work.questions), given["seconds"], given["seed"]))
                 print(json.dumps(answer), flush=True)
         finally:
             os.kill(os.getpid(), signal.SIGTERM)

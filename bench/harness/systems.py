@@ -6,18 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .cases import Phase
-
 Formula = Literal["lucene", "robertson_floor"]
 Lengths = Literal["exact", "byte4"]
-
-BASELINE = "bm25s-numba"
-"""The baseline: every ratio is against this system."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One program, run as one worker process that serves all its systems.
+    """One program, run as one worker process.
 
     `installs` are the argument lists of successive ``pip install`` calls into an environment of its own; empty
     means the bench's own interpreter. `formula`, `scale` and `lengths` say which BM25 it computes, so that it can
@@ -32,18 +27,6 @@ class Peer:
     lengths: Lengths = "exact"
     tolerance: float = 2e-5
     note: str = ""
-    default: bool = True
-    needs: str | None = None
-
-
-@dataclass(frozen=True)
-class System:
-    """A peer in one mode; `options` go to its adapter with every search."""
-
-    name: str
-    peer: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    phases: tuple[Phase, ...] = ("kernel", "end_to_end")
 
 
 PEERS = {
@@ -67,51 +50,13 @@ PEERS = {
             lengths="byte4",
             note="k1, b fixed; lengths kept in one byte",
         ),
-        Peer("scipy", (("scipy",),)),
-        Peer(
-            "sqlite",
-            formula="robertson_floor",
-            scale=2.2,
-            note="k1, b fixed; IDF of terms in over half the documents clamped to about 0",
-        ),
-        Peer(
-            "pyserini",
-            (
-                ("torch==2.13.0",),
-                ("--no-deps", "pyserini==0.22.1"),
-                (
-                    *("pyjnius", "Cython", "numpy", "pandas", "tqdm", "pyyaml", "scipy", "scikit-learn"),
-                    *("transformers<5", "faiss-cpu", "onnxruntime", "sentencepiece"),
-                ),
-            ),
-            lengths="byte4",
-            tolerance=1e-4,
-            note="lengths kept in one byte; the Python wrapper costs more than Lucene",
-            default=False,
-            needs="java",
-        ),
-    )
-}
-
-SYSTEMS = {
-    system.name: system
-    for system in (
-        System("fanrank-native", "fanrank", {"backend": "native"}),
-        System("fanrank-numpy", "fanrank", {"backend": "numpy"}),
-        System("bm25s-numba", "bm25s"),
-        System("pisa-maxscore", "pisa", {"algorithm": "maxscore"}),
-        System("pisa-bmw", "pisa", {"algorithm": "block_max_wand"}, ("kernel",)),
-        System("tantivy", "tantivy"),
-        System("scipy", "scipy", phases=("kernel",)),
-        System("sqlite-fts5", "sqlite", phases=("kernel",)),
-        System("pyserini", "pyserini"),
     )
 }
 
 
 @dataclass(frozen=True)
-class TextSystem:
-    """A peer that is asked with texts; `options` go to the constructor of its adapter."""
+class System:
+    """A peer in one mode; `options` go to the constructor of its adapter."""
 
     name: str
     peer: str
@@ -123,19 +68,14 @@ class TextSystem:
 FAN_OUT_BASELINES = ("bm25s", "bm25s-tokenizer")
 """The baselines of fan-outs: bm25s by its function `tokenize`, and by its object that remembers the stems of words."""
 
-TEXT_SYSTEMS = {
+SYSTEMS = {
     system.name: system
     for system in (
-        TextSystem("fanrank", "fanrank"),
-        TextSystem("fanrank-numpy", "fanrank", environment={"FANRANK_BACKEND": "numpy"}, default=False),
-        TextSystem("bm25s", "bm25s", {"tokenizer": "function"}),
-        TextSystem("bm25s-tokenizer", "bm25s", {"tokenizer": "object"}),
-        TextSystem("tantivy", "tantivy"),
-        TextSystem("pisa", "pisa"),
+        System("fanrank", "fanrank"),
+        System("fanrank-numpy", "fanrank", environment={"FANRANK_BACKEND": "numpy"}, default=False),
+        System("bm25s", "bm25s", {"tokenizer": "function"}),
+        System("bm25s-tokenizer", "bm25s", {"tokenizer": "object"}),
+        System("tantivy", "tantivy"),
+        System("pisa", "pisa"),
     )
 }
-
-
-def systems_of(peers: tuple[str, ...]) -> list[System]:
-    """The systems of these peers, in the declared order."""
-    return [system for system in SYSTEMS.values() if system.peer in peers]

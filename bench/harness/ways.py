@@ -21,11 +21,11 @@ from typing import IO, Any
 
 import fanrank as fr
 
-from .adapters import Work
 from .asking import FAN_OUT, Address, Ask, Connection, K, body_of, fire
 from .environments import PeerError, python_of
 from .paths import ROOT
 from .systems import Peer
+from .workload import Work
 
 PATIENCE = 600
 """Times a tenth of a second in which a peer's server begins to answer."""
@@ -90,9 +90,9 @@ class Way:
         raise NotImplementedError
 
     async def measure(self, clients: int, seconds: float, seed: int) -> list[float]:
-        """As `fire`."""
+        """The milliseconds of `fire`."""
         async with self.clients(clients) as asks:
-            return await fire(asks, len(self.work.questions), seconds, seed)
+            return (await fire(asks, len(self.work.questions), seconds, seed))[0]
 
 
 class Search(Way):

@@ -1,13 +1,13 @@
 """The worker process of the harness: one peer in its own environment, which reads commands as JSON lines from stdin.
 
 Commands (one object a line, one answer a line; every answer has "ok", and "error" where it is false):
-``{"do": "load", "corpus": folder, "scratch": folder, "stream": false}`` -> version, queries, streamed
-``{"do": "build", "threads": 1}`` -> seconds, index_bytes, held_bytes, peak_bytes
-``{"do": "search", "k", "threads", "phase", "options", "queries": n, "loops": m, "save": path?}`` -> seconds, cpu
-"load" with "stream" loads nothing where the peer can read its documents as they are made. "held_bytes" is the growth of
-the process from before the load to after the build, without the input. "peak_bytes" is the most during the build above
-what was held before it, input included. Both are null except on Linux.
-"search" runs the first n queries m times inside one clock; with "save" it stores documents and scores as npz.
+``{"do": "build", "texts": path, "folder", "stop": [words], "threads"}`` -> version, seconds, held_bytes, peak_bytes
+``{"do": "open", "folder", "stop", "options"}`` -> version, mode, import and open, each [ms, CPU ms]
+``{"do": "queries", "texts": [...]}`` -> nothing
+``{"do": "time", "calls": [[0, 7], [3, 4]], "k"}`` -> ms of each call, CPU ms of each call
+``{"do": "answer", "queries": n, "k", "save": path}`` -> nothing; stores documents and scores as npz
+"build" reads a text a line, as JSON, while it builds. "held_bytes" is the growth of the process by the build, and
+"peak_bytes" the most during it above what was held before. Both are null except on Linux.
 """
 
 from __future__ import annotations
@@ -49,93 +49,31 @@ def forget_peak() -> None:
 
 
 class Worker:
-    def __init__(self, peer: Any) -> None:
-        self.peer = peer
-        self.prepared: tuple[tuple[int, str], Any] | None = None
-
-    def load(self, corpus: str, scratch: str, stream: bool = False) -> dict[str, Any]:
-        from bench.harness.corpora import load
-
-        tokens = load(Path(corpus))
-        Path(scratch).mkdir(parents=True, exist_ok=True)
-        if hasattr(self.peer, "warm"):
-            self.peer.warm()
-        tokens.tokens.max(initial=0)  # mapped pages count once they are read
-        self.before = measure_settled()
-        streamed = stream and hasattr(self.peer, "stream")
-        (self.peer.stream if streamed else self.peer.load)(tokens, Path(scratch))
-        return {"version": self.peer.version(), "queries": tokens.queries, "streamed": streamed}
-
-    def build(self, threads: int = 1) -> dict[str, Any]:
-        loaded = measure_settled()
-        forget_peak()
-        start = time.perf_counter()
-        self.peer.build(threads)
-        seconds = time.perf_counter() - start
-        peak, after = memory("VmHWM"), measure_settled()
-        found = {
-            "seconds": seconds,
-            "index_bytes": int(self.peer.index_bytes()),
-            "held_bytes": None,
-            "peak_bytes": None,
-        }
-        if peak is not None and loaded is not None and after is not None and self.before is not None:
-            found |= {"held_bytes": after - self.before, "peak_bytes": peak - loaded}
-        return found
-
-    def search(
-        self,
-        k: int,
-        threads: int,
-        phase: str,
-        options: dict[str, Any],
-        queries: int,
-        loops: int = 1,
-        save: str | None = None,
-    ) -> dict[str, Any]:
-        if self.prepared is None or self.prepared[0] != (queries, phase):
-            self.prepared = ((queries, phase), self.peer.prepare(slice(0, queries), phase))
-        prepared = self.prepared[1]
-        search = self.peer.search
-        gc.collect()
-        cpu, start = time.process_time(), time.perf_counter()
-        for _ in range(loops):
-            result = search(prepared, k, threads, phase, options)
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-        if save:
-            import numpy as np
-
-            documents, scores = self.peer.arrays(result, k)
-            np.savez(save, documents=documents, scores=scores)
-        return {"seconds": seconds, "cpu": cpu}
-
-
-class TextWorker:
-    """A peer that is asked with texts. The adapter is imported by `open`, where the import is timed.
-
-    Commands:
-    ``{"do": "build", "texts": path, "folder", "stop": [words]}`` -> version; a text a line, as JSON
-    ``{"do": "open", "folder", "stop", "options"}`` -> version, mode, import and open, each [ms, CPU ms]
-    ``{"do": "queries", "texts": [...]}`` -> nothing
-    ``{"do": "time", "calls": [[0, 7], [3, 4]], "k"}`` -> ms of each call, CPU ms of each call
-    ``{"do": "answer", "queries": n, "k", "save": path}`` -> nothing; stores documents and scores as npz
-    """
+    """A peer. The adapter is imported by `build` or `open`, where the import is timed."""
 
     def __init__(self, module: str) -> None:
         self.module = module
         self.texts: list[str] = []
 
-    def build(self, texts: str, folder: str, stop: list[str]) -> dict[str, Any]:
-        peer = importlib.import_module(self.module).TextPeer(stop)
+    def build(self, texts: str, folder: str, stop: list[str], threads: int = 1) -> dict[str, Any]:
+        self.peer = importlib.import_module(self.module).Peer(stop)
+        before = measure_settled()
+        forget_peak()
+        start = time.perf_counter()
         with Path(texts).open(encoding="utf-8") as handle:
-            peer.build(map(json.loads, handle), Path(folder))
-        return {"version": peer.version()}
+            self.peer.build(map(json.loads, handle), Path(folder), threads)
+        seconds = time.perf_counter() - start
+        peak, after = memory("VmHWM"), measure_settled()
+        found: dict[str, Any] = {"version": self.peer.version(), "seconds": seconds}
+        if before is None or peak is None or after is None:
+            return {**found, "held_bytes": None, "peak_bytes": None}
+        return {**found, "held_bytes": after - before, "peak_bytes": peak - before}
 
     def open(self, folder: str, stop: list[str], options: dict[str, Any]) -> dict[str, Any]:
         clock = Clock()
         module = importlib.import_module(self.module)
         imported = clock.lap()
-        self.peer = module.TextPeer(stop, **options)
+        self.peer = module.Peer(stop, **options)
         mode = self.peer.open(Path(folder))
         return {"import": imported, "open": clock.lap(), "version": self.peer.version(), "mode": mode}
 
@@ -185,13 +123,10 @@ def main() -> None:
     peers = importlib.import_module("bench.peers")
     # The root holds folders with common package names (kernels, tests). An import must not find them.
     sys.path.remove(root)
-    module, mode = f"{peers.__name__}.{sys.argv[1]}", sys.argv[2]
-    worker: Worker | TextWorker | None = TextWorker(module) if mode == "texts" else None
+    worker = Worker(f"{peers.__name__}.{sys.argv[1]}")
     for line in sys.stdin:
         command = json.loads(line)
         try:
-            if worker is None:
-                worker = Worker(importlib.import_module(module).Peer())
             answer = {"ok": True, **getattr(worker, command.pop("do"))(**command)}
         except Exception as error:
             traceback.print_exc()

@@ -1,17 +1,22 @@
-"""SGD replayed as an agent's memory, for the bench. The synthetic memory is `fanrank.evaluation.SyntheticMemory`."""
+"""SGD replayed as an agent's memory, for the server. The synthetic memory is `fanrank.evaluation.SyntheticMemory`."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 import fanrank as fr
-from fanrank.evaluation import SyntheticQuestion
+
+from .paths import data_folder
 
 START = 1577836800.0
 """2020-01-01 UTC, as a synthetic memory's."""
@@ -19,6 +24,45 @@ SGD_INTERVAL = 120.0
 """Seconds between two replayed records: about two years for all of SGD."""
 SGD_LANES = 6
 DIALOGUES_PER_USER = 20
+DIMENSION = 64
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all systems hold and are asked. Vectors are drawn at random: a model's time is in no figure."""
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    vectors: npt.NDArray[np.float32]
+    """[records, DIMENSION] unit vectors."""
+    questions: Sequence[str]
+    question_vectors: npt.NDArray[np.float32]
+    """[questions, DIMENSION]"""
+
+    def vector_of(self, question: int) -> list[float]:
+        return list(map(float, self.question_vectors[question]))
+
+
+def load_work(records: int, questions: int) -> Work:
+    """The first records of SGD as an agent's memory, and users' questions from what follows them."""
+    replayed = replay_sgd(data_folder() / "sgd" / "train.turns.jsonl.gz")
+    kept = [*islice(replayed, records)]
+    asked = list(dict.fromkeys(each.text for each in islice(replayed, 20 * questions) if each.role == "user"))
+    draw = np.random.default_rng(20)
+    vectors, of_questions = (
+        draw.standard_normal((count, DIMENSION), dtype=np.float32) for count in (len(kept), questions)
+    )
+    # Texts that recur have one vector, as a model would give it.
+    place: dict[str, int] = {}
+    vectors = vectors[[place.setdefault(record.text, number) for number, record in enumerate(kept)]]
+    asked = [text for text in asked if text not in place][:questions]
+    return Work(
+        ids=[record.id for record in kept],
+        texts=[record.text for record in kept],
+        vectors=vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
+        questions=asked,
+        question_vectors=(of_questions / np.linalg.norm(of_questions, axis=1, keepdims=True))[: len(asked)],
+    )
 
 
 def replay_sgd(
@@ -47,19 +91,6 @@ def replay_sgd(
         for fields in _parts(turn):
             time += random_numbers.expovariate(1 / interval)
             yield fr.Record(**fields, time=time)
-
-
-def sgd_questions(path: Path, count: int, *, seed: int = 42) -> list[SyntheticQuestion]:
-    """`count` utterances of users in later turns, as questions. Gold is the last tool output before it."""
-    last_output: dict[str, str] = {}
-    found = []
-    for record in replay_sgd(path, seed=seed):
-        session = str(record.session)
-        if record.role == "tool output":
-            last_output[session] = record.id
-        elif record.role == "user" and "?" in record.text and session in last_output and record.time is not None:
-            found.append(SyntheticQuestion(record.text, record.time, last_output[session]))
-    return random.Random(seed).sample(found, min(count, len(found)))
 
 
 def _dialogues(path: Path) -> Iterator[list[dict[str, Any]]]:

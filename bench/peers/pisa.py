@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from ..harness.cases import K1, B
-from ..harness.corpora import Tokens
 from .adapter import Arrays
 
 ENCODING = "block_simdbp"
@@ -36,62 +34,6 @@ def _load_module() -> ModuleType:
 
 
 class Peer:
-    def __init__(self) -> None:
-        self.pisa: Any = _load_module()
-
-    def version(self) -> str:
-        return f"pyterrier-pisa {version('pyterrier-pisa')}"
-
-    def load(self, corpus: Tokens, scratch: Path) -> None:
-        self.corpus = corpus
-        self.lines = scratch / "documents.txt"
-        with self.lines.open("w") as handle:
-            handle.writelines(f"{number} {' '.join(terms)}\n" for number, terms in enumerate(corpus.each_document()))
-        self.folder = scratch / "index"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-
-    def build(self, threads: int) -> None:
-        self.pisa.index(str(self.lines), str(self.folder), "", 100_000, threads)
-        self.context = self.pisa.RetrievalContext()
-        self.pisa.prepare_index(
-            self.context, str(self.folder), ENCODING, "bm25", "", bm25_k1=K1, bm25_b=B, stop_fname=""
-        )
-
-    def index_bytes(self) -> int:
-        files = [*self.folder.glob("bm25*"), self.folder / "fwd.termlex", self.folder / "fwd.doclex"]
-        return sum(file.stat().st_size for file in files)
-
-    def prepare(self, queries: slice, phase: str) -> list[tuple[int, Any]]:
-        if phase == "end_to_end":
-            return list(enumerate(self.corpus.query_texts[queries]))
-        terms = self.corpus.query_terms()[queries]
-        return list(enumerate(dict.fromkeys(query, 1.0) for query in terms))
-
-    def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
-        size = len(prepared) * k
-        numbers, ranks = np.empty(size, np.int32), np.empty(size, np.int32)
-        names, scores = np.empty(size, object), np.empty(size, np.float32)
-        found = self.pisa.retrieve(
-            self.context,
-            options.get("algorithm", "maxscore"),
-            prepared,
-            k=k,
-            threads=threads,
-            query_weighted=0,
-            pretokenised=phase == "kernel",
-            result_qidxs=numbers,
-            result_docnos=names,
-            result_ranks=ranks,
-            result_scores=scores,
-        )
-        return len(prepared), numbers[:found], ranks[:found], names[:found], scores[:found]
-
-    def arrays(self, result: Any, k: int) -> Arrays:
-        return _arrays(result, k)
-
-
-class TextPeer:
     """PISA's own analysis of texts, with the second version of Porter's stemmer and the same stop words."""
 
     STEMMER = "porter2"
@@ -103,12 +45,12 @@ class TextPeer:
     def version(self) -> str:
         return f"pyterrier-pisa {version('pyterrier-pisa')}"
 
-    def build(self, texts: Iterable[str], folder: Path) -> None:
+    def build(self, texts: Iterable[str], folder: Path, threads: int) -> None:
         (folder / "stop.txt").write_text("".join(f"{word}\n" for word in self.stop))
         lines = folder / "documents.txt"
         with lines.open("w") as handle:
             handle.writelines(f"{number} {' '.join(text.split())}\n" for number, text in enumerate(texts))
-        self.pisa.index(str(lines), str(folder), self.STEMMER, 100_000, 1)
+        self.pisa.index(str(lines), str(folder), self.STEMMER, 100_000, threads)
         lines.unlink()
 
     def open(self, folder: Path) -> str:
@@ -139,12 +81,8 @@ class TextPeer:
         return len(texts), numbers[:found], ranks[:found], names[:found], scores[:found]
 
     def arrays(self, result: Any, k: int) -> Arrays:
-        return _arrays(result, k)
-
-
-def _arrays(result: Any, k: int) -> Arrays:
-    queries, numbers, ranks, names, found = result
-    documents, scores = np.full((queries, k), -1, np.int64), np.zeros((queries, k))
-    documents[numbers, ranks] = names.astype(np.int64)
-    scores[numbers, ranks] = found
-    return documents, scores
+        queries, numbers, ranks, names, found = result
+        documents, scores = np.full((queries, k), -1, np.int64), np.zeros((queries, k))
+        documents[numbers, ranks] = names.astype(np.int64)
+        scores[numbers, ranks] = found
+        return documents, scores

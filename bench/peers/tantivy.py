@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tantivy
 
-from ..harness.corpora import Tokens
-from .adapter import Arrays, folder_bytes, interleave, pad, run_in_threads
+from .adapter import Arrays
 
 
 class Peer:
-    def version(self) -> str:
-        return version("tantivy")
-
-    def load(self, corpus: Tokens, scratch: Path) -> None:
-        self.corpus = corpus
-        self.documents: Iterable[str] = [" ".join(terms) for terms in corpus.each_document()]
-        self._clear(scratch)
-
-    def stream(self, corpus: Tokens, scratch: Path) -> None:
-        self.corpus = corpus
-        self.documents = (" ".join(terms) for terms in corpus.each_document())
-        self._clear(scratch)
-
-    def _clear(self, scratch: Path) -> None:
-        self.folder = scratch / "index"
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-
-    def build(self, threads: int) -> None:
-        builder = tantivy.SchemaBuilder()
-        builder.add_integer_field("id", fast=True)
-        builder.add_text_field("text", tokenizer_name="plain", index_option="freq")
-        self.schema = builder.build()
-        self.index = tantivy.Index(self.schema, path=str(self.folder))
-        plain = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex("[a-z0-9]+"))
-        self.index.register_tokenizer("plain", plain.filter(tantivy.Filter.lowercase()).build())
-        writer = self.index.writer(heap_size=1_000_000_000, num_threads=threads)
-        for number, text in enumerate(self.documents):
-            document = tantivy.Document()
-            document.add_integer("id", number)
-            document.add_text("text", text)
-            writer.add_document(document)
-        writer.commit()
-        writer.wait_merging_threads()
-        self.index.reload()
-        self.searcher = self.index.searcher()
-        del self.documents
-
-    def index_bytes(self) -> int:
-        return folder_bytes(self.folder)
-
-    def prepare(self, queries: slice, phase: str) -> list[Any]:
-        if phase == "end_to_end":
-            return self.corpus.query_texts[queries]
-        return [self._any_of(terms) for terms in self.corpus.query_terms()[queries]]
-
-    def _any_of(self, terms: Sequence[str]) -> Any:
-        should = tantivy.Occur.Should
-        query = tantivy.Query
-        return query.boolean_query([(should, query.term_query(self.schema, "text", term, "freq")) for term in terms])
-
-    def search(self, prepared: Any, k: int, threads: int, phase: str, options: Mapping[str, Any]) -> Any:
-        searcher, index = self.searcher, self.index
-
-        def some(queries: Sequence[Any]) -> list[tuple[list[int], list[tuple[float, Any]]]]:
-            results = []
-            for query in queries:
-                if phase == "end_to_end":
-                    query = index.parse_query_lenient(query, ["text"])[0]
-                hits = searcher.search(query, k, count=False).hits
-                results.append((searcher.fast_field_values("id", [address for _, address in hits]), hits))
-            return results
-
-        return run_in_threads(some, prepared, threads)
-
-    def arrays(self, result: Any, k: int) -> Arrays:
-        rows = interleave(result)
-        return pad([[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in rows], k)
-
-
-class TextPeer:
     """The same stop words, and the second version of Porter's stemmer, the only one for English."""
 
     def __init__(self, stop: list[str]) -> None:
@@ -109,9 +37,9 @@ class TextPeer:
         index.register_tokenizer("english", analyzer.build())
         return index
 
-    def build(self, texts: Iterable[str], folder: Path) -> None:
+    def build(self, texts: Iterable[str], folder: Path, threads: int) -> None:
         index = self._index(folder)
-        writer = index.writer(heap_size=1_000_000_000, num_threads=1)
+        writer = index.writer(heap_size=1_000_000_000, num_threads=threads)
         for number, text in enumerate(texts):
             document = tantivy.Document()
             document.add_integer("id", number)
@@ -134,4 +62,8 @@ class TextPeer:
         return results
 
     def arrays(self, result: Any, k: int) -> Arrays:
-        return pad([[(number, score) for number, (score, _) in zip(ids, hits, strict=True)] for ids, hits in result], k)
+        documents, scores = np.full((len(result), k), -1, np.int64), np.zeros((len(result), k))
+        for number, (ids, hits) in enumerate(result):
+            documents[number, : len(ids)] = ids
+            scores[number, : len(ids)] = [score for score, _ in hits]
+        return documents, scores

@@ -12,53 +12,34 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..harness.paths import BENCH, RESULTS, ROOT
-from ..harness.rows import read
-from . import cost as report_cost
-from . import evaluation as report_evaluation
-from . import events as report_events
 from . import fanout as report_fanout
 from . import growth as report_growth
-from . import integrations as report_integrations
 from . import neighbours as report_neighbours
 from . import published as report_published
 from . import quality as report_quality
-from . import roofline as report_roofline
 from . import serve as report_serve
 from . import shards as report_shards
 from . import store as report_store
 from . import strategies as report_strategies
-from . import systems as report_systems
-from . import typed as report_typed
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks
-from .rows import Recorded, describe_passed_over, describe_stale, load
+from .rows import Recorded, describe_stale, load
 
 SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
     ("Fan-outs beside the peers", report_fanout.fanout),
-    ("Hundreds of queries a call", lambda recorded: report_systems.peers(recorded.cpu)),
-    ("Builds", lambda recorded: [report_systems.builds(recorded.cpu), *report_store.building(recorded)]),
+    ("Builds", report_store.building),
     ("A memory that grows", report_growth.growth),
     ("A session that writes and asks", report_growth.session),
-    ("Against the ceilings", report_roofline.roofline),
-    ("Where the time goes", report_roofline.breakdown),
-    ("Events in the time a query names", report_events.events),
-    ("Many agents", report_store.agents),
-    ("Through other frameworks", report_integrations.integrations),
+    ("On a GPU", report_store.gpu),
     ("Through the server", report_serve.serve),
     ("Over shards", report_shards.shards),
     ("Writes", report_store.writes),
-    ("Records that come and go", report_store.churn),
     ("Crashes", report_store.crash),
     ("Dense", report_quality.dense),
     ("Several kinds of evidence", report_quality.hybrid),
-    ("Deciding per query", report_quality.cascade),
-    ("Quality", lambda recorded: [*report_quality.quality(recorded), report_evaluation.published_ndcg(recorded)]),
+    ("Quality", report_quality.quality),
     ("Named strategies", report_strategies.strategies),
     ("Neighbours in a session", report_neighbours.neighbours),
-    ("Typed memories", report_typed.typed),
-    ("Recency", report_evaluation.recency),
-    ("The parts of a search", report_evaluation.ablation),
-    ("Cost and capacity", report_cost.cost),
     ("Published figures", report_published.published),
 )
 
@@ -141,9 +122,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             path.unlink()
     for line in describe_stale(recorded):
         print(line, file=sys.stderr)
-    measured = RESULTS / "cpu.jsonl"
-    for told in describe_passed_over(read(measured)) if measured.is_file() else ():
-        print(told, file=sys.stderr)
     return 0
 
 

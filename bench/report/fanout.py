@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ..harness.cases import CORPORA
-from ..harness.systems import FAN_OUT_BASELINES, TEXT_SYSTEMS
+from ..harness.systems import FAN_OUT_BASELINES, SYSTEMS
 from .format import NONE, details, geometric_mean, number, order_names, sentence, table
 from .rows import Fields, Recorded, choose_rows, machine, stamp
 
@@ -36,7 +36,7 @@ def _warm(rows: Sequence[Fields]) -> list[Fields]:
 
 
 def _systems(rows: Sequence[Fields]) -> list[str]:
-    return order_names((row["system"] for row in rows), TEXT_SYSTEMS)
+    return order_names((row["system"] for row in rows), SYSTEMS)
 
 
 def ratios(rows: Sequence[Fields], system: str, baseline: str) -> dict[tuple[str, str], float]:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ..harness.rows import Row
+from ..harness.systems import SYSTEMS
 from . import sources
+from .fanout import newest
+from .format import order_names
 from .growth import COUNTERPARTS, corpora, curves
 from .rows import Fields, Recorded
-from .systems import rows_with_times, systems_in
 
 INK = "#767c84"
 OWN = "#c8551b"
@@ -36,9 +37,9 @@ def version() -> str | None:
 def svgs(recorded: Recorded) -> dict[str, bytes]:
     """Every picture that has rows, by file name. Raises `ImportError` without matplotlib."""
     pictures: dict[str, Callable[[], Any]] = {}
-    rows = rows_with_times(recorded.cpu, "kernel")
+    rows = [row for row in newest(recorded) if row["process"] == "warm" and not row["whole"]]
     if rows:
-        pictures["latency.svg"] = partial(latency, rows)
+        pictures["fanout.svg"] = partial(fanout, rows)
     steady = corpora(recorded).get("steady")
     if steady:
         pictures["growth-steady.svg"] = partial(growth, steady)
@@ -116,19 +117,17 @@ def _dress(axis: Any, title: str, systems: Sequence[str]) -> None:
         label.set_color(_colour(system))
 
 
-def latency(rows: Sequence[Row]) -> Any:
-    """Milliseconds a query of every system at one thread, one panel a corpus: from the smallest k to the largest."""
-    least_threads = min(row.threads for row in rows)
-    rows = [row for row in rows if row.threads == least_threads]
-    ks = sorted({row.k for row in rows})
-    systems = systems_in(rows)
-    cases = list(dict.fromkeys(row.case for row in rows))
-    at = {(row.case, row.system, row.k): row.ms_per_query or 0.0 for row in rows}
-    label = f"milliseconds a query, {least_threads} thread; ● k {ks[0]}" + (f", ○ k {ks[-1]}" if len(ks) > 1 else "")
+def fanout(rows: Sequence[Fields]) -> Any:
+    """Milliseconds a query of every system, one panel a corpus: asked alone, and in a fan-out of 20."""
+    sizes = (1, 20)
+    systems = order_names((row["system"] for row in rows), SYSTEMS)
+    cases = list(dict.fromkeys(row["case"] for row in rows))
+    at = {(row["case"], row["system"], row["batch"]): row["ms"] / row["batch"] for row in rows if row["batch"] in sizes}
+    label = f"milliseconds a query, 1 thread; ● in a call of {sizes[1]}, ○ alone"
     figure, axes = _panels(len(cases), len(systems), label)
     for axis, case in zip(axes, cases, strict=True):
         for line, system in enumerate(systems):
-            times = [at[case, system, k] for k in (ks[0], ks[-1]) if (case, system, k) in at]
+            times = [at[case, system, size] for size in reversed(sizes) if (case, system, size) in at]
             if not times:
                 continue
             colour = _colour(system)
@@ -136,11 +135,9 @@ def latency(rows: Sequence[Row]) -> Any:
             axis.plot(times[-1:], [line], "o", color=colour, markerfacecolor="none", markersize=4.5, zorder=3)
             axis.plot(times[:1], [line], "o", color=colour, markersize=5, zorder=3)
             _beside(axis, _text(times[0]), min(times), line, colour, left=True)
-            if len(times) > 1:
-                _beside(axis, _text(times[-1]), max(times), line, colour, left=False)
         _dress(axis, case, systems)
     values = list(at.values())
-    axes[0].set_xlim(min(values) / 2.6, max(values) * 2.6)
+    axes[0].set_xlim(min(values) / 2.6, max(values) * 1.6)
     return figure
 
 

@@ -1,12 +1,11 @@
-"""The report's sections on quality, several kinds of evidence, deciding per query, and dense search."""
+"""The report's sections on quality, several kinds of evidence, and dense search."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from . import sources
-from .format import NONE, number, percent, sentence, table
+from .format import NONE, number, sentence, table
 from .rows import Fields, Recorded, choose_newest, machine, stamp
 
 
@@ -77,53 +76,6 @@ def hybrid(recorded: Recorded) -> list[str]:
     ]
     head = ["data set", "strategy", "queries", "one call, ms", "a call a query, ms", "ratio"]
     return [*parts, "One call for a batch against a call a query:\n\n" + table(head, body)]
-
-
-def cascades(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
-    """The newest row of each (part, preset, unit, escalated strategy)."""
-    return choose_newest(recorded.of("cascade"), "part", "preset", "unit", "escalated")
-
-
-def cascade(recorded: Recorded) -> list[str]:
-    """The section on deciding per query."""
-    found = cascades(recorded)
-    sweeps = {key: row for key, row in found.items() if key[0] == "sweep"}
-    if not found:
-        return [f"{NONE}: `make cascade`."]
-    parts = [
-        f"{sentence(stamp(found.values()))}; {machine(found.values())}. What it means: "
-        "[docs/deciding.md](../docs/deciding.md). Times hold the encoding of the queries that need it."
-    ]
-    body = []
-    for key, row in found.items():
-        if key[0] in ("static", "recall"):
-            for system, figures in row["systems"].items():
-                values = [figures.get(name) for name in ("hit@1", "hit@5", "mrr")]
-                told = [score(value) for value in values]
-                ms = figures.get("ms", row.get("ms", {}).get(system) if isinstance(row.get("ms"), Mapping) else None)
-                body.append([row["preset"], row["unit"], key[0], system, *told, _milliseconds(ms)])
-    parts.append(table(["preset", "unit", "part", "system", "Hit@1", "Hit@5", "MRR", "ms a question"], body))
-    body = [
-        [
-            *(row["preset"], row["unit"], row["escalated"]),
-            *(f"{each['tau']:g}", percent(each["skip"]), score(each["hit@5"])),
-            *(number(each["ms"]), number(each["ms_fanout"])),
-        ]
-        for row in sweeps.values()
-        for each in row["rows"]
-    ]
-    if body:
-        head = ["preset", "unit", "escalated to", "tau", "skipped", "Hit@5", "ms a question", "ms, fan-outs of 20"]
-        theirs = ", ".join(f"{name} {ms:g} ms" for name, ms in sources.LOCOMO_MS.items())
-        parts.append(
-            f"{table(head, body)}\n\nAgentIR, LoCoMo under `agentir` (A120): {theirs}, with an encoder of 33 "
-            "million parameters on 8 cores; the questions and the words are the same, encoder and machine are not."
-        )
-    return parts
-
-
-def _milliseconds(value: Any) -> str:
-    return number(value) if isinstance(value, int | float) else ""
 
 
 def dense(recorded: Recorded) -> list[str]:

@@ -8,60 +8,17 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-from ..harness.systems import BASELINE
 from . import fanout, sources, strategies
 from .format import number, percent, sentence, table
 from .growth import corpora, curves, growth_of
-from .quality import batches, cascades, quality_rows, studies, study_score
-from .roofline import gpu_rows
+from .quality import batches, quality_rows, studies, study_score
 from .rows import Fields, Recorded, machine, note_stale, stamp
 from .store import crash_sentence, last_crash, parts_of_writes, write_lines
-from .systems import PRUNING, mean_ratio, rows_with_times, systems_in
 
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
 PAGES = ("README.md", "docs/figures.md")
 """The pages that hold blocks. The README has no links: they would lead nowhere on a package index."""
 OWN = ("fanrank-native", "fanrank-numpy")
-
-
-def latency(recorded: Recorded) -> str:
-    rows = rows_with_times(recorded.cpu, "kernel")
-    if not rows:
-        return "No row yet: `make bench`."
-    systems = systems_in(rows)
-    threads = sorted({row.threads for row in rows})
-    at = {(row.case, row.k, row.system, row.threads): row for row in rows}
-    body = []
-    for case, k in dict.fromkeys((row.case, row.k) for row in rows):
-        cells = []
-        for system in systems:
-            own = [at.get((case, k, system, count)) for count in threads]
-            cells.append(" / ".join(number(row.ms_per_query, 2) if row else "" for row in own) if any(own) else "")
-        some = next(row for row in rows if row.case == case)
-        body.append([f"{case}, {some.documents:,}", str(k), *cells])
-    means = []
-    for system in OWN:
-        told = []
-        for peer in (BASELINE, PRUNING):
-            found = mean_ratio(rows, system, peer)
-            if found:
-                told.append(f"{found[0]:.2f} against {peer} ({found[1]} ratios)")
-        if told:
-            means.append(f"{system}: {', '.join(told)}")
-    cold = [row.cold_ms_per_query for row in rows if row.system.startswith("fanrank") and row.cold_ms_per_query]
-    first = (
-        f" Times are warm: the first 50 queries after the build took {number(min(cold), 2)} to {number(max(cold), 2)} "
-        "ms each."
-        if cold
-        else ""
-    )
-    counts = " / ".join(f"{count} thread{'s' * (count > 1)}" for count in threads)
-    gpu = "" if gpu_rows(recorded) else " No figure of a GPU yet: `bench/PENDING_GPU.md`."
-    return (
-        f"Milliseconds a query at {counts} ({stamp(rows)}; {machine(rows)}):\n\n"
-        f"{table(['corpus, documents', 'k', *systems], body)}\n\n"
-        f"Geometric means of the ratios (less is faster): {'; '.join(means) or 'none'}.{first}{gpu}\n"
-    )
 
 
 def growth(recorded: Recorded) -> str:
@@ -164,37 +121,12 @@ def _study(found: dict[str, Fields], dataset: str, system: str) -> str:
     return "no row" if value is None else f"{value:.4f}"
 
 
-def deciding(recorded: Recorded) -> str:
-    found = cascades(recorded)
-    sweep = found.get(("sweep", "agentir", "turns", "fused"))
-    told = "No row yet: `make cascade`."
-    if sweep is not None:
-        rows = sweep["rows"]
-        first, last = max(rows, key=lambda row: row["skip"]), min(rows, key=lambda row: row["skip"])
-        # The cheapest threshold that loses nothing.
-        best = min((row for row in rows if row["hit@5"] >= last["hit@5"]), key=lambda row: row["ms"])
-        told = (
-            f"`cascade.jsonl`: LoCoMo Hit@5 under `agentir` {first['hit@5']:.4f} by BM25 at {number(first['ms'], 2)} "
-            f"ms a question, {last['hit@5']:.4f} by fusion at {number(last['ms'], 2)} ms, and {best['hit@5']:.4f} by a "
-            f"cascade at {number(best['ms'], 2)} ms that leaves {percent(best['skip'], 0)} of the questions to BM25."
-        )
-    recall = found.get(("recall", "default", "turns", None))
-    if recall is not None:
-        systems = recall["systems"]
-        shown = [f"{systems[name]['hit@5']:.4f} by {name}" for name in ("bm25", "fused", "recall") if name in systems]
-        told += f" With the defaults {', '.join(shown)}."
-    note = note_stale([row for row in (sweep, recall) if row is not None])
-    return " ".join(filter(None, [f"{told} [deciding.md](deciding.md).", note])) + "\n"
-
-
 BLOCKS: dict[str, Callable[[Recorded], str]] = {
     "fanout": fanout.block,
-    "latency": latency,
     "growth": growth,
     "writes": writes,
     "crash": crash,
     "quality": quality,
-    "deciding": deciding,
     "strategies": strategies.block,
 }
 

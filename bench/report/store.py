@@ -1,4 +1,4 @@
-"""The report's sections on builds, writes, crashes and many agents."""
+"""The report's sections on builds, writes, crashes and the GPU."""
 
 from __future__ import annotations
 
@@ -112,37 +112,6 @@ def writes(recorded: Recorded) -> list[str]:
     ]
 
 
-def churned(recorded: Recorded) -> dict[str, Fields]:
-    """The newest row of every part of the bench of churn."""
-    return {part: row for (part,), row in choose_newest(recorded.of("churn"), "part").items()}
-
-
-def churn(recorded: Recorded) -> list[str]:
-    """The section on memory while records come and go."""
-    found = churned(recorded)
-    if not found:
-        return [f"{NONE}: `python -m bench.churn`."]
-    lines = []
-    for part, row in found.items():
-        settings, samples = row["settings"], row["samples"]
-        what = (
-            f"{settings['operations']:,} operations in a directory, {settings['live']:,} live records"
-            if part == "operations"
-            else f"{settings['rounds']} rounds of {settings['records']:,} records, {part.replace('-', ' ')}"
-        )
-        ratio = number(row["rss_ratio"]) if row.get("rss_ratio") else NONE
-        lines.append([what, f"{int(samples[-1][2]):,}", number(row["rss_mib"]), ratio, str(row["renumberings"])])
-    head = ["records that come and go", "terms at the end", "MiB at the end", "ratio", "renumberings"]
-    rows = list(found.values())
-    parts = [
-        f"{sentence(stamp(rows))}; {machine(rows)}. Memory is what the process holds (RSS).",
-        table(head, lines),
-        "The ratio of the rounds with new words is over those with old words. That of the operations is the last fifth "
-        "of the run over its second fifth, when all records that live at once are there.",
-    ]
-    return parts
-
-
 def last_crash(recorded: Recorded) -> Fields | None:
     """The row of the newest crash test, which kills, damages and checks."""
     return max(recorded.of("crash"), key=lambda row: row["date"], default=None)
@@ -173,7 +142,7 @@ def crash(recorded: Recorded) -> list[str]:
 
 def building(recorded: Recorded) -> list[str]:
     """The section on builds of large corpora: every field of the rows, and AgentIR's figures."""
-    rows = recorded.of("building", "build")
+    rows = recorded.of("building")
     theirs = (
         f"AgentIR: {sources.BUILD_RECORDS_PER_S:,} records/s from 4,052 to 5 million (A041), and "
         f"{sources.STREAMED_DOCUMENTS_PER_S:,} documents/s of MS MARCO in chunks of 50,000, with a peak of "
@@ -228,59 +197,13 @@ def _plain(key: str, value: Any) -> str:
     return percent(value) if key.endswith("share") else f"{value:,}" if isinstance(value, int) else number(value)
 
 
-def method_of(row: Fields) -> str:
-    """The method of a row's agents."""
-    return str(row.get("method") or row.get("system"))
-
-
-def agents_by_case(recorded: Recorded) -> dict[str, list[Fields]]:
-    """The rows of the newest complete run of every corpus, by the number of agents."""
-    rows = [row for row in recorded.of("agents") if row.get("queries_per_s")]
-    found = {}
-    for case in dict.fromkeys(row["case"] for row in rows):
-        newest = choose_rows([row for row in rows if row["case"] == case], lambda row: (method_of(row), row["agents"]))
-        found[case] = sorted(newest, key=lambda row: row["agents"])
-    return found
-
-
-def agents(recorded: Recorded) -> list[str]:
-    """The section on many agents at once."""
-    factors = ", ".join(f"{factor:g} times with {count}" for count, factor in sources.TENANTS[1:])
-    theirs = (
-        f"AgentIR (A124): independent processes of one thread on 8 cores do {factors} the queries of one; p99 rises "
-        f"from {sources.TENANT_P99_MS[0]:g} to {sources.TENANT_P99_MS[1]:g} ms. Comparable: how throughput and p99 "
-        "change with the number of agents. Not: the cores, and that its agents have a process and an index each, where "
-        "ours share one."
-    )
-    cases = agents_by_case(recorded)
-    if not cases:
-        return [f"{NONE}: `python -m bench.agents`.", theirs]
+def gpu(recorded: Recorded) -> list[str]:
+    """The section on the newest complete run of the GPU bench, and on what it counts without a GPU."""
     parts = []
-    for case, rows in cases.items():
-        methods = list(dict.fromkeys(map(method_of, rows)))
-        at = {(row["agents"], method_of(row)): row for row in rows}
-        body = [
-            [f"{count:,}", *(_asked(at.get((count, method))) for method in methods), _over_bm25s(rows, count)]
-            for count in dict.fromkeys(row["agents"] for row in rows)
-        ]
-        parts += [
-            f"**{case}**: {stamp(rows)}; {machine(rows)}. Queries a second of all agents together (p50, p99 of a "
-            f"fan-out, ms; in bold: the fastest of fanrank over bm25s); ! = answers did not verify.\n\n"
-            + table(["agents", *methods, "ratio"], body),
-            details("Every row", render_fields(rows)),
-        ]
-    return [*parts, theirs]
-
-
-def _over_bm25s(rows: Sequence[Fields], count: int) -> str:
-    """The most queries a second of fanrank's methods over those of bm25s; empty without one of both."""
-    cell = {method_of(row): row["queries_per_s"] for row in rows if row["agents"] == count}
-    theirs = cell.pop("bm25s", None)
-    return f"**{max(cell.values()) / theirs:.2f}**" if theirs and cell else ""
-
-
-def _asked(row: Fields | None) -> str:
-    if row is None:
-        return ""
-    mark = " !" if row.get("verified") is False else ""
-    return f"{number(row['queries_per_s'])} ({number(row['p50_ms'])}, {number(row['p99_ms'])}){mark}"
+    rows = [row for row in recorded.of("gpu") if row.get("device") not in ("", "cpu", None)]
+    if rows:
+        run = choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
+        parts.append(f"{sentence(stamp(run))}; {machine(run)}, {run[0]['device']}.\n\n{render_fields(run)}")
+    else:
+        parts.append(f"{NONE} of a GPU; [PENDING_GPU.md](PENDING_GPU.md) says what is expected.")
+    return parts

@@ -17,7 +17,7 @@ from fanrank.engine.timing import Phases
 cases, code, corpora, counting = load("harness.cases", "harness.code", "harness.corpora", "harness.counting")
 callgrind, reference, rows, systems = load("harness.callgrind", "harness.reference", "harness.rows", "harness.systems")
 asking, methods, verify = load("harness.asking", "harness.methods", "harness.verify")
-agents, churn, instructions, scale, serve = load("agents", "churn", "instructions", "scale", "serve")
+instructions, serve = load("instructions", "serve")
 
 
 @pytest.fixture
@@ -101,13 +101,10 @@ def test_right_answers_pass_and_wrong_ones_fail(tiny: Any) -> None:
 
 def test_rows_are_read_back_and_what_is_no_row_is_named(tmp_path: Path) -> None:
     path = tmp_path / "results" / "x.jsonl"
-    first = rows.Row("b", "r1", "one", "a", 10, 1, "kernel", ms_per_query=1.5, machine={"cores": 2})
-    second = dataclasses.replace(first, ms_per_query=None, error="cannot be installed", run="r2")
-    rows.append(path, [first])
-    rows.append(path, [second])
-    assert rows.read(path) == [first, second]
-    assert rows.latest([first, second]) == [second]
-    for line, reason in [('{"bench": "b"}', "missing"), ("[]", "not a JSON object"), ("{", "not JSON")]:
+    assert rows.read(path) == []
+    rows.append(path, [{"road": "plain", "ms": 1.5}])
+    assert rows.read(path) == [{"method": "plain", "ms": 1.5}]
+    for line, reason in [("[]", "not a JSON object"), ("{", "not JSON")]:
         path.write_text(path.read_text().splitlines()[0] + "\n" + line + "\n")
         with pytest.raises(ValueError, match=rf"x\.jsonl:2: .*{reason}"):
             rows.read(path)
@@ -136,15 +133,10 @@ def test_figures_of_the_commands() -> None:
     week = 7 * 86_400.0
     times = [0.0, 1.0, 2 * week, 5 * week + 1, 5 * week + 2]
     assert [methods.newest_windows(times, count) for count in (1, 2, 3, 9)] == [5 * week, 2 * week, 0.0, 0.0]
-    samples = [[float(n), 0.0, 0.0, 0.0, mib] for n, mib in enumerate([10, 20, 20, 21, 22, 23, 24, 25, 40, 40])]
-    assert churn.flatness(samples) == round(40 / 21, 3)
     plain = [[1.0] * 100, [4.0] * 10, [2.0] * 50]
     found = serve.figures([[2.0] * 50, [5.0] * 10, [2.5] * 20], plain, 2.0)
     assert found["queries_per_s"] == asking.FAN_OUT * 20 / 2.0
     assert (found["share"], found["overhead_ms"], found["p50_ms"], found["p99_ms"]) == (0.5, 1.0, 2.0, 5.0)
-    rates = {"direct": 100.0, "pool": 300.0, "bm25s": 200.0}
-    measured = [agents.AgentsRow("agents", "r", "tiny", name, 10, queries_per_s=rate) for name, rate in rates.items()]
-    assert agents.compare(measured) == ["tiny, 10 agents: pool answers 1.50 times the queries of bm25s"]
     phases = Phases()
     with counting.count_work() as sums:
         phases.count("postings", 3)
@@ -187,33 +179,3 @@ def test_instructions_go_to_the_phase_that_called(tmp_path: Path) -> None:
     assert instructions.changes(kept, {(1, "whole"): 102_000}) == ([], False)
     assert instructions.changes(kept, {(1, "whole"): 102_001})[1]
     assert not instructions.changes(kept, {(1, "whole"): 90_000})[1]
-
-
-def shard_row(phase: str, case: str, shards: int, us: float = 200.0, **fields: Any) -> dict[str, Any]:
-    row = {"run": "r2", "scheduling": "other", "k": 10, "fan_out": 20, "phase": phase, "case": case, "shards": shards}
-    return {**row, "quantiles_us": [us] * 201, **fields}
-
-
-def test_a_platform_is_worked_out_from_the_rows_of_one_shard() -> None:
-    found = [
-        shard_row("service", "split", 1, 100.0, records=1_000),
-        shard_row("service", "split", 1, 1_000.0, records=50_000),
-        shard_row("fan-out", "split", 0),
-        shard_row("fan-out", "split", 1, empty_p50_us=200.0, sent_bytes=1_000, received_bytes=3_000),
-        shard_row("fan-out", "split", 3, empty_p50_us=260.0, sent_bytes=3_000, received_bytes=5_000),
-        shard_row("fan-out", "tenant", 1, empty_p50_us=200.0, sent_bytes=500, received_bytes=1_500),
-        shard_row("agents", "tenant", 1, queries_per_s=10_000.0),
-    ]
-    writes = [{"figures": {"peak_bytes_per_record": 400}, "date": "1"}]
-    measured = scale.Measured.of(found, writes)
-    assert measured.message == 30.0  # (260 - 200) / (3 - 1)
-    assert [measured.batch_bytes(shards) for shards in (1, 3, 101)] == [4_000, 8_000, 204_000]
-    # The next larger one that was measured; beyond the largest, in proportion.
-    assert [measured.service(records).max() for records in (10, 1_001, 200_000)] == [100, 1e3, 4e3]
-    # The slowest of equal shards, Ray's message, and ten further messages: 1,000 + 200 + 10 * 30 us.
-    times = scale.simulate(measured, 11, 50_000, draws=400)
-    assert (times.p50, times.p99, times.straggling_p99) == (1.5, 1.5, 10.5)
-    platform = scale.Platform.of(measured, 1_000_000, 10_000_000_000)
-    assert (platform.traffic_shards, platform.shards, platform.nodes, platform.parts) == (7, 222, 111, 5)
-    with pytest.raises(ValueError, match=r"bench\.writes"):
-        scale.Measured.of(found, [])

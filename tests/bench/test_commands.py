@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import sys
-import threading
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,24 +12,21 @@ import pytest
 from support.benches import load
 from support.source import ROOT
 
-import fanrank as fr
-
 COMMANDS = [
     f"{folder}{path.stem}"
-    for folder, pattern in (("", "*.py"), ("gpu.", "gpu/*.py"), ("research.", "research/*.py"))
+    for folder, pattern in (("", "*.py"), ("gpu.", "gpu/*.py"))
     for path in sorted((ROOT / "bench").glob(pattern))
     if "def main(" in path.read_text(encoding="utf-8")
 ]
-agents, building, fanout, growth = load("agents", "building", "fanout", "growth")
-integrations, profile, run, session, shards = load("integrations", "profile", "run", "session", "shards")
-writes, cases, client, corpora = load("writes", "harness.cases", "harness.client", "harness.corpora")
-measure, systems, write_parts = load("harness.measure", "harness.systems", "harness.write_parts")
+building, fanout, growth, session, shards = load("building", "fanout", "growth", "session", "shards")
+writes, cases, corpora = load("writes", "harness.cases", "harness.corpora")
+systems, write_parts = load("harness.systems", "harness.write_parts")
 TINY = cases.Corpus("tiny", "synthetic", queries=12, documents=400)
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (building, corpora, fanout, measure):
+    for module in (building, corpora, fanout):
         monkeypatch.setattr(module, "CACHE", tmp_path / "cache")
 
 
@@ -58,11 +52,9 @@ def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("command", "given", "message"),
     [
-        (run, ["--cases", "nothing"], "scifact"),
+        (building, ["--cases", "nothing"], "scifact"),
         (growth, ["--methods", "nothing"], "maxscore"),
         (session, ["--methods", "nothing"], "maxscore"),
-        (profile, ["--cases", "nothing"], "unknown: nothing"),
-        (integrations, ["--systems", "elastic"], "no elastic; there are: engine, langchain"),
         (shards, ["--agents", "0"], "1 or more"),
         (writes, ["--only", "nothing"], "nothing"),
     ],
@@ -73,77 +65,6 @@ def test_wrong_arguments_are_refused_with_the_right_ones(
     with pytest.raises(SystemExit):
         command.main(given)
     assert message in capsys.readouterr().err
-
-
-def test_a_run_beside_the_peers_measures_what_works_and_records_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sqlite3.connect(":memory:") as connection:
-        if ("ENABLE_FTS5",) not in connection.execute("PRAGMA compile_options").fetchall():
-            pytest.skip("this Python's SQLite has no FTS5")
-    monkeypatch.setattr(measure, "SHORTEST", 0.001)
-    monkeypatch.setattr(building, "SINGLE", ("sqlite",))
-    monkeypatch.setitem(systems.PEERS, "absent", systems.Peer("absent"))
-    chosen = [systems.SYSTEMS["sqlite-fts5"], systems.System("absent", "absent", phases=("kernel",))]
-    cells = cases.grid((5,), (1,), ("kernel", "end_to_end"))
-    shared = {"bench": "b", "run": "r"}
-    # A budget of hours: on a busy machine, too, every query fits into it.
-    good, bad = measure.run_case(TINY, chosen, cells, 2, 1e4, False, shared, lambda line: None)
-    assert (good.error, good.reps, good.queries, good.verified) == (None, 2, 12, True)
-    assert 0 < good.ms_min <= good.ms_per_query <= good.ms_max
-    assert "No module named" in bad.error
-    assert bad.ms_per_query is None
-    built, failed = building.measure(TINY, ("sqlite", "absent"), (1,), 1, shared, lambda line: None)
-    assert (built.error, built.documents, built.docs_per_s > 0) == (None, 400, True)
-    assert "No module named" in failed.error
-
-
-class Clock:
-    """Stands in for the module `time`: a millisecond passes whenever it is read, and none otherwise.
-
-    So agents have time for as many fan-outs on a busy machine as on an idle one.
-    """
-
-    def __init__(self) -> None:
-        self._now = 0.0
-        self._lock = threading.Lock()
-
-    def perf_counter(self) -> float:
-        with self._lock:
-            self._now += 1e-3
-            return self._now
-
-    process_time = perf_counter
-
-    def sleep(self, seconds: float) -> None:
-        """Until others have read the clock often enough."""
-        end = self._now + seconds
-        while self._now < end:
-            time.sleep(0.001)
-
-
-def test_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [f"w{n % 7} w{n % 11} w{n}" for n in range(60)]
-    tokens = corpora.from_texts("tiny", texts, texts[:30], frozenset(), 30)
-    monkeypatch.setattr(agents, "prepare", lambda corpus: Path())
-    monkeypatch.setattr(agents, "load", lambda folder: tokens)
-    monkeypatch.setattr(agents, "WARM_SECONDS", 0.0)
-    monkeypatch.setattr(agents, "time", Clock())
-    methods = ["coalesced-threads", "coalesced-asyncio", "locked", "direct"]
-    given = ["--cases", "synthetic-5k", "--agents", "1,3", "--methods", ",".join(methods), "--seconds", "0.2"]
-    assert agents.main([*given, "--reps", "1", "--results", str(tmp_path / "agents.jsonl")]) == 0
-    rows = rows_of(tmp_path / "agents.jsonl")
-    assert [(row["agents"], row["method"]) for row in rows] == [(n, method) for n in (1, 3) for method in methods]
-    assert all(row["verified"] and row["p50_ms"] <= row["p99_ms"] for row in rows)
-
-    case = agents.Case("synthetic-5k", bm25s=False)
-    right = case._search
-
-    def wrong(numbers: Any) -> Any:
-        documents, scores = right(numbers, None)
-        documents[-1, 0] += 1
-        return documents, scores
-
-    assert case.verified(agents.ClientMethod("right", ask=lambda numbers: right(numbers, None)), 2)
-    assert not case.verified(agents.ClientMethod("wrong", ask=wrong), 2)
 
 
 @pytest.mark.extended
@@ -158,6 +79,14 @@ def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(row["process"], row["batch"]) for row in rows] == [("warm", 5), ("warm", 12), ("cold", 12)]
     assert all(row["verified"] and row["overlap"] == 1.0 for row in rows[:2])
     assert all(rows[2][f"{step}_ms"][0] > 0 for step in ("import", "open", "first", "second"))
+    monkeypatch.setattr(building, "CORPORA", {"tiny": TINY})
+    monkeypatch.setitem(systems.PEERS, "absent", systems.Peer("absent"))
+    results = tmp_path / "building.jsonl"
+    given = ["--cases", "tiny", "--systems", "fanrank,absent", "--threads", "1", "--reps", "1"]
+    assert building.main([*given, "--results", str(results)]) == 1
+    built, failed = rows_of(results)
+    assert (built["error"], built["documents"], built["docs_per_s"] > 0) == (None, 400, True)
+    assert "No module named" in failed["error"]
 
 
 @pytest.mark.extended
@@ -209,14 +138,3 @@ def test_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of(tmp_path / "shards.jsonl")
     assert {row["phase"] for row in rows} == {"fan-out", "agents", "service"}
     assert not [row for row in rows if row["verified"] is False]
-
-
-def test_a_profile_adds_up() -> None:
-    records = [fr.Record(id=str(n), text=f"w{n % 7} w{n % 5}") for n in range(100)]
-    case = profile.Case(fr.Engine.from_records(records, analyzer="minimal"), [f"w{n} w{n + 1}" for n in range(6)])
-    common = {"bench": "profile", "ceiling": {"copy_gb_per_s": 10.0, "scatter_add_m_per_s": 100.0}}
-    rows = profile.measure(case, "tiny", 6, 3, 1, "fanrank-numpy", common)
-    assert sum(row.share for row in rows) == pytest.approx(1.0, abs=1e-3)
-    lists = [sum(f"w{n}" in record.text.split() for record in records) for n in range(7)]
-    assert rows[0].postings_per_query == round(sum(lists[n] + lists[n + 1] for n in range(6)) / 6, 1)
-    assert profile.limits(rows[0])["scattered additions"] == pytest.approx(rows[0].postings_per_query / 100.0)

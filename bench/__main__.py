@@ -1,3 +1,0 @@
-from .run import main
-
-raise SystemExit(main())
