@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ..engine.carry.rows import to_json
 from ..engine.encoders.patch import join_changes
-from ..engine.errors import ParameterError, QueryError, RecordError, choices
+from ..engine.errors import ParameterError, QueryError, RecordError, check_names, choices
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.listing.orders import ORDERS
 from ..engine.moments import Span, to_seconds, to_span
@@ -25,7 +25,7 @@ from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import Policy, answerer_to_dict
 from ..engine.search.batch import AnyBatch, own_queries, set_defaults
-from ..engine.signatures import check_names, split_defaults
+from ..engine.signatures import split_defaults
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""

@@ -6,7 +6,7 @@ would catch (`ValueError`, `OSError`, `ImportError`). The message says what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class FanrankError(Exception):
@@ -209,3 +209,25 @@ def choices(name: object, known: Iterable[str], others: Iterable[str] = ()) -> s
     names = list(known)
     hint = did_you_mean(name, [*names, *others])
     return f"{hint or ';'} {'There' if hint else 'there'} are: {', '.join(names) or 'none'}"
+
+
+def refuse_unknown(
+    given: Iterable[object], known: Collection[str], problem: str, error: type[Exception] = ParameterError
+) -> None:
+    """Raise `error` for the first name that is not known. `problem` begins the message, as in ``a router has no``."""
+    for name in given:
+        if name not in known:
+            raise error(f"{problem} {name!r}{choices(name, known)}")
+
+
+_OTHERS = {"limit": "k", "top_k": "k", "n_results": "k", "where": "filter", "query_filter": "filter"}
+"""Words of other libraries, and ours."""
+
+
+def check_names(given: Iterable[str], known: Collection[str], shown: Collection[str], verb: str) -> None:
+    """Raise `TypeError` for the first keyword that is not known; the nearest of `shown` may be meant."""
+    for name in given:
+        if name not in known:
+            other = _OTHERS.get(name)
+            hint = did_you_mean(other if other in shown else name, shown)
+            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")

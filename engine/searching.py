@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
+from .errors import check_names
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
 from .monitor.health import HealthReport
@@ -23,7 +24,7 @@ from .route.policy import Policy
 from .search.batch import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .signatures import LaunchKeywords, check_names
+from .signatures import LaunchKeywords
 
 if sys.version_info >= (3, 11):
     from typing import Unpack

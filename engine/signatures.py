@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypedDict, TypeVar, cast
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
-from .errors import did_you_mean
+from .errors import check_names
 from .hybrid.strategy import BM25, PLAIN, AnyStrategy
 from .moments import Span
 from .plan.options import AUTO
@@ -106,19 +106,6 @@ def hinting(*others: str) -> Callable[[F], F]:
         return cast(F, checked)
 
     return decorate
-
-
-_OTHERS = {"limit": "k", "top_k": "k", "n_results": "k", "where": "filter", "query_filter": "filter"}
-"""Words of other libraries, and ours."""
-
-
-def check_names(given: Iterable[str], known: Collection[str], shown: Collection[str], verb: str) -> None:
-    """Raise `TypeError` for the first name that is not known; the nearest of `shown` may be meant."""
-    for name in given:
-        if name not in known:
-            other = _OTHERS.get(name)
-            hint = did_you_mean(other if other in shown else name, shown)
-            raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
 
 
 _DEFAULTS: dict[str, object] = {

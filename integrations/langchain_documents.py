@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine.encoders.encoder import Rows, check_rows
-from ..engine.errors import MissingExtraError, ParameterError, QueryError, RecordError
+from ..engine.errors import MissingExtraError, ParameterError, QueryError, RecordError, choices
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.filters import CONNECTIVES, MAX_DEPTH, Filter
@@ -164,8 +164,8 @@ class Request:
         """Reads the options of a call. Raises `ParameterError` for an unknown one, and `QueryError` for a filter."""
         unknown = sorted(options.keys() - {*QUERY_OPTIONS, *SEARCH_OPTIONS})
         if unknown:
-            known = ", ".join(("k", "filter", "dialect", "strategy", "score_key", *QUERY_OPTIONS, *SEARCH_OPTIONS))
-            raise ParameterError(f"unknown search option {unknown[0]!r}; there are: {known}")
+            known = ("k", "filter", "dialect", "strategy", "score_key", *QUERY_OPTIONS, *SEARCH_OPTIONS)
+            raise ParameterError(f"unknown search option {unknown[0]!r}{choices(unknown[0], known)}")
         if score_key is not None and not isinstance(score_key, str):
             raise ParameterError(f"score_key must be the metadata key for scores, or None, not {score_key!r}")
         answerer = answerer_of(strategy)

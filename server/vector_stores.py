@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.errors import QueryError
+from ..engine.errors import QueryError, choices
 from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.hit import Hit
 from ..engine.records.hits import Hits
@@ -126,7 +126,8 @@ def _read_threshold(body: dict[str, Any]) -> float | None:
         raise
     unknown = sorted(set(options) - {"ranker", "score_threshold"})
     if unknown:
-        raise Problem(422, "UnknownField", f"there is no {unknown[0]!r}", field=f"{field}.{unknown[0]}")
+        detail = f"there is no {unknown[0]!r}{choices(unknown[0], ('ranker', 'score_threshold'))}"
+        raise Problem(422, "UnknownField", detail, field=f"{field}.{unknown[0]}")
     if ranker not in RANKERS:
         raise Problem(422, "InvalidField", f"ranker must be one of {', '.join(RANKERS)}", field=f"{field}.ranker")
     if threshold is not None and not (abs(threshold) < 2**53 and math.isfinite(threshold)):

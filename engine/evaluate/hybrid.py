@@ -17,7 +17,7 @@ import numpy as np
 
 from ..arrays import Flags, Floats, Integers, offsets_of
 from ..encoders.encoder import Encoder
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
 from ..fuse.candidates import Candidates
 from ..fuse.rrf import RRF
@@ -166,7 +166,7 @@ def study_conversations(
     channels = dict(candidates.channels)
     for name in (BM25, LATE):
         if name not in channels:
-            raise ParameterError(f"the study needs the channel {name!r}; there are: {', '.join(channels)}")
+            raise ParameterError(f"the study needs the channel {name!r}{choices(name, channels)}")
     if stronger is not None:
         sessions.check(stronger)
         channels[STRONGER] = stronger.channels[BM25]
@@ -233,7 +233,7 @@ def study_strategies(
         if list(evaluation.dataset.relevant) != list(dataset.relevant):
             raise ParameterError(f"the evaluation {name!r} ran over other queries")
         if metric not in evaluation.values:
-            raise ParameterError(f"{metric!r} was not measured for {name!r}; there are: {', '.join(evaluation.values)}")
+            raise ParameterError(f"{metric!r} was not measured for {name!r}{choices(name, evaluation.values)}")
     columns = {name: evaluation.values[metric] for name, evaluation in evaluations.items()}
     pairs = [
         (first, second)

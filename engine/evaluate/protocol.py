@@ -279,7 +279,7 @@ def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder
     Raises `ParameterError`.
     """
     if types not in TYPES:
-        raise ParameterError(f"unknown types {types!r}; there are: {', '.join(TYPES)}")
+        raise ParameterError(f"unknown types {types!r}{choices(types, TYPES)}")
     queries = dataset.queries
     if types == "oracle":
         known = {name: TYPE_OF.get(category, category) for name, category in dataset.categories.items()}

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from ..arrays import Flags, Floats
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from .fields import check_above, check_whole
 from .pool import Feedback, Pool, apply_each, interpolate, weighted_mean
 
@@ -75,7 +75,7 @@ class WeightedCentroid(Feedback):
         check_above(self.name, "power", self.power, 0.0)
         if self.weighting not in WEIGHTINGS:
             raise ParameterError(
-                f"feedback {self.name!r}: unknown weighting {self.weighting!r}; there are: {', '.join(WEIGHTINGS)}"
+                f"feedback {self.name!r}: unknown weighting {self.weighting!r}{choices(self.weighting, WEIGHTINGS)}"
             )
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices, refuse_unknown
 from .amp import Amp, Gated, NormConvergence, Projection, TailGap
 from .centroid import SoftCentroid, WeightedCentroid
 from .first_sentence import FirstSentence, SentenceAmp
@@ -57,11 +57,8 @@ def feedback_of(value: str | Mapping[str, Any] | Feedback) -> Feedback:
         if not isinstance(value.get("name"), str):
             raise ParameterError(f"feedback must say its 'name', a string: {dict(value)!r}")
         kind = _kind(value["name"])
-        known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-        for field in value:
-            if field != "name" and field not in known:
-                listed = ", ".join(sorted(known)) or "none"
-                raise ParameterError(f"feedback {kind.name!r} has no field {field!r}; there are: {listed}")
+        known = ["name", *(field.name for field in fields(kind))]  # type: ignore[arg-type]
+        refuse_unknown(value, known, f"feedback {kind.name!r} has no field")
         arguments = {
             field: feedback_of(setting) if field == "of" else setting
             for field, setting in value.items()
@@ -84,5 +81,5 @@ def feedback_to_dict(feedback: Feedback) -> dict[str, Any]:
 
 def _kind(name: str) -> type[Feedback]:
     if name not in FEEDBACKS:
-        raise ParameterError(f"no feedback {name!r}; there are: {', '.join([*FEEDBACKS, *PRESETS])}")
+        raise ParameterError(f"no feedback {name!r}{choices(name, [*FEEDBACKS, *PRESETS])}")
     return FEEDBACKS[name]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ..errors import ParameterError, choices
+from ..errors import ParameterError, choices, refuse_unknown
 from .agent_rrf import AgentRRF
 from .boosted import Boosted
 from .decay import Decay
@@ -53,9 +53,7 @@ def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
         raise ParameterError(f"unknown fusion {name!r}{choices(name, FUSIONS)}")
     known = [field.name for field in fields(kind)]
     parameters = {key: value for key, value in data.items() if key != "name"}
-    for key in parameters:
-        if key not in known:
-            raise ParameterError(f"the fusion {name!r} has no parameter {key!r}; it has: {', '.join(known)}")
+    refuse_unknown(parameters, known, f"the fusion {name!r} has no parameter")
     fusion: Fusion = kind(**parameters)
     return fusion
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices, refuse_unknown
 from ..feedback.rm3 import RM3
 from ..fuse.fusion import checked_table
 from ..recall.conversation import PageRank
@@ -76,7 +76,7 @@ class Dense:
         if not isinstance(self.interaction, Interaction):
             raise ParameterError(f"a dense channel's interaction must be an Interaction, not {self.interaction!r}")
         if self.mode not in MODES:
-            raise ParameterError(f"unknown dense mode {self.mode!r}; there are: {', '.join(MODES)}")
+            raise ParameterError(f"unknown dense mode {self.mode!r}{choices(self.mode, MODES)}")
         if self.approximate is not None and not isinstance(self.approximate, Approximate):
             raise ParameterError(f"a dense channel's approximate must be an Approximate, not {self.approximate!r}")
         if self.approximate is not None and self.mode != "hnsw":
@@ -228,7 +228,7 @@ class Cue:
 
     def __post_init__(self) -> None:
         if self.cue not in CUES:
-            raise ParameterError(f"unknown cue {self.cue!r}; there are: {', '.join(CUES)}")
+            raise ParameterError(f"unknown cue {self.cue!r}{choices(self.cue, CUES)}")
         object.__setattr__(self, "name", self.name or self.cue)
 
 
@@ -296,8 +296,9 @@ def channel_of(value: Any) -> AnyChannel:
     """The channel that a mapping (`channel_to_dict`) or a channel stands for. Raises `ParameterError`."""
     if isinstance(value, CHANNELS):
         return value
-    if not isinstance(value, Mapping) or value.get("kind") not in list(_KINDS):
+    if not isinstance(value, Mapping):
         raise ParameterError(f"a channel is a mapping with a kind of {', '.join(_KINDS)}, not {value!r}")
+    refuse_unknown([value.get("kind")], list(_KINDS), "there is no kind of channel")
     fields = {
         key: _made(_NESTED[key], key, field) if key in _NESTED and isinstance(field, Mapping) else field
         for key, field in value.items()
@@ -308,6 +309,7 @@ def channel_of(value: Any) -> AnyChannel:
 
 
 def _made(kind: type[Any], what: str, fields: Mapping[str, Any]) -> Any:
+    refuse_unknown(fields, kind.__dataclass_fields__, f"{what} has no")
     try:
         return kind(**fields)
     except TypeError as error:

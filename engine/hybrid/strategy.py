@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import ParameterError, choices
+from ..errors import ParameterError, choices, refuse_unknown
 from ..feedback.pool import Feedback
 from ..feedback.registry import feedback_of, feedback_to_dict
 from ..feedback.rm3 import RM3
@@ -18,6 +18,7 @@ from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, Linear, MinMax, ScoreR
 from ..fuse.fusion import check_channels
 from ..locks import once
 from ..recall.optimizer import Optimizer
+from ..records.checks import naming
 from ..records.neighbours import Neighbours
 from ..vectors.interaction import Interaction
 from .channels import BM25 as BM25
@@ -42,6 +43,7 @@ POOL = 1000
 
 
 # Sources: E012.
+@naming
 @dataclass(frozen=True)
 class Strategy:
     """The channels of evidence, and how their lists become one.
@@ -186,11 +188,9 @@ class Strategy:
             return NAMED[value]
         if not isinstance(value, Mapping):
             raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")
-        known = set(cls.__dataclass_fields__)
-        unknown = sorted(set(value) - known)
-        if unknown or "name" not in value:
-            what = f"no {unknown[0]!r}" if unknown else "a 'name'"
-            raise ParameterError(f"a strategy has {what}; it has: {', '.join(sorted(known))}")
+        refuse_unknown(value, cls.__dataclass_fields__, "a strategy has no")
+        if "name" not in value:
+            raise ParameterError(f"a strategy has a 'name'; its fields are: {', '.join(cls.__dataclass_fields__)}")
         given = dict(value)
         if isinstance(given.get("channels"), (list, tuple)):
             given["channels"] = tuple(channel_of(channel) for channel in given["channels"])

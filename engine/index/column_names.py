@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ..errors import ParameterError
 from ..records.filters import PAYLOAD
@@ -32,13 +32,20 @@ def check_free(columns: Iterable[str]) -> None:
         raise ParameterError(f"column {ORDER!r} is kept for shards, which number writes in it; choose another name")
 
 
-def keys_of(records: Iterable[Record]) -> set[str]:
-    """The keys of the records' `extra` and payloads. What is nested in their values is left out."""
-    keys: set[str] = set()
+def noting_keys(records: Iterable[Record], keys: set[str]) -> Iterator[Record]:
+    """The records; the keys of their `extra` and payloads go into `keys`. What is nested in values is left out."""
     for record in records:
         keys.update(record.extra)
         if record.payload is not None:
             keys.update(record.payload)
+        yield record
+
+
+def keys_of(records: Iterable[Record]) -> set[str]:
+    """The keys of the records, as `noting_keys` gathers them."""
+    keys: set[str] = set()
+    for _ in noting_keys(records, keys):
+        pass
     return keys
 
 

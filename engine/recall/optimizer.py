@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from ..errors import ParameterError
+from ..errors import ParameterError, refuse_unknown
 from ..records.entities import words_of
 from ..text.keywords import TRIGGER_WORDS
 from ..text.time_expressions.parse import When
@@ -161,9 +161,7 @@ class Optimizer:
             return value
         if not isinstance(value, Mapping):
             raise ParameterError(f"an optimizer must be an Optimizer or its fields, not {value!r}")
-        known = [item.name for item in fields(cls)]
-        if unknown := sorted(map(str, set(value) - set(known))):
-            raise ParameterError(f"an optimizer has no {unknown[0]!r}; there are: {', '.join(known)}")
+        refuse_unknown(value, [item.name for item in fields(cls)], "an optimizer has no")
         return cls(**value)
 
 

@@ -4,13 +4,45 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import MISSING, fields
+from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..errors import ParameterError
+from ..errors import ParameterError, check_names
 from ..moments import to_span
 from .term_weights import TermWeights
+
+T = TypeVar("T")
+
+
+def naming(kind: type[T]) -> type[T]:
+    """Makes the constructor of a dataclass name the field that may be meant by an unknown keyword.
+
+    It is written anew, with a parameter that takes unknown keywords. A wrapper around the old one would add a tenth to
+    the time of a query's constructor; this one takes no longer than the old one.
+    """
+    plain = kind.__init__
+    code, defaults = plain.__code__, plain.__defaults__ or ()
+    names = code.co_varnames[1 : code.co_argcount]
+    first = len(names) - len(defaults)
+    # A field whose value is made for each object has an object as its default that stands for "not given".
+    makers = {item.name: item.default_factory for item in fields(kind) if item.default_factory is not MISSING}  # type: ignore[arg-type]
+    scope: dict[str, Any] = {"store": object.__setattr__, "check": check_names, "names": names, "defaults": defaults}
+    scope |= {f"make_{name}": maker for name, maker in makers.items()}
+    listed = ", ".join([*names[:first], *(f"{name}=None" for name in names[first:])])
+    lines = [f"def __init__(self, {listed}, **unknown):"]
+    lines.append(f"    if unknown: check(unknown, names, names, {kind.__name__!r})")
+    for place, name in enumerate(names):
+        value = f"make_{name}() if {name} is defaults[{place - first}] else {name}" if name in makers else name
+        lines.append(f"    store(self, {name!r}, {value})")
+    if hasattr(kind, "__post_init__"):
+        lines.append("    self.__post_init__()")
+    exec("\n".join(lines), scope)
+    scope["__init__"].__defaults__ = defaults
+    kind.__init__ = wraps(plain)(scope["__init__"])  # type: ignore[method-assign]
+    return kind
 
 
 def checked_weights(weights: object) -> Mapping[str, float]:

@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from ..errors import refuse_unknown
 from ..moments import NO_TIME, MomentField, to_seconds
 from .checks import shorten
 
@@ -94,6 +95,7 @@ class Relation:
             return value
         if not isinstance(value, Mapping):
             raise ValueError(f"must hold relations, not {type(value).__name__}")
+        refuse_unknown(value, _FIELDS, "has a relation that has no", ValueError)
         try:
             return cls(**value)
         except TypeError as error:

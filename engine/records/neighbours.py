@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import QueryError
+from ..errors import QueryError, refuse_unknown
 from ..locks import once
-from .checks import shorten
+from .checks import naming, shorten
 
 STEP_BITS = 6
 """Weights are whole numbers of steps of ``2**-STEP_BITS``, so a sum of quanta and borrowed quanta is an integer."""
@@ -18,6 +18,7 @@ STEPS = 1 << STEP_BITS
 MAX_WINDOW = 8
 
 
+@naming
 @dataclass(frozen=True)
 class Neighbours:
     """What a record borrows from its neighbours, when it is scored.
@@ -66,10 +67,11 @@ class Neighbours:
         """`value`, or what a mapping with `window` and `weight` stands for. Raises `QueryError`."""
         if isinstance(value, Neighbours):
             return value
-        if not isinstance(value, Mapping) or not {*value} <= {"window", "weight"}:
+        if not isinstance(value, Mapping):
             raise QueryError(
                 f"neighbours must be a Neighbours, or a mapping with 'window' and 'weight', not {shorten(value)}"
             )
+        refuse_unknown(value, ("window", "weight"), "neighbours have no", QueryError)
         given: dict[str, Any] = dict(value)
         return cls(**given)
 

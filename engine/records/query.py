@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import QueryError
 from ..moments import NO_TIME, Moment, MomentField, Span, SpanField, to_seconds, to_span, zone_named
 from ..vectors.vectors import unit_rows
-from .checks import checked_weights, is_finite, shorten
+from .checks import checked_weights, is_finite, naming, shorten
 from .filters import Filter, parse_filter
 from .neighbours import Neighbours
 
@@ -63,6 +63,7 @@ class SearchScope:
 
 
 # Sources: A062, A003, C001, B034, A030, A032, B041, B030.
+@naming
 @dataclass(frozen=True)
 class Query:
     """One lookup.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..errors import FanrankError, RecordError, choices
+from ..errors import FanrankError, RecordError, refuse_unknown
 from ..vectors.carried import halves_from_json, halves_to_json
 from .filters import Filter
 from .neighbours import Neighbours
@@ -21,16 +21,15 @@ QUERY_FIELDS = (
 SCOPES: dict[Any, int] = {"session": 3, "user": 2}
 SCOPE = "scope"
 """The field of a scope with all that it says: ``{"column": "session", "id": "s1", "limit": 5}``."""
+_KNOWN = {*QUERY_FIELDS, *SCOPES, SCOPE, "_id", "metadata"}
 
 
 def parse_query(data: Any) -> Query:
     """The query that a JSON object describes; a field that is null is left out. Raises `RecordError`."""
     if not isinstance(data, dict):
         raise RecordError("a query must be a JSON object")
-    known = {*QUERY_FIELDS, *SCOPES, SCOPE}
-    unknown = sorted(set(data) - known - {"_id", "metadata"})
-    if unknown:
-        raise RecordError(f"a query has no {unknown[0]!r}{choices(unknown[0], sorted(known))}")
+    if unknown := data.keys() - _KNOWN:
+        refuse_unknown(sorted(unknown), sorted((*QUERY_FIELDS, *SCOPES, SCOPE)), "a query has no", RecordError)
     values = {key: value for key, value in data.items() if key in QUERY_FIELDS and value is not None}
     if "id" not in values and "_id" in data:
         values["id"] = data["_id"]
@@ -67,7 +66,9 @@ def parse_scope(data: Mapping[str, Any]) -> SearchScope | None:
 def _scope_of(value: Any) -> SearchScope:
     if isinstance(value, SearchScope):
         return value
-    if not isinstance(value, Mapping) or not {"column", "id"} <= {*value} <= {"column", "id", "limit"}:
+    if isinstance(value, Mapping):
+        refuse_unknown(value, ("column", "id", "limit"), "a query's 'scope' has no", RecordError)
+    if not isinstance(value, Mapping) or not {"column", "id"} <= {*value}:
         raise RecordError("a query's 'scope' must be an object with 'column', 'id' and 'limit'")
     return SearchScope(value["column"], value["id"], value.get("limit"))
 

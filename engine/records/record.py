@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import RecordError
 from ..moments import MAX_TIME, NO_TIME, MomentField, to_seconds
 from ..vectors.vectors import Halves, unit_rows
-from .checks import checked_weights, is_finite, shorten
+from .checks import checked_weights, is_finite, naming, shorten
 from .entities import Relation, checked_entities, checked_relations
 
 CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
@@ -25,6 +25,7 @@ _categories_of = attrgetter(*CATEGORIES)
 _NO_CATEGORIES = (None,) * len(CATEGORIES)
 
 
+@naming
 @dataclass(frozen=True, repr=False)
 class Record:
     """One memory: text with the metadata that an agent framework has at hand.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Flags, Floats, Integers
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..fuse.fusion import check_name
 from ..hybrid.strategy import NAMED, Strategy
 from ..locks import once
@@ -103,7 +103,7 @@ class Cascade:
                 f"a cascade's dialogue_words is for want of vectors, and {self.dialogue_words.name!r} compares vectors"
             )
         if not isinstance(self.confidence, str) or self.confidence not in CONFIDENCES:
-            raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
+            raise ParameterError(f"unknown confidence {self.confidence!r}{choices(self.confidence, CONFIDENCES)}")
         if isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 2:
             raise ParameterError(f"a cascade's depth must be 2 or more, not {self.depth!r}")
         if self.classifier is not None:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Integers
-from ..errors import MissingExtraError, ParameterError
+from ..errors import MissingExtraError, ParameterError, refuse_unknown
 from ..fuse.age import exponential
 from ..fuse.fusion import check_number
 from ..locks import once
@@ -191,9 +191,7 @@ class Classifier:
         if not isinstance(value, Mapping):
             raise ParameterError(f"a classifier is a Classifier or a mapping, not {type(value).__name__}")
         names = [field.name for field in fields(cls)]
-        for name in value:
-            if name not in names:
-                raise ParameterError(f"a classifier has no {name!r}; it has: {', '.join(names)}")
+        refuse_unknown(value, names, "a classifier has no")
         for name in names[:5]:
             if name not in value:
                 raise ParameterError(f"a classifier needs {name!r}")

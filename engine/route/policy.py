@@ -48,7 +48,7 @@ def policy_of(value: AnyPolicy) -> Policy:
         return value
     if isinstance(value, str):
         if value not in POLICIES:
-            raise ParameterError(f"unknown policy {value!r}; there are: {', '.join(POLICIES)}")
+            raise ParameterError(f"unknown policy {value!r}{choices(value, POLICIES)}")
         return POLICIES[value]
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if kind == "cascade":

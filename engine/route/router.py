@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from ..errors import ParameterError
+from ..errors import ParameterError, refuse_unknown
 from ..fuse.candidates import Candidates, Fused
 from ..fuse.fusion import check_name, check_number
 from ..hybrid.strategy import NAMED, Strategy
@@ -190,9 +190,7 @@ def policy_fields(cls: type[Any], kind: str, value: object) -> dict[str, Any]:
         raise ParameterError(f"a {kind} is a mapping with the kind {kind!r}, not {value!r:.200}")
     known = cls.__dataclass_fields__
     values = {name: setting for name, setting in value.items() if name != "kind"}
-    for name in values:
-        if name not in known:
-            raise ParameterError(f"a {kind} has no {name!r}; it has: {', '.join(known)}")
+    refuse_unknown(values, known, f"a {kind} has no")
     for name in ("table", "default"):
         if name in known and name not in values:
             raise ParameterError(f"a {kind} needs {name!r}")

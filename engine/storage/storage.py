@@ -34,7 +34,7 @@ from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
 from ..index.bulk import Bulk, check_new
-from ..index.column_names import keys_of, may_hold
+from ..index.column_names import keys_of, may_hold, noting_keys
 from ..index.columns import Schema
 from ..index.document_terms import OwnWords
 from ..index.merge import Merge
@@ -716,7 +716,13 @@ class Storage:
                 numbering=self.state.numbering,
             )
 
-    def change_columns(self, change: Callable[[Schema], Schema], *, here: bool = False) -> None:
+    def change_columns(
+        self,
+        change: Callable[[Schema], Schema],
+        *,
+        here: bool = False,
+        check: Callable[[Collection[str]], None] | None = None,
+    ) -> None:
         """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
 
         `change` makes the new schema of the present one. It is called while no other change is under way, so two
@@ -725,7 +731,8 @@ class Storage:
         Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
         wrong type, and `StorageError`; nothing is changed then. Index files that cannot be written are left to the next
-        checkpoint. `here` changes this index alone, and nothing of a store that another writes.
+        checkpoint. `here` changes this index alone, and nothing of a store that another writes. `check` is given the
+        keys of all records, which are read once for this and for the values; what it raises is raised here.
         """
         # A renumbering that began before knows nothing of the new columns.
         with self._renumbering, self._saving, self._writing:
@@ -736,7 +743,12 @@ class Storage:
                 return
             self.check_texts()
             self._catch_up()
-            changed = with_columns(self.state, schema, stream_records(self.store, self.state, vectors=False))
+            keys: set[str] = set()
+            records = stream_records(self.store, self.state, vectors=False)
+            changed = with_columns(self.state, schema, records if check is None else noting_keys(records, keys))
+            if check is not None:
+                self._keys = keys
+                check(keys)
             reach("columns.made")
             if self.store is None or here:
                 if self.store is not None and self.store.sequence != self.sequence:
@@ -782,12 +794,16 @@ class Storage:
             raise QueryError(
                 f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {self.textless}"
             )
-        if not self.schema.auto:
-            self.check_held(error, names, self.keys() if keys is None else keys)
+        check = None if self.schema.auto else partial(self.check_held, error, names)
+        if check is not None and (keys is not None or self._keys is not None):
+            check(self.keys() if keys is None else keys)
+            check = None
         try:
             here = self.store is not None and self.store.read_only
-            self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here)
+            self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here, check=check)
         except (ParameterError, RecordError) as failure:
+            if check is not None:
+                check(self.keys())
             raise QueryError(f"column {error.columns[0]!r} cannot be declared: {failure}") from failure
 
     def keys(self) -> Collection[str]:

@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from ..arrays import Floats, Integers
 from ..encoders.encoder import check_rows
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from ..evaluate.protocol import TAUS_A087
 from ..hybrid.strategy import BM25, AnyStrategy, Strategy
 from ..metrics.bootstrap import Comparison, paired_bootstrap
@@ -207,7 +207,7 @@ class _Tuner:
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise ParameterError(f"repeats must be 1 or more, not {repeats!r}")
         if self.confidence not in CONFIDENCES:
-            raise ParameterError(f"unknown confidence {self.confidence!r}; there are: {', '.join(CONFIDENCES)}")
+            raise ParameterError(f"unknown confidence {self.confidence!r}{choices(self.confidence, CONFIDENCES)}")
         self.engine = self.questions.engine
         self.fold = folds_of(len(labelled), self.folds, self.seed)
         self.types: Types = [question.query.type if question.type is None else question.type for question in labelled]

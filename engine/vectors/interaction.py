@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 
 Kind = Literal["early", "late", "top", "lse", "lme"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -43,7 +43,7 @@ class Interaction:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ParameterError(f"unknown interaction {self.kind!r}; there are: {', '.join(KINDS)}")
+            raise ParameterError(f"unknown interaction {self.kind!r}{choices(self.kind, KINDS)}")
         if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
             raise ParameterError(f"an interaction's rows must be 1 or more, not {self.rows!r}")
         number = isinstance(self.beta, (int, float)) and not isinstance(self.beta, bool)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers
-from ..errors import ParameterError
+from ..errors import ParameterError, choices
 from .index_options import Approximate
 from .interaction import Interaction
 from .vectors import Halves, Vectors
@@ -86,7 +86,7 @@ class DenseVerbs(Protocol):
 def check_mode(mode: str) -> None:
     """Raises `ParameterError` for an unknown mode."""
     if mode not in MODES:
-        raise ParameterError(f"unknown mode {mode!r} of dense search; there are: {', '.join(MODES)}")
+        raise ParameterError(f"unknown mode {mode!r} of dense search{choices(mode, MODES)}")
 
 
 def rows_to_compare(vectors: Vectors, interaction: Interaction) -> tuple[Vectors, Interaction]:

@@ -399,8 +399,11 @@ def test_a_misspelled_keyword_is_told_what_it_may_mean(engine: fr.Engine, tmp_pa
         (partial(fr.Engine.open, new), "readonly", "read_only"),
         (partial(fr.Engine.from_records, []), "colums", "columns"),
         (fr.Engine, "analyser", "analyzer"),
+        (fr.Query, "filtr", "filter"),
+        (partial(fr.Record, "a", "tea"), "rol", "role"),
+        (fr.Neighbours, "windw", "window"),
     ):
-        with pytest.raises(TypeError, match=rf"^Engine.*\(\) got .* '{typo}'; did you mean '{meant}'\?"):
+        with pytest.raises(TypeError, match=rf"^[EQRN].*\(\) got .* '{typo}'; did you mean '{meant}'\?"):
             call(**{typo: {}})
     assert not new.exists()
     for typo, meant in (("strateg", "strategy"), ("limit", "k"), ("where", "filter"), ("min_scor", "min_score")):
@@ -411,6 +414,9 @@ def test_a_misspelled_keyword_is_told_what_it_may_mean(engine: fr.Engine, tmp_pa
         asyncio.run(engine.asearch(["tea"], dedline=1.0))  # type: ignore[call-arg]
     with pytest.raises(fr.errors.ParameterError, match=r"'minmal'; did you mean 'minimal'\? There are: minimal, "):
         fr.Engine(analyzer="minmal")
+    inner = {"name": "x", "channels": [{"kind": "dense", "mod": "exact"}]}
+    with pytest.raises(fr.errors.QueryError, match=r"query 0: .* has no 'mod'; did you mean 'mode'\?"):
+        engine.search({"text": "tea", "strategy": inner})
     with pytest.raises(fr.errors.QueryError, match="no column 'sesion' to filter on; did you mean 'session'"):
         engine.search("tea", filter={"sesion": "s"})
     with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'zzz'$"):

@@ -218,7 +218,7 @@ def test_every_method_is_registered_and_tested() -> None:
         ({"k": 60}, "unknown fusion None"),
         ({"name": ["rrf"]}, "unknown fusion"),
         (7, "a name or a mapping"),
-        ({"name": "rrf", "alpha": 0.5}, "no parameter 'alpha'; it has: k, base, weights"),
+        ({"name": "rrf", "alpha": 0.5}, "no parameter 'alpha'; there are: k, base, weights"),
         ({"name": "rrf", "k": -1}, "the k of reciprocal ranks must be a finite number of at least 0, not -1"),
         ({"name": "rrf", "k": float("nan")}, "not nan"),
         ({"name": "rrf", "k": 10**400}, "finite"),

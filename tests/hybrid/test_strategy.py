@@ -77,7 +77,7 @@ def test_options_of_approximate_search_may_be_told_in_part_or_not_at_all() -> No
         (3, "a name, a mapping"),
         ({"channels": []}, "a 'name'"),
         ({"name": "x", "depths": 3}, "no 'depths'"),
-        ({"name": "x", "channels": [{"kind": "telepathy"}]}, "a kind of"),
+        ({"name": "x", "channels": [{"kind": "telepathy"}]}, "there is no kind of channel"),
         ({"name": "x", "channels": [{"kind": "dense", "mode": "fast"}]}, "unknown dense mode"),
         ({"name": "x", "channels": [{"kind": "dense", "size": 3}]}, "size"),
         ({"name": "x", "channels": [{"kind": "dense", "mode": "hnsw", "approximate": {"m": 3}}]}, "approximate.*'m'"),

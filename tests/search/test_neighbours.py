@@ -262,7 +262,7 @@ def test_an_explanation_shows_what_each_neighbour_lends() -> None:
         ({"weight": float("nan")}, "a weight must lie in"),
         ({"weight": "much"}, "a weight must be a number"),
         ({"window": 2, "weight": [0.5]}, "1 weights for a window of 2"),
-        ({"width": 2}, "a mapping with 'window' and 'weight'"),
+        ({"windw": 2}, "have no 'windw'; did you mean 'window'"),
         (3, "a mapping with 'window' and 'weight'"),
     ],
 )
