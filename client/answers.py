@@ -22,9 +22,10 @@ from ..engine.errors import (
 )
 from ..engine.records.decision import Decision
 from ..engine.records.explanation import Explanation, FusedExplanation, explanation_of
-from ..engine.records.hits import Hits, TravelledIds, join_names
+from ..engine.records.hits import Hits, join_names
 from ..engine.records.query import Query
 from ..engine.records.record import Record
+from ..engine.records.travelled import TravelledIds
 from .calls import Asked
 
 T = TypeVar("T")
@@ -61,6 +62,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     scores = np.full(shape, -np.inf)
     documents = np.full(shape, -1, dtype=np.int64)
     ids, spaces = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
+    exchanges = np.full(shape, None, dtype=object) if any("exchanges" in row for row in rows) else None
     counts = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
     reranked = np.full(shape, np.nan) if any(answer["reranked"] for answer in answers) else None
     records = np.full(shape, None, dtype=object) if asked.texts or asked.payload else None
@@ -71,6 +73,8 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         scores[number, :count] = row["scores"]
         documents[number, :count] = row["documents"]
         spaces[number, :count] = row.get("namespaces", asked.queries[number].namespace)
+        if exchanges is not None and "exchanges" in row:
+            exchanges[number, :count] = np.fromiter(map(tuple, row["exchanges"]), dtype=object, count=count)
         if reranked is not None and "reranked" in row:
             reranked[number, :count] = [np.nan if score is None else score for score in row["reranked"]]
         if records is not None:
@@ -82,7 +86,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         counts,
         asked.queries,
         join_names([answer["backend"] for answer in answers]),
-        TravelledIds(documents, ids, spaces),
+        TravelledIds(documents, ids, spaces, exchanges),
         explain,
         reranked=reranked,
         decisions=tuple([Decision.of(row["decision"]) for row in rows]) if answers[0]["decided"] else None,

@@ -318,5 +318,5 @@ def check_candidates(queries: Sequence[Query]) -> None:
         if query.strategy is not None or query.newest or is_shaped(query):
             raise QueryError(
                 f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
-                "the query's strategy, newest, offset, min_score and distinct, or use search"
+                "the query's strategy, newest, offset, min_score, distinct and unit, or use search"
             )

@@ -23,6 +23,7 @@ def to_columns(hits: Hits, *, sharded: bool = False) -> dict[str, Any]:
     ids, scores = hits.ids.tolist(), hits.scores.tolist()
     documents = (_renumbered(hits.documents) if sharded else hits.documents).tolist()
     spaces = hits.namespaces.tolist() if hits.namespace is None else None
+    exchanges = None if hits.exchanges is None else hits.exchanges.tolist()
     reranked = None if hits.reranked is None else hits.reranked.tolist()
     results = []
     notes = hits.notes
@@ -34,6 +35,8 @@ def to_columns(hits: Hits, *, sharded: bool = False) -> dict[str, Any]:
         }
         if spaces is not None:
             result["namespaces"] = spaces[row][:count]
+        if exchanges is not None and exchanges[row][:1] != [None]:
+            result["exchanges"] = exchanges[row][:count]
         if reranked is not None:
             result["reranked"] = [None if score != score else score for score in reranked[row][:count]]
         if hits.records is not None:

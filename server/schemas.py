@@ -153,6 +153,11 @@ def query_schema(limits: Limits) -> Schema:
             "strategy": STRATEGY,
             "min_score": number("Hits that score less are left out."),
             "distinct": text("The best hit alone of those that agree in this column, or in `text`.", minLength=1),
+            "unit": text(
+                "Whether a hit is a record, or a user's turn with its answer.",
+                enum=["record", "exchange"],
+                default="record",
+            ),
             "newest": flag("The newest records that pass, without ranking."),
             "neighbours": thing(
                 {
@@ -263,6 +268,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                 "score": number("The score, exactly."),
                 "rank": whole("The place, from 1.", 1),
                 "namespace": NAMESPACE,
+                "exchange": several({"type": "string"}, "With unit exchange: the ids of its records, in their order."),
                 "text": text("With texts."),
                 "time": optional(number("With texts. Seconds since 1970-01-01 UTC.")),
                 "metadata": mapping(ANYTHING, "With texts: columns that are set, importance and extra values."),

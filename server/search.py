@@ -237,7 +237,7 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
 
 def _read_shared(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """What a body sets for its queries, as keywords of `Engine.search`. Raises `Problem`."""
-    kinds: dict[str, Any] = {"namespace": str, "offset": int, "min_score": (float, int), "distinct": str}
+    kinds: dict[str, Any] = {"namespace": str, "offset": int, "min_score": (float, int), "distinct": str, "unit": str}
     for name, kind in kinds.items():
         take(body, name, kind)
     shared = {name: body[name] for name in DEFAULTS - {SCOPE} if body.get(name) is not None}

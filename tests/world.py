@@ -85,6 +85,7 @@ records = st.builds(
     texts,
     namespace=namespaces,
     session=sessions,
+    role=st.sampled_from([None, "user", "assistant"]),
     time=times,
     extra=extras,
     expires=st.sampled_from([None, None, None, EXPIRY]),
@@ -125,6 +126,7 @@ _answers = st.fixed_dictionaries(
         "offset": st.integers(0, 5),
         "min_score": st.sampled_from([0.0, 0.3, 1.0]),
         "distinct": st.sampled_from(["text", "session", "time"]),
+        "unit": st.just("exchange"),
     },
 )
 _times = st.one_of(
@@ -191,6 +193,7 @@ OPTION_QUERIES = [
     fr.Query("a1 b2", offset=3, k=5),
     fr.Query("a1 b2", min_score=0.3, k=60),
     *(fr.Query("a1 b2 c3", distinct=column, k=9) for column in ("text", "session", "time")),
+    fr.Query("a1 b2 c3", unit="exchange", namespaces=["n", "team/b", ""], k=60),
     fr.Query("a1", newest=True, k=9, until=11.0),
     fr.Query(newest=True, k=60, namespaces=["n", "team/a"], filter=FILTERS["late"][0]),
     *(
@@ -272,7 +275,7 @@ def writes(draw: st.DrawFn, of: st.SearchStrategy[fr.Record] = records, verbs: S
 
 Held = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
-Answer = list[tuple[str, str, float]]
+Answer = list[tuple[str, str, float, tuple[str, ...] | None]]
 """(namespace, id, score), best first."""
 
 
@@ -401,6 +404,10 @@ class Model:
         ranked = self._newest(query) if query.newest else self._ranked(query)
         if query.min_score is not None:
             ranked = [pair for pair in ranked if pair[1] >= query.min_score]
+        exchanges = self._exchanges(query) if query.unit == "exchange" else {}
+        if exchanges:
+            firsts = {exchanges[r.namespace, r.id]: place for place, (r, _) in reversed([*enumerate(ranked)])}
+            ranked = [ranked[place] for place in sorted(firsts.values())]
         if query.distinct is not None:
             seen: dict[Any, int] = {}
             for place, (record, _) in enumerate(ranked):
@@ -408,7 +415,21 @@ class Model:
                 seen.setdefault(("alone", place) if value is None else ("value", value), place)
             ranked = [ranked[place] for place in sorted(seen.values())]
         ranked = ranked[query.offset : query.offset + k]
-        return [(record.namespace, record.id, score) for record, score in ranked]
+        named = {key: tuple(name for _, name in own) for key, own in exchanges.items()}
+        return [(r.namespace, r.id, score, named.get((r.namespace, r.id))) for r, score in ranked]
+
+    def _exchanges(self, query: fr.Query) -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
+        """For each searched record (its namespace and id) the user's turn and all behind it, up to the next one."""
+        parts: list[list[fr.Record]] = []
+        last: dict[tuple[str, str], list[fr.Record]] = {}
+        for record in self._searched(query):
+            own = None if record.session is None else last.get((record.namespace, record.session))
+            if own is None or record.role == "user" != own[-1].role:
+                parts.append(own := [])
+                if record.session is not None and record.role == "user":
+                    last[record.namespace, record.session] = own
+            own.append(record)
+        return {(r.namespace, r.id): tuple((o.namespace, o.id) for o in own) for own in parts for r in own}
 
     def _oracle(self, held: Sequence[fr.Record]) -> Oracle:
         delta = fr.BM25(method=self.method).delta

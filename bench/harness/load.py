@@ -11,8 +11,7 @@ import numpy as np
 
 import fanrank as fr
 
-from .methods import K
-from .rows import round_digits
+from .methods import K, round_digits
 
 Figures = dict[str, Any]
 

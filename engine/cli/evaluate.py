@@ -13,6 +13,7 @@ from ..evaluate import locomo, longmemeval
 from ..evaluate.answering import ANSWER_DEPTH
 from ..evaluate.chat import KEY_VARIABLE, ChatAnswerer, ChatJudge, ChatModel
 from ..evaluate.command import Answering, compare_strategies, evaluate
+from ..evaluate.dataset import Unit
 from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
 from ..evaluate.protocol import TYPES
@@ -35,7 +36,7 @@ from .options import (
 )
 from .output import print_json, print_result
 
-UNITS = get_args(locomo.Unit)
+UNITS = get_args(Unit)
 TEXTS = tuple(dict.fromkeys((*get_args(locomo.Text), *get_args(longmemeval.Text))))
 GOLDS = get_args(locomo.Gold)
 
@@ -121,7 +122,7 @@ class ReadingOptions:
 reading_options = bundle(
     "reading",
     ReadingOptions,
-    click.option("--unit", type=click.Choice(UNITS), help="What a record is, for conversations. Default: session."),
+    click.option("--unit", type=click.Choice(UNITS), help="What a hit is, of conversations. Default: session."),
     click.option(
         "--text",
         type=click.Choice(TEXTS),

@@ -17,7 +17,7 @@ from ..records.decision import Decision
 from ..records.hit import Hit
 from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
-from ..records.query import Query
+from ..records.query import RECORD, UNITS, Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
 from ..records.record import CATEGORIES
 from ..route import policy as policies
@@ -57,6 +57,7 @@ class QueryOptions:
     offset: int
     min_score: float | None
     distinct: str | None
+    unit: str
 
     def keywords(self) -> dict[str, Any]:
         """Keywords of `Query`, without its text and filter. Raises `ParameterError` for a value that cannot be read."""
@@ -71,6 +72,7 @@ class QueryOptions:
             "offset": self.offset,
             "min_score": self.min_score,
             "distinct": self.distinct,
+            "unit": self.unit,
         }
 
 
@@ -113,6 +115,13 @@ query_options = bundle(
         "--distinct",
         metavar="COLUMN",
         help="Keep the best hit alone of those that agree in this column, or in their texts with 'text'.",
+    ),
+    click.option(
+        "--unit",
+        type=click.Choice(UNITS),
+        default=RECORD,
+        show_default=True,
+        help="What a hit is: a record, or a user's turn with what answers it, by roles and sessions.",
     ),
 )
 

@@ -6,15 +6,19 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..errors import DatasetError, RecordError
+from ..index.neighbours import USER
 from ..records.query import Query
 from ..records.record import Record
 
 T = TypeVar("T")
+
+Unit = Literal["session", "turn", "exchange"]
+"""What a hit is, of conversations."""
 
 
 class RecordStream(Collection[Record]):
@@ -73,6 +77,28 @@ class Dataset:
         if isinstance(self.records, RecordStream):
             return {"": len(self.records)}
         return dict(Counter(record.namespace for record in self.records))
+
+
+def by_exchange(dataset: Dataset) -> Dataset:
+    """The dataset with exchanges as hits: a user's turn and what answers it (`Query.unit`).
+
+    A hit counts by the id of the first record of its exchange, and one that holds a gold record is gold. Gold answers
+    are left out: they are looked for in records.
+    """
+    first: dict[tuple[str, str], str] = {}
+    open_in: dict[tuple[str, str | None], tuple[str | None, str | None]] = {}
+    for record in dataset.records:
+        asked, before = open_in.get((record.namespace, record.session), (None, None))
+        if record.role == USER and before != USER:
+            asked = record.id
+        first[record.namespace, record.id] = record.id if asked is None or record.session is None else asked
+        open_in[record.namespace, record.session] = asked, record.role
+    relevant = {
+        str(query.id): {first[query.namespace, name]: grade for name, grade in dataset.relevant[str(query.id)].items()}
+        for query in dataset.queries
+    }
+    queries = [replace(query, unit="exchange") for query in dataset.queries]
+    return replace(dataset, queries=queries, relevant=relevant, answers={}, unanswerable=frozenset())
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

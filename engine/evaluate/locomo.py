@@ -13,7 +13,8 @@ text       turns (R40): the turns' texts                  speakers (R10): ``Spea
 A question without a gold session is dropped: of 1,986 questions the lenient rule keeps 1,982 and the strict rule 1,978.
 
 With the unit ``turn`` each turn is a record, and gold are the turns that the evidence names by the same rule; evidence
-of a turn that is not there is left out (2 strings of the upstream file).
+of a turn that is not there is left out (2 strings of the upstream file). With ``exchange`` the same records are ranked
+by exchanges (`by_exchange`): who speaks first in a session asks, and the other answers.
 
 The passages that are embedded are the turns that are not empty, in the form of `text`, without date and captions
 (D002). Without `passages` a session's whole text is one vector, as in the first source (X16).
@@ -28,13 +29,16 @@ from datetime import datetime, timezone
 from typing import Any, Literal, get_args
 
 from ..errors import DatasetError, ParameterError, choices
+from ..index.neighbours import USER
 from ..records.query import Query
 from ..records.record import Record
-from .dataset import Dataset, build_at, expect, member, read_json
+from .dataset import Dataset, Unit, build_at, by_exchange, expect, member, read_json
 
 Gold = Literal["lenient", "strict"]
 Text = Literal["turns", "speakers"]
-Unit = Literal["session", "turn"]
+
+OTHER = "other"
+"""The role of who answers: a person, and no assistant."""
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 
@@ -68,7 +72,8 @@ def load_locomo(
     - `gold`: ``lenient`` takes the first session or turn that each evidence string names, ``strict`` leaves out a
       string that is not one ``D<session>:<turn>`` and no more. A question without gold is dropped.
     - `text`: ``turns`` takes the turns' texts, ``speakers`` makes lines ``Speaker: text``
-    - `unit`: with ``turn`` each turn is a record, with its ``dia_id`` as its id and the session's time
+    - `unit`: with ``turn`` each turn is a record, with its ``dia_id`` as its id and the session's time; with
+      ``exchange`` a hit is a turn with its answer
     - `date`: the session's date is the first line of each record
     - `captions`: the caption of a turn's picture follows the turn's text
     - `passages`: each turn is embedded; otherwise a session is embedded as a whole
@@ -107,13 +112,16 @@ def load_locomo(
             time = None if moment is None else _seconds(moment, place)
             first = [moment] if date and moment is not None else []
             shared = {"namespace": space, "session": f"D{session}", "type": "Event" if events else None, "time": time}
-            if unit == "turn":
+            if unit != "session":
+                asks = member(turns[0], "speaker", str, place) if unit == "exchange" and turns else None
                 for turn, (line, _) in zip(turns, lines, strict=True):
                     record_id = member(turn, "dia_id", str, place)
                     if record_id in ids:
                         raise DatasetError(f"{place}: 'dia_id' {record_id!r} stands there twice")
                     ids.add(record_id)
-                    records.append(build_at(place, Record, id=record_id, text="\n".join([*first, line]), **shared))
+                    role = None if asks is None else USER if turn["speaker"] == asks else OTHER
+                    whole = "\n".join([*first, line])
+                    records.append(build_at(place, Record, id=record_id, text=whole, role=role, **shared))
                 continue
             ids.add(f"D{session}")
             spoken = [passage for _, passage in lines if passage] if passages else []
@@ -123,7 +131,7 @@ def load_locomo(
             place = f"{where}, question {position}"
             question = expect(question, dict, place)
             found = _gold(question, gold, unit, place)
-            if unit == "turn":
+            if unit != "session":
                 found = [name for name in found if name in ids]
             if not found:
                 continue
@@ -142,7 +150,7 @@ def load_locomo(
                 unanswerable.add(name)
     if not queries:
         raise DatasetError(f"{path}: holds no question with evidence")
-    return Dataset(
+    dataset = Dataset(
         "locomo",
         records,
         queries,
@@ -152,6 +160,7 @@ def load_locomo(
         answers=answers,
         unanswerable=frozenset(unanswerable),
     )
+    return by_exchange(dataset) if unit == "exchange" else dataset
 
 
 def _sessions(conversation: Mapping[str, Any], where: str) -> dict[int, tuple[list[Any], str | None]]:
@@ -188,8 +197,8 @@ def _gold(question: Mapping[str, Any], rule: Gold, unit: Unit, where: str) -> li
         evidence = expect(evidence, str, f"{where}: 'evidence'")
         match = _LENIENT.search(evidence) if rule == "lenient" else _STRICT.fullmatch(evidence)
         if match and (unit == "session" or match[2]):
-            found.add((int(match[1]), int(match[2]) if unit == "turn" else 0))
-    return [f"D{session}:{turn}" if unit == "turn" else f"D{session}" for session, turn in sorted(found)]
+            found.add((int(match[1]), 0 if unit == "session" else int(match[2])))
+    return [f"D{session}" if unit == "session" else f"D{session}:{turn}" for session, turn in sorted(found)]
 
 
 def _seconds(moment: str, where: str) -> float:

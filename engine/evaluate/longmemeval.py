@@ -16,10 +16,9 @@ from typing import Any, Literal, NamedTuple, get_args
 from ..errors import DatasetError, ParameterError, choices
 from ..records.query import Query
 from ..records.record import Record
-from .dataset import Dataset, build_at, expect, member, read_json
+from .dataset import Dataset, Unit, build_at, by_exchange, expect, member, read_json
 
 Text = Literal["user", "roles", "turns"]
-Unit = Literal["session", "turn"]
 
 _ABSTAIN = "_abs"  # ends the id of a question that its haystack cannot answer
 
@@ -41,7 +40,8 @@ def load_longmemeval(
     - `text`: ``user`` joins the user's turns by a space, as the upstream code does; ``roles`` gives a line
       ``role: content`` for each turn; ``turns`` gives the contents alone, a line for each turn.
     - `unit`: with ``turn`` each turn is a record, ``<session>_<number>`` counted from 1, and gold are those turns of
-      the gold sessions that the file marks with ``has_answer``. A question without such a turn is dropped.
+      the gold sessions that the file marks with ``has_answer``. A question without such a turn is dropped. With
+      ``exchange`` a hit is a user's turn with its answer.
     - `passages`: those of the same turns that are not empty are embedded; otherwise a session is embedded as a whole.
     - `abstention`: keep the questions that the haystack cannot answer (``*_abs``); otherwise they are dropped. Their
       gold sessions are those that speak of nearly the same. One that names none counts 0 in every ranking metric.
@@ -97,7 +97,7 @@ def load_longmemeval(
         records.extend(record for session in haystack.values() for record in session.records)
     if not queries:
         raise DatasetError(f"{path}: holds no question that can be answered")
-    return Dataset(
+    dataset = Dataset(
         "longmemeval",
         records,
         queries,
@@ -107,6 +107,7 @@ def load_longmemeval(
         answers=answers,
         unanswerable=frozenset(unanswerable),
     )
+    return by_exchange(dataset) if unit == "exchange" else dataset
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def _haystack(entry: Mapping[str, Any], space: str, form: _Form, where: str) -> 
         turns = _turns(_literal(session, place), form.text, place)
         time = None if date is None else _seconds(date, place)
         shared = {"namespace": space, "session": name, "time": time}
-        if form.unit == "turn":
+        if form.unit != "session":
             expect(name, str, f"{place}: the session's id")
             records = [
                 build_at(place, Record, id=f"{name}_{turn.number}", text=turn.text, role=turn.role, **shared)

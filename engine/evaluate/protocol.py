@@ -46,7 +46,7 @@ from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
 from ..opening import shows_progress
 from ..records.decision import Decision, skip_share
 from ..records.hits import Hits
-from ..records.query import Query, check_k
+from ..records.query import RECORD, Query, check_k
 from ..route.cascade import Cascade
 from ..route.classifier import Classifier
 from ..route.policy import Answerer
@@ -150,6 +150,8 @@ def rank(
     """
     if check_k(k) < 1:
         raise ParameterError("an evaluation needs k of 1 or more")
+    if complete and any(query.unit != RECORD for query in dataset.queries):
+        raise ParameterError("this protocol ranks all records, and exchanges are not; take the preset 'default'")
     started = time.perf_counter()
     depth = k + 1 if dataset.own else k
     answerer = _answerer_of(strategy, complete)
@@ -163,7 +165,7 @@ def rank(
     confidence = np.full(len(dataset.queries), np.nan)
     for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
         self_id = dataset.own.get(str(query.id))
-        scores = {name: score for name, score in found if name != self_id}
+        scores = {hit.exchange[0] if hit.exchange else hit.id: hit.score for hit in found if hit.id != self_id}
         listed = list(scores)
         # A full list may have been cut, so a session outside it may have matched. Such a list is not completed.
         if complete and len(found) < depth:

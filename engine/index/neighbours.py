@@ -5,6 +5,10 @@ some are deleted, links that skip those are made for each state of its tombstone
 segment is joined for each snapshot: that costs a binary search for each session of the later segment, whatever the
 size of the earlier ones. So an append makes the links of its own documents and joins alone, and a merge those of the
 merged documents. The links follow from the live documents and their order, so no history of writes shows in them.
+
+Documents next to each other may make an exchange: a user's turn, and what answers it. It begins where a user speaks
+after somebody else or first, and ends where the next one begins; two turns of a user in a row are one question. Every
+other document stands alone: without a session, or before its user's first turn. That follows from the roles too.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Integers
+from ..arrays import Integers, ranges
 from ..locks import once
 from .columns import ABSENT
 from .segment import Segment
@@ -27,6 +31,8 @@ NONE = -1
 
 SESSION = "session"
 NAME = "neighbours"
+USER = "user"
+"""The role of who asks."""
 
 Positions = npt.NDArray[np.int32]
 
@@ -186,3 +192,58 @@ def _join(snapshot: Snapshot) -> Links:
     joined, to = np.concatenate(earlier), np.concatenate(later)
     order = np.argsort(joined)
     return Links(parts, snapshot.firsts, joined[order], to[order])
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanges:
+    """The exchanges of a snapshot."""
+
+    of: Integers  # [documents] the number of each one's exchange, `ABSENT` for one that stands alone
+    members: Integers  # documents, one exchange after another, in the order of arrival
+    offsets: Integers  # [exchanges + 1] where each begins in `members`
+
+    def named(self, snapshot: Snapshot, documents: Integers) -> npt.NDArray[np.object_]:
+        """The ids of each document's exchange in the order of arrival, same shape; None for -1."""
+        there = documents >= 0
+        own = documents[there]
+        number = self.of[own]
+        counts = np.where(number == ABSENT, 1, np.diff(self.offsets, append=0)[number])
+        stops = np.cumsum(counts)
+        members = np.repeat(own, counts)
+        inside = np.repeat(number != ABSENT, counts)
+        members[inside] = self.members[ranges(self.offsets[number], counts)[inside]]
+        ids = snapshot.ids_of(members).tolist()
+        names = np.full(documents.shape, None, dtype=object)
+        found = (tuple(ids[stop - count : stop]) for stop, count in zip(stops.tolist(), counts.tolist(), strict=True))
+        names[there] = np.fromiter(found, dtype=object, count=len(own))
+        return names
+
+
+def exchanges_of(snapshot: Snapshot, user: int) -> Exchanges:
+    """The exchanges of a snapshot, made at the first call. `user` is the code of the role `USER`."""
+    key = f"exchanges {user}"
+    known: Exchanges | None = snapshot.derived.get(key)
+    return snapshot.derived.setdefault(key, _divide(snapshot, user)) if known is None else known
+
+
+def _divide(snapshot: Snapshot, user: int) -> Exchanges:
+    everything = np.arange(snapshot.numbers)
+    sessions, users = snapshot.codes_of(SESSION, everything), snapshot.codes_of("role", everything) == user
+    for number, first in enumerate(snapshot.firsts):
+        alive = snapshot.alive(number)
+        if alive is not None:
+            sessions[first : first + len(alive)][~alive] = ABSENT
+    spaces = np.searchsorted(snapshot.firsts_of, everything, side="right") if isinstance(snapshot, Union) else sessions
+    order = np.lexsort((sessions, spaces))
+    order = order[sessions[order] != ABSENT]
+    same = np.zeros(len(order), dtype=np.bool_)
+    same[1:] = (sessions[order][1:] == sessions[order][:-1]) & (spaces[order][1:] == spaces[order][:-1])
+    begins = users[order]
+    begins[1:] &= ~(same[1:] & begins[:-1])
+    begun = np.cumsum(begins)
+    # What stands before a session's first question is of no exchange.
+    before = np.maximum.accumulate(np.where(same, 0, begun - begins))
+    order, begins = order[begun > before], begins[begun > before]
+    of = np.full(snapshot.numbers, ABSENT, dtype=np.int64)
+    of[order] = np.cumsum(begins) - 1
+    return Exchanges(of, order, np.append(np.flatnonzero(begins), len(order)))

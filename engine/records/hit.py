@@ -22,6 +22,8 @@ class Hit(tuple[str, float]):
     """The place in the answer to its query, from 1."""
     namespace: str
     """The namespace of the record."""
+    exchange: tuple[str, ...] | None = None
+    """The ids of its exchange in the order of arrival, its own among them; None where exchanges were not asked for."""
     _record: Record | None = None
     _texts = False
     _payload = False
@@ -69,8 +71,8 @@ class Hit(tuple[str, float]):
     def to_dict(self) -> dict[str, Any]:
         """The hit as a dictionary: id, score, rank and namespace.
 
-        With texts also text, time and metadata: the columns that are set, importance and `Record.extra`. With payloads
-        also the payload.
+        Of a query for exchanges also ``exchange``. With texts also text, time and metadata: the columns that are set,
+        importance and `Record.extra`. With payloads also the payload.
         """
         values: dict[str, Any] = {
             "id": self.id,
@@ -78,6 +80,8 @@ class Hit(tuple[str, float]):
             "rank": self.rank,
             "namespace": self.namespace,
         }
+        if self.exchange is not None:
+            values["exchange"] = [*self.exchange]
         record = self._record
         if record is not None and self._texts:
             values |= {"text": record.text, "time": record.time, "metadata": metadata_of(record)}

@@ -16,7 +16,7 @@ from ..errors import MissingExtraError, QueryError
 from ..locks import once
 from .checks import shorten
 from .hit import Hit, add_records, bare_dicts, make_hits
-from .query import Query, searched_fields
+from .query import RECORD, Query, searched_fields
 
 if TYPE_CHECKING:
     from .decision import Decision
@@ -169,6 +169,19 @@ class Hits:
         names: npt.NDArray[np.object_] = resolve(self.documents)
         return names
 
+    @once
+    def exchanges(self) -> npt.NDArray[np.object_] | None:
+        """[B, k] the ids of each hit's exchange in the order of arrival (tuple), or None where its query does not ask
+        for exchanges; None where no query does."""
+        # A resolver of what no query asks exchanges of has no such method.
+        resolve = getattr(self.resolver, "exchanges", None)
+        # Queries of plain texts are not made for it.
+        asking = [] if resolve is None else [query.unit != RECORD for query in self.queries]
+        if resolve is None or True not in asking:
+            return None
+        found: npt.NDArray[np.object_] = resolve(np.where(np.array(asking)[:, None], self.documents, -1))
+        return found
+
     @property
     def distinct(self) -> int | None:
         """The number of different queries; None where `source` is None."""
@@ -232,16 +245,18 @@ class Hits:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hits:
         # What resolves, explains and annotates reads snapshots, which never change, so the copy shares it.
-        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids", "namespaces")
+        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids", "namespaces", "exchanges")
         return self._copy({name: copy.deepcopy(getattr(self, name), memo) for name in arrays})
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels: snapshots stay behind, so all that they are read for is worked out first."""
+        from .travelled import TravelledIds  # a search loads nothing that only travels
+
         state = {
             name: getattr(self, name)
-            for name in (*self.__dataclass_fields__, "namespace", "namespaces", "ids", "notes")
+            for name in (*self.__dataclass_fields__, "namespace", "namespaces", "ids", "exchanges", "notes")
         }
-        resolver = TravelledIds(self.documents, self.ids, self.namespaces)
+        resolver = TravelledIds(self.documents, self.ids, self.namespaces, self.exchanges)
         return {**state, "resolver": resolver, "explainer": _explain_nothing, "annotator": None}
 
     @once
@@ -260,6 +275,8 @@ class Hits:
         hits = make_hits(pairs, self._namespaces(query))
         if self.records is not None:
             add_records(hits, self.records[query], texts=self.texts, payload=self.payload)
+        for hit, exchange in zip(hits, () if self.exchanges is None else self.exchanges[query], strict=False):
+            hit.exchange = exchange
         return hits
 
     def __iter__(self) -> Iterator[list[Hit]]:
@@ -275,10 +292,10 @@ class Hits:
 
         Each has id, score, rank (from 1) and namespace. Searched with ``texts=True`` it also has text, time and
         metadata, which are the columns that are set, importance and `Record.extra`. With ``payload=True`` it also has
-        the payload. Where a reranker decided the order, ``reranked`` is its score, or None for a hit that it did not
-        read.
+        the payload. Of a query for exchanges it has ``exchange``, as `Hit.exchange`. Where a reranker decided the
+        order, ``reranked`` is its score, or None for a hit that it did not read.
         """
-        arrays, bare = (self.ids, self.scores, self.counts), self.records is None
+        arrays, bare = (self.ids, self.scores, self.counts), self.records is None and self.exchanges is None
         rows = bare_dicts(*arrays, self._namespaces) if bare else [[hit.to_dict() for hit in row] for row in self]
         if self.reranked is not None:
             for row, scores in zip(rows, self.reranked.tolist(), strict=True):
@@ -465,31 +482,6 @@ def _first_rows(source: Sequence[int] | Integers) -> tuple[int, ...]:
     """For each query, the first row that has the same number."""
     first: dict[int, int] = {}
     return tuple([first.setdefault(int(number), row) for row, number in enumerate(source)])
-
-
-@dataclass(frozen=True, eq=False)
-class TravelledIds:
-    """The ids of an answer that came out of a pickle."""
-
-    documents: npt.NDArray[np.int64]  # [B, k]
-    ids: npt.NDArray[np.object_]  # [B, k]
-    spaces: npt.NDArray[np.object_]  # [B, k] namespaces
-
-    def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        return self._look_up(self.ids, documents)
-
-    def namespaces(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        return self._look_up(self.spaces, documents)
-
-    def slice(self, start: int, stop: int) -> TravelledIds:
-        return TravelledIds(self.documents[start:stop], self.ids[start:stop], self.spaces[start:stop])
-
-    def _look_up(self, values: npt.NDArray[np.object_], documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
-        found = np.full(documents.shape, None, dtype=object)
-        for row, (own, row_values) in enumerate(zip(self.documents.tolist(), values.tolist(), strict=True)):
-            known = dict(zip(own, row_values, strict=True))
-            found[row] = [known.get(document) for document in documents[row].tolist()]
-        return found
 
 
 def _explain_nothing(query: int, document: str) -> NoReturn:

@@ -19,6 +19,9 @@ from .filters import Filter, parse_filter
 from .neighbours import Neighbours
 
 DEFAULT_K = 10
+UNITS = ("record", "exchange")
+"""What one hit may be."""
+RECORD = UNITS[0]
 SPACES = ("namespace", "namespaces", "under")
 """The fields of a query that say where it searches; it sets one of them at most."""
 SCORED = ("min_score", "strategy", "half_life", "neighbours")
@@ -109,6 +112,10 @@ class Query:
     first, records without a time last. Of several namespaces, those of the name that sorts last count as written last.
     Its scores are the times, 0.0 for a record without one; its text is not read.
 
+    `unit` ``"exchange"`` keeps the best hit alone of each exchange: a user's turn and what answers it, by `Record.role`
+    and `Record.session` (see `engine/index/neighbours.py`). Its hits name all ids of theirs (`Hit.exchange`). A record
+    that is of no exchange stands alone. Exchanges come before `distinct`.
+
     `neighbours` says what a record borrows from the records before and after it in its session, by BM25 and by vectors
     (`Neighbours`, or a mapping with its fields). It takes the place of what the channels of the strategy say; a window
     of 0 borrows nothing. None: as the channels say, and plain BM25 borrows nothing. A neighbour lends whether or not it
@@ -143,6 +150,7 @@ class Query:
     offset: int = 0
     min_score: float | None = None
     distinct: str | None = None
+    unit: Literal["record", "exchange"] = "record"
     newest: bool = False
     neighbours: Neighbours | Mapping[str, Any] | None = None
 
@@ -221,6 +229,8 @@ class Query:
             raise QueryError(f"a query's 'min_score' must be a finite number, not {shorten(self.min_score)}")
         if self.distinct is not None and (not isinstance(self.distinct, str) or not self.distinct):
             raise QueryError(f"a query's 'distinct' must be 'text' or the name of a column, not {self.distinct!r}")
+        if self.unit not in UNITS:
+            raise QueryError(f"a query's 'unit' must be 'record' or 'exchange', not {self.unit!r}")
         if not isinstance(self.newest, bool):
             raise QueryError(f"a query's 'newest' must be true or false, not {self.newest!r}")
         if self.newest:
@@ -284,6 +294,7 @@ class QueryDefaults(TypedDict, total=False):
     offset: int
     min_score: float | None
     distinct: str | None
+    unit: Literal["record", "exchange"]
     newest: bool
     neighbours: Neighbours | Mapping[str, Any] | None
 

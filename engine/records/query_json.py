@@ -14,7 +14,7 @@ from .query import SCORED, SPACES, Query, SearchScope
 QUERY_FIELDS = (
     "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
     "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
-    "namespaces", "under", "strategy", "offset", "min_score", "distinct", "newest",
+    "namespaces", "under", "strategy", "offset", "min_score", "distinct", "unit", "newest",
     "neighbours",
 )  # fmt: skip
 # Each scope and its default number of hits (C008).

@@ -185,6 +185,16 @@ class PartResolver:
                 names[part.rows] = resolve(numbers)
         return names
 
+    def exchanges(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """The ids of each document's exchange, same shape; None for -1, and where no query of a part asks for them."""
+        found = np.full(documents.shape, None, dtype=object)
+        for part in self.parts:
+            numbers = documents[part.rows]
+            resolve = getattr(part.resolver, "exchanges", None)
+            if resolve is not None and (numbers >= 0).any():
+                found[part.rows] = resolve(numbers)
+        return found
+
     def slice(self, start: int, stop: int) -> PartResolver:
         parts = []
         for part in self.parts:

@@ -21,7 +21,7 @@ from .notes import note_of
 _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
 
-BEYOND = ("strategy", "offset", "min_score", "distinct", "newest")
+BEYOND = ("strategy", "offset", "min_score", "distinct", "unit", "newest")
 """The fields by which a query asks for more than this way serves."""
 
 _read = attrgetter("terms", *SETTINGS, *BEYOND)

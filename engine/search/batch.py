@@ -15,9 +15,11 @@ import numpy.typing as npt
 
 from ..arrays import Integers
 from ..errors import QueryError, RecordError
+from ..index.columns import ABSENT
 from ..index.decay import rate_of
 from ..index.kept import records_at
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
+from ..index.neighbours import USER, exchanges_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union
 from ..index.windows import window_start
@@ -117,7 +119,13 @@ class Batch:
         return prepared._replace(query=query, corpus=(prepared.corpus[0], accepted))
 
     def resolver(self) -> IdResolver:
-        return IdResolver(tuple([(asked.corpus[0], asked.query.namespace) for asked in self.asked]))
+        searched = tuple([(asked.corpus[0], asked.query.namespace) for asked in self.asked])
+        return IdResolver(searched, self.user)
+
+    @property
+    def user(self) -> int:
+        """The code of the role of users; of no record where nobody has it."""
+        return self.memory.values["role"].ids.get(USER, ABSENT - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +134,8 @@ class IdResolver:
 
     searched: tuple[tuple[Snapshot, str], ...]
     """The snapshot that each query searches, and the query's namespace."""
+    user: int
+    """As `Batch.user`."""
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(documents.shape, None, dtype=object)
@@ -141,6 +151,14 @@ class IdResolver:
             names[rows] = namespaces_of(snapshot, namespace, documents[rows])
         return names
 
+    def exchanges(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """The ids of each document's exchange, same shape; None for -1."""
+        names = np.full(documents.shape, None, dtype=object)
+        for (snapshot, _), rows in self._rows():
+            if (documents[rows] >= 0).any():
+                names[rows] = exchanges_of(snapshot, self.user).named(snapshot, documents[rows])
+        return names
+
     def records(self, documents: Integers) -> list[Record]:
         """The records that an engine in memory keeps of these documents, row after row, without those that are -1."""
         found: list[list[Record]] = [[]] * len(documents)
@@ -153,7 +171,7 @@ class IdResolver:
         return [*chain.from_iterable(found)]
 
     def slice(self, start: int, stop: int) -> IdResolver:
-        return IdResolver(self.searched[start:stop])
+        return IdResolver(self.searched[start:stop], self.user)
 
     def _rows(self) -> list[tuple[tuple[Snapshot, str], list[int]]]:
         """The rows of each snapshot and namespace."""
@@ -225,7 +243,7 @@ def _settings_key(query: Query, expiring: bool) -> object:
     return (settings, query.now) if timed else settings
 
 
-_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct", "neighbours")
+_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct", "unit", "neighbours")
 
 
 _read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "scope")

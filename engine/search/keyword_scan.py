@@ -42,8 +42,8 @@ def scan(memory: Storage, queries: AnyBatch, k: int, options: SearchOptions = PL
     for position, query in enumerate(batch):
         if query.newest or is_shaped(query):
             raise QueryError(
-                f"query {position}: offset, min_score, distinct and newest need the index, which is being built; ask "
-                "again once it is, or open the directory with wait=True"
+                f"query {position}: offset, min_score, distinct, unit and newest need the index, which is being built; "
+                "ask again once it is, or open the directory with wait=True"
             )
     k = check_k(k)
     wanted = [k_of(query, k) for query in batch]

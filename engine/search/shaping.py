@@ -2,7 +2,7 @@
 
 ::
 
-    ranking ── min_score ── distinct ── offset ── k ── reranker ── row of the answer
+    ranking ── min_score ── unit ── distinct ── offset ── k ── reranker ── row of the answer
 
 The ranking of BM25, and of any other single channel, holds every record that matches. That of a fusion holds its
 candidates: the best of each channel, as many as the strategy's depth says, or k. So pages with one k are parts of one
@@ -24,7 +24,8 @@ from ..arrays import Floats, Integers
 from ..errors import QueryError
 from ..index.columns import ABSENT
 from ..index.masks import unknown_column
-from ..records.query import Query
+from ..index.neighbours import exchanges_of
+from ..records.query import RECORD, Query
 from ..records.record import Record
 from ..records.values import hashable, json_values
 from ..storage.state import MemoryState
@@ -40,28 +41,33 @@ Ranked = tuple[Floats, Integers]
 TEXT = "text"
 """The value of `distinct` that compares texts. No column has this name."""
 
-# The fewest hits that a query with `distinct` reads at first, and how much deeper each following list is. A list costs
-# about the same at any of these depths, so few steps are better than short lists.
+# The fewest hits that a query reads at first whose hits stand for others, and how much deeper each following list is. A
+# list costs about the same at any of these depths, so few steps are better than short lists.
 FIRST = 64
 GROWTH = 4
 # Places for hits in one launch of deep lists: 32 MiB for each array.
 DEEP_PLACES = 1 << 22
 
 
-_shape = attrgetter("offset", "min_score", "distinct")
+_shape = attrgetter("offset", "min_score", "distinct", "unit")
 _UNSHAPED = {_shape(Query())}
 
 
 def is_shaped(query: Query) -> bool:
     """Whether the query keeps anything but the first k hits of its ranking."""
-    return bool(query.offset) or query.min_score is not None or query.distinct is not None
+    return bool(query.offset) or query.min_score is not None or _is_joined(query)
+
+
+def _is_joined(query: Query) -> bool:
+    """Whether a hit may stand for others that come after it."""
+    return query.distinct is not None or query.unit != RECORD
 
 
 def unshaped(prepared: PreparedQuery) -> PreparedQuery:
     """The same query for the first k hits of its ranking."""
     if not is_shaped(prepared.query):
         return prepared
-    return prepared._replace(query=with_fields(prepared.query, offset=0, min_score=None, distinct=None))
+    return prepared._replace(query=with_fields(prepared.query, offset=0, min_score=None, distinct=None, unit=RECORD))
 
 
 def with_fields(query: Query, **fields: object) -> Query:
@@ -93,7 +99,7 @@ class Pages:
                 check_distinct(batch.memory, query.distinct, row, records)
             last = query.offset + asked.k
             if asked.k:
-                depth = last if query.distinct is None else max(2 * last, FIRST)
+                depth = max(2 * last, FIRST) if _is_joined(query) else last
                 self.wanted[row] = min(depth, self._size(row))
             else:
                 self._pages[row] = np.zeros(0), np.zeros(0, dtype=np.int64)
@@ -115,7 +121,12 @@ class Pages:
             wanted, least = self.wanted[row], self.batch.asked[row].query.min_score
             count = len(scores) if least is None else int(np.searchsorted(-scores, -least, side="right"))
             whole[row] = complete or count < len(scores) or len(scores) < wanted or wanted >= self._size(row)
-            kept[row] = scores[:count], documents[:count]
+            scores, documents = scores[:count], documents[:count]
+            asked = self.batch.asked[row]
+            if asked.query.unit != RECORD:
+                first = _first_of_each(exchanges_of(asked.snapshot, self.batch.user).of[documents])
+                scores, documents = scores[first], documents[first]
+            kept[row] = scores, documents
         numbers = self._number_values(kept)
         for row, (scores, documents) in kept.items():
             asked = self.batch.asked[row]

@@ -156,7 +156,13 @@ Forwarded = dict[str, Any]
 """The hits of a `Forward`: what `Hits` would make later, made now, without the queries, which their sender has."""
 
 _OWNERS = ("queries", "resolver", "explainer", "annotator", "missing_shards")
-_FORWARDED = (*(each.name for each in fields(Hits) if each.name not in _OWNERS), "ids", "namespaces", "notes")
+_FORWARDED = (
+    *(each.name for each in fields(Hits) if each.name not in _OWNERS),
+    "ids",
+    "namespaces",
+    "exchanges",
+    "notes",
+)
 
 
 def forwarded(hits: Hits) -> Forwarded:

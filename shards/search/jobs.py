@@ -14,8 +14,9 @@ from ...engine.errors import FanrankError, QueryError
 from ...engine.hybrid.strategy import PLAIN, Strategy
 from ...engine.locks import once
 from ...engine.records.explanation import Explanation, FusedExplanation
-from ...engine.records.hits import Hits, TravelledIds, join_names
+from ...engine.records.hits import Hits, join_names
 from ...engine.records.query import Query
+from ...engine.records.travelled import TravelledIds
 from ...engine.route.parts import Part, renumber
 from ...engine.search.batch import check_places, k_of
 from ...engine.search.explain import position_of
@@ -104,10 +105,10 @@ class ForwardJob(Job):
         answer: Forwarded | None = self.launch.answer(self.shard, self._place)
         if answer is None:
             return self.hits(Ranked.empty(len(self.given), self.width), "", None, ())
-        ids, names, notes = (answer.pop(name) for name in ("ids", "namespaces", "notes"))
+        *named, notes = (answer.pop(name) for name in ("ids", "namespaces", "exchanges", "notes"))
         return Hits(
             queries=self.given,
-            resolver=TravelledIds(answer["documents"], ids, names),
+            resolver=TravelledIds(answer["documents"], *named),
             explainer=self.explain_hit,
             annotator=Notes(notes),
             **answer,

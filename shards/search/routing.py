@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from ...engine.hybrid.strategy import Dense, Learned, Lexical, Strategy
 from ...engine.index.bm25 import BM25
-from ...engine.records.query import Query
+from ...engine.records.query import RECORD, Query
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, divide
 from ...engine.route.policy import Answerer
@@ -24,7 +24,7 @@ from ..protocol.placement import Placement
 from ..replicas.whole_copies import MODELLED, WHOLE
 
 # What else than its namespace says which records a query searches, by which statistics, and whether its answer adds up.
-_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "distinct")
+_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "distinct", "unit")
 NOTHING = _says(Query())
 
 
@@ -118,8 +118,8 @@ def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm
     """Whether the answer over several shards follows from integer sums and the best of each."""
     if not isinstance(answerer, Strategy) or not adds_up(answerer) or options.reranker is not None:
         return False
-    # okapi reads the mean idf of the whole vocabulary. Windows, neighbours and equal values are found in all records.
-    apart = query.windows is not None or query.neighbours is not None
+    # okapi reads the mean idf of the whole vocabulary. Windows, sessions and equal values are found in all records.
+    apart = query.windows is not None or query.neighbours is not None or query.unit != RECORD
     return not apart and not query.newest and query.distinct is None and bm25.method != "okapi"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fanrank as fr
 from fanrank.engine.errors import DatasetError, DuplicateIdError, ParameterError, RecordError
 from fanrank.engine.evaluate import load_beir, load_locomo, load_longmemeval
 from fanrank.engine.evaluate.dataset import RecordStream
 from fanrank.engine.evaluate.presets import check_reading
+from fanrank.engine.evaluate.protocol import rank
 
 CORPUS = '{"_id": 1, "title": "Wings", "text": "lift"}\n{"_id": "2", "text": "heat"}\n{"_id": 3, "text": "cold"}\n'
 QUERIES = '{"_id": 10, "text": "lift?"}\n{"_id": "11", "text": "heat?"}\n'
@@ -126,6 +129,15 @@ def test_locomo_turns_are_records(tmp_path: Path) -> None:
     lenient = load_locomo(write_locomo(file, ["D1:1; D2:1", "D2"]), unit="turn", gold="lenient")
     assert lenient.relevant["c:0"] == {"D1:1": 1}
     assert [record.type for record in load_locomo(file, unit="turn", events=True).records] == ["Event"] * 3
+    # Who speaks first in a session asks, and the answer's exchange is gold.
+    dataset = load_locomo(file, unit="exchange", gold="lenient")
+    assert [record.role for record in dataset.records] == ["user", "user", "other"]
+    assert dataset.relevant == {"c:0": {"D1:1": 1}, "c:1": {"D2:1": 1}}
+    engine = fr.Engine.from_records([replace(record, text="a1") for record in dataset.records])
+    asked = replace(dataset, queries=[replace(query, text="a1") for query in dataset.queries])
+    assert rank(engine, asked, k=5, complete=False).ranked == {"c:0": ["D1:1", "D2:1"], "c:1": ["D1:1", "D2:1"]}
+    with pytest.raises(ParameterError, match="this protocol ranks all records, and exchanges are not"):
+        rank(engine, asked, k=5, complete=True)
 
 
 def test_locomo_answers(tmp_path: Path) -> None:
@@ -182,6 +194,7 @@ def test_longmemeval_turns_are_records(tmp_path: Path) -> None:
     ]
     # A marked turn outside the gold sessions is not gold, and a question without a marked turn is dropped.
     assert found.relevant == {"q1": {"s1_2": 1}, "q3": {"s2_1": 1}}
+    assert load_longmemeval(file, unit="exchange").relevant == {"q1": {"s1_1": 1}, "q3": {"s2_1": 1}}
     of_the_user = load_longmemeval(file, unit="turn", text="user")
     assert [r.id for r in of_the_user.records if r.namespace == "q1"] == ["s1_1", "s2_1"]
     assert list(of_the_user.relevant) == ["q3"]

@@ -5,9 +5,8 @@ The machine of memories holds pages of words, vectors and weights to the oracle.
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +83,7 @@ def test_one_query_is_a_batch_and_what_is_set_for_all_is_as_if_each_said_it() ->
         engine.namespace("").search("a1", namespace="t")
     with patch("fanrank.engine.search.batch.replace", side_effect=AssertionError("a query is made twice")):
         assert [hit.id for hit in engine.namespace("t").search(["a1", "b2"], 2, filter=user)[0]] == ["t"]
+    assert engine.search([fr.Query(newest=True), "a1"], min_score=1e9).counts.tolist() == [4, 0]
     batches = [["a1", ["a1"]], [other]]
     streamed = [hits.to_dicts() for hits in engine.search_stream(batches, 2, filter=user, under="t")]
     assert streamed == [engine.search(batch, 2, filter=user, under="t").to_dicts() for batch in batches]
@@ -126,9 +126,7 @@ def rich_engine(path: Path | None, seed: int, count: int = 60) -> tuple[fr.Engin
     for space in ("", "other"):
         engine.delete([f"{space}{n}" for n in range(0, count, 9)], namespace=space)
         engine.update([replace(own[1], id=f"{space}1", namespace=space)])
-    order = [n for n in range(count) if n % 9 and n != 1] + [1]
     values: dict[str, Values] = {
-        "order": order,
         "text": [record.text for record in own],
         "session": [record.session for record in own],
         "importance": [record.importance for record in own],
@@ -141,18 +139,6 @@ def rich_engine(path: Path | None, seed: int, count: int = 60) -> tuple[fr.Engin
 def rich_query(text: str, **fields: Any) -> fr.Query:
     base: dict[str, Any] = {"now": 5.0, "vector": [1.0, 1.0, 0.0], "weights": {"a1": 1.0}, "entities": ["ana"]}
     return fr.Query(text, **{**base, **fields})
-
-
-def test_a_batch_gives_its_values_to_queries_without() -> None:
-    engine, values = rich_engine(None, 1)
-    ranking = numbered(engine.search(["a1"], MANY))[0]
-    shape: dict[str, Any] = {"offset": 2, "min_score": 0.01, "distinct": "session"}
-    asked: list[Any] = ["a1", fr.Query("a1", offset=5), fr.Query("a1", distinct="importance"), fr.Query(newest=True)]
-    hits = engine.search(asked, 4, **shape)
-    for row, own in enumerate([{}, {"offset": 5}, {"distinct": "importance"}]):
-        assert numbered(hits)[row] == keep(ranking, {**shape, **own}, 4, values)
-    newest = newest_of(values, lambda _: True, timed=False)
-    assert numbered(hits)[3] == keep(newest, {**shape, "min_score": None}, 4, values)
 
 
 EVERY = [name for name in NAMED if name != "dense-hnsw" and "first-sentence" not in name]
@@ -259,15 +245,6 @@ def test_distinct_reads_each_text_once_and_searches_deeper_only_where_it_must(
     assert len(read) == len(set(read))
     assert not {str(n) for n in range(230, 250)} & set(read)
     engine.close()
-
-
-def newest_of(values: dict[str, Values], passes: Callable[[int], bool], timed: bool) -> list[Pair]:
-    """All records that pass, newest first, of equal times the last written, then those without a time."""
-    times, order = values["time"], values["order"]
-    written = {number: place for place, number in enumerate(order)}
-    among = [n for n in order if passes(n) and not (timed and times[n] is None)]
-    key = {n: (-math.inf if times[n] is None else times[n], written[n]) for n in among}
-    return [(n, times[n] or 0.0) for n in sorted(among, key=key.__getitem__, reverse=True)]
 
 
 @pytest.mark.parametrize("fields", [{"min_score": 1.0}, {"strategy": "rrf"}, {"half_life": 1.0, "now": 1.0}])

@@ -119,6 +119,7 @@ def test_several_namespaces_follow_each_other(shards: int, name: str) -> None:
         {"offset": 2, "min_score": 0.2, "k": 0},
         {"distinct": "text"},
         {"distinct": "kind", "offset": 1},
+        {"unit": "exchange"},
         {"neighbours": fr.Neighbours(1, 0.5)},
         {"newest": True},
         {"strategy": "fused"},
