@@ -92,7 +92,7 @@ crash: $(VENV)/.test
 
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev
-	$(BIN)/python -m bench.shard_kills --results bench/results/shardkills.jsonl
+	$(BIN)/python -m bench.shard_kills $(ARGS)
 
 native: $(VENV)/.core
 	$(BIN)/python setup.py -q build_ext --inplace

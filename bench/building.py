@@ -12,23 +12,18 @@ without ``input`` are of builds from tokens in memory.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import statistics
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from .fanout import Case
 from .harness.cases import CORPORA
 from .harness.client import Worker
+from .harness.command import Command, among, numbers, positive
 from .harness.environments import PeerError, python_of
-from .harness.methods import stamp_rows
-from .harness.options import names, numbers, progress
 from .harness.paths import CACHE
-from .harness.rows import append
 from .harness.systems import PEERS
-from .report.store import render_fields
 
 CASES = ("scifact", "synthetic-50k", "synthetic-300k", "sgd")
 SINGLE = ("bm25s",)
@@ -86,30 +81,17 @@ def measure(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and append the rows with --results. Returns 0 if no build failed, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.building", description="Rate and memory of builds.")
-    parser.add_argument("--cases", type=names, default=CASES, help=f"of {','.join(CORPORA)}")
-    parser.add_argument("--systems", type=names, default=tuple(PEERS), help=f"of {','.join(PEERS)}")
-    parser.add_argument("--threads", type=numbers, default=(1, 2), help="default 1,2")
-    parser.add_argument("--reps", type=int, default=3, help="builds of each (default 3)")
-    parser.add_argument("--results", type=Path, help="append the rows to this file")
-    options = parser.parse_args(arguments)
-    for what, given, known in (("case", options.cases, CORPORA), ("system", options.systems, PEERS)):
-        if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
-    say, common, rows = progress(), stamp_rows("build"), list[dict[str, Any]]()
-    for name in options.cases:
-        found = [
-            {**row, **common}
-            for row in measure(Case(name, True, say), options.systems, options.threads, options.reps, say)
-        ]
-        if options.results is not None:
-            # Written case by case, so that an interrupted run keeps its rows.
-            append(options.results, found)
-        rows += found
-    say("")
-    print(render_fields(rows))
-    return int(any(row["error"] for row in rows))
+    """Measure. Returns 0 if no build failed, else 1."""
+    command = Command("building", "Rate and memory of builds.", bench="build")
+    command.add("--corpora", type=among(CORPORA), default=CASES)
+    command.add("--systems", type=among(PEERS), default=tuple(PEERS))
+    command.add("--threads", type=numbers, default=(1, 2))
+    command.add("--reps", type=positive, default=3, help="builds of each (default 3)")
+    options = command.parse(arguments)
+    for name in options.corpora:
+        case = Case(name, True, command.say)
+        command.keep(measure(case, options.systems, options.threads, options.reps, command.say))
+    return command.end()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Dense search beside FAISS's flat index, batched and looped: ``python -m bench.dense`` (SPEC A068, B006).
 
 Unit vectors in clusters, made from a seed. Systems take turns within a repetition; every answer of an exact system is
-compared with float64 before it is timed, and every row has its recall. BLAS and FAISS keep to one thread.
+compared with float64 before it is timed. BLAS and FAISS keep to one thread. Times are milliseconds a batch, medians
+over `reps`; ``recall`` is of the exact k best, and of the first 100 queries.
 """
 
 from __future__ import annotations
@@ -13,14 +14,11 @@ if __name__ == "__main__":
     for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"):
         os.environ[_variable] = "1"
 
-import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,13 +30,11 @@ from fanrank.engine.vectors.interaction import Interaction
 from fanrank.engine.vectors.vectors import Vectors, normalize
 from fanrank.engine.vectors.verbs import DenseVerbs, Mode, Stretch
 
-from .harness.methods import stamp_rows
-from .harness.options import names, numbers, progress
-from .harness.paths import CACHE, RESULTS
-from .harness.rows import append
+from .harness.command import Command, among, numbers, positive
+from .harness.rows import round_digits
 
 SIZES, BATCHES, KS = (5_000, 100_000), (1, 20, 500), (10, 100)
-DIMENSION, REPS = 384, 7
+DIMENSION = 384
 CLUSTER = 100
 """The mean number of vectors in a cluster."""
 SPREAD = 0.8
@@ -47,34 +43,6 @@ LOOPED = 20
 """The largest batch that is also searched one query at a time."""
 SHORTEST = 0.05
 """Seconds; a shorter measurement is repeated inside one clock."""
-
-
-@dataclass(frozen=True)
-class DenseRow:
-    """One system in one cell. Times are milliseconds a batch, medians over `reps`; `recall` is of the exact k best."""
-
-    bench: str
-    run: str
-    system: str
-    documents: int
-    dimension: int
-    batch: int
-    k: int
-    threads: int = 1
-    ms_per_batch: float | None = None
-    ms_min: float | None = None
-    ms_iqr: float | None = None
-    ms_per_query: float | None = None
-    reps: int = 0
-    recall: float | None = None
-    verified: bool | None = None
-    build_s: float | None = None
-    index_bytes: int | None = None
-    error: str | None = None
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,9 +174,9 @@ def recall(found: np.ndarray, exact: np.ndarray) -> float:
 
 
 def run_cell(
-    systems: Sequence[System], rows: np.ndarray, queries: np.ndarray, k: int, reps: int, common: dict[str, Any]
-) -> list[DenseRow]:
-    """The rows of one batch and k. Recall is of the first 100 queries."""
+    systems: Sequence[System], rows: np.ndarray, queries: np.ndarray, k: int, reps: int
+) -> list[dict[str, Any]]:
+    """The rows of one batch and k."""
     singles = queries.astype(np.float32)
     scores, documents = best_of(rows, queries[:100], k)
     chosen = [one for one in systems if not one.looped or len(queries) <= LOOPED]
@@ -229,87 +197,47 @@ def run_cell(
                 one.answer(queries, singles, k)
             ms[one.name].append(1e3 * (time.perf_counter() - start) / loops[one.name])
     return [
-        DenseRow(
-            system=one.name,
-            documents=len(rows),
-            dimension=rows.shape[1],
-            batch=len(queries),
-            k=k,
-            ms_per_batch=_round(statistics.median(ms[one.name])),
-            ms_min=_round(min(ms[one.name])),
-            ms_iqr=_round(_iqr(ms[one.name])),
-            ms_per_query=_round(statistics.median(ms[one.name]) / len(queries)),
-            reps=reps,
-            recall=round(checked[one.name][0], 4),
-            verified=checked[one.name][1],
-            build_s=one.build_s,
-            index_bytes=one.index_bytes,
-            **common,
-        )
+        {
+            **{"system": one.name, "documents": len(rows), "dimension": rows.shape[1], "batch": len(queries), "k": k},
+            "ms_per_batch": round_digits(statistics.median(ms[one.name])),
+            "ms_min": round_digits(min(ms[one.name])),
+            "ms_iqr": round_digits(spread(ms[one.name])),
+            "ms_per_query": round_digits(statistics.median(ms[one.name]) / len(queries)),
+            "recall": round(checked[one.name][0], 4),
+            "verified": checked[one.name][1],
+            **{"threads": 1, "reps": reps, "build_s": one.build_s, "index_bytes": one.index_bytes},
+        }
         for one in chosen
     ]
 
 
-def _iqr(values: Sequence[float]) -> float:
+def spread(values: Sequence[float]) -> float:
+    """The distance of the quartiles; 0 for one value."""
     if len(values) < 2:
         return 0.0
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
     return third - first
 
 
-def _round(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m bench.dense", description="Dense search, batched and looped.")
-    parser.add_argument("--documents", type=numbers, default=SIZES, help="vectors, comma-separated")
-    parser.add_argument("--batches", type=numbers, default=BATCHES, help="queries of a batch, comma-separated")
-    parser.add_argument("--ks", type=numbers, default=KS, help="hits of a query, comma-separated")
-    parser.add_argument("--systems", type=names, default=SYSTEMS, help=f"of {','.join((*SYSTEMS, *DEVICE_SYSTEMS))}")
-    parser.add_argument("--dimension", type=int, default=DIMENSION)
-    parser.add_argument("--reps", type=int, default=REPS)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="5,000 vectors, 2 repetitions; rows to bench/.cache")
-    parser.add_argument("--out", type=Path, help="the folder that the rows go to")
-    parser.add_argument("--name", default="dense", help="rows go to bench/results/NAME.jsonl")
-    parser.add_argument("--json", action="store_true", help="print one JSON object with the rows")
-    return parser
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print them. Returns 0 if every exact answer was right, else 1."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
-    if unknown := [name for name in options.systems if name not in (*SYSTEMS, *DEVICE_SYSTEMS)]:
-        parser.error(f"no system {', '.join(unknown)}; there are: {', '.join((*SYSTEMS, *DEVICE_SYSTEMS))}")
-    sizes, reps = ((5_000,), 2) if options.quick else (options.documents, options.reps)
-    folder = options.out or (CACHE if options.quick else RESULTS)
-    common, say, found = stamp_rows("dense"), progress(), []
-    for size in sizes:
-        say(f"dense: {size:,} vectors, built")
-        rows, queries = make_clusters(options.seed, size, max(options.batches), options.dimension)
+    """Measure. Returns 0 if every exact answer was right, else 1."""
+    command = Command("dense", "Dense search, batched and looped.")
+    command.add("--documents", type=numbers, default=SIZES)
+    command.add("--batches", type=numbers, default=BATCHES)
+    command.add("--ks", type=numbers, default=KS)
+    every = (*SYSTEMS, *DEVICE_SYSTEMS)
+    command.add("--systems", type=among(every), default=SYSTEMS, help=f"of {','.join(every)}")
+    command.add("--reps", type=positive, default=7)
+    options = command.parse(arguments)
+    for size in options.documents:
+        command.say(f"dense: {size:,} vectors, built")
+        rows, queries = make_clusters(1, size, max(options.batches), DIMENSION)
         systems = systems_of(rows, options.systems)
         for batch in options.batches:
             for k in options.ks:
-                say(f"dense: {size:,} vectors, {batch} queries, k {k}")
-                new = run_cell(systems, rows, queries[:batch], min(k, size), reps, common)
-                append(folder / f"{options.name}.jsonl", new)
-                found += new
-    say("")
-    print(json.dumps({**common, "rows": [asdict(row) for row in found]}) if options.json else _render(found))
-    return int(any(row.verified is False for row in found))
-
-
-def _render(rows: Sequence[DenseRow]) -> str:
-    lines = [f"{'vectors':>9} {'batch':>5} {'k':>4} {'system':18} {'ms/batch':>9} {'ms/query':>9} {'recall':>7} {'':6}"]
-    for row in rows:
-        verdict = {True: "exact", False: "WRONG", None: ""}[row.verified]
-        lines.append(
-            f"{row.documents:9,} {row.batch:5} {row.k:4} {row.system:18} {row.ms_per_batch:9} {row.ms_per_query:9} "
-            f"{row.recall:7} {verdict:6}"
-        )
-    return "\n".join(lines)
+                command.say(f"dense: {size:,} vectors, {batch} queries, k {k}")
+                command.keep(run_cell(systems, rows, queries[:batch], min(k, size), options.reps))
+    return command.end()
 
 
 if __name__ == "__main__":

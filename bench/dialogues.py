@@ -7,27 +7,24 @@ fit nothing, by both fits. The product has the weights of the first halves.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.engine import Engine
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.encoders import open_encoder
 from fanrank.engine.evaluate.protocol import prepare_dataset, rank
 from fanrank.engine.fuse.linear import Linear
 from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.weights import Evidence, collect
 
+from .harness.command import Command
 from .harness.paths import data_folder
-from .hybrid import ENCODER
+from .harness.vectors import add_encoder, encoder_of
 from .strategies import METRICS, SETS, halves
 
 FITTED = ("locomo-turns", "assistant-chats")
@@ -62,11 +59,9 @@ def measure(dataset: Dataset, strategy: Strategy, encoder: Encoder) -> dict[str,
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit and measure."""
-    parser = argparse.ArgumentParser(prog="python -m bench.dialogues", description=__doc__)
-    parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
-    options = parser.parse_args(arguments)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    encoder = open_encoder(ENCODER, options.embeddings)
+    command = Command("dialogues", "Fits the weights of dialogue and dialogue-words.", "quality")
+    add_encoder(command)
+    encoder = encoder_of(command.parse(arguments))
     sets = {name: SETS[name](data_folder()) for name in (*FITTED, *OTHERS)}
     for name in NAMES:
         strategy = NAMED[name]

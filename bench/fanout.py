@@ -11,6 +11,11 @@ Before anything is timed, the first answers of each system are compared with flo
 Cold figures are of fresh processes, one at a time: the import of the peer's packages, opening the index that lies in
 files (in the system's cache), a first call of 20 queries and a second one of other queries, each in milliseconds of
 the wall and of the processor.
+
+A row is one system with one size of calls (`process` "warm"), or in fresh processes ("cold"). Times are of calls, in
+milliseconds: median, 99th percentile (with fewer than 100 calls the most), and the median of each round. ``cpu_ms`` is
+the processor's time of a call, on average. ``batch`` is the number of queries of a call; ``whole`` says that they are
+all of the corpus. Cold times are medians over processes, each [wall, processor].
 """
 
 from __future__ import annotations
@@ -21,8 +26,6 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,16 +36,14 @@ from fanrank.engine.text.stopwords import NLTK_ENGLISH
 from .harness.cases import CORPORA, Corpus
 from .harness.client import Worker
 from .harness.code import ANALYSIS, code_of, hash_of
+from .harness.command import Command, among, positive
 from .harness.corpora import Tokens, document_texts, load, prepare, save
 from .harness.environments import PeerError, python_of
-from .harness.methods import round_digits, stamp_rows
-from .harness.options import names, numbers, progress
-from .harness.paths import CACHE, RESULTS, ROOT
+from .harness.paths import CACHE, ROOT
 from .harness.reference import postings_of
-from .harness.rows import append
+from .harness.rows import round_digits
 from .harness.systems import PEERS, SYSTEMS, System
 from .harness.verify import check
-from .report.fanout import describe
 
 K = 10
 BATCHES = {"1": 60, "5": 40, "20": 20, "200": 3, "all": 1}
@@ -52,49 +53,6 @@ CASES = ("scifact", "synthetic-50k", "synthetic-300k", "sgd", "nq-shaped")
 VERIFIED_QUERIES = 50
 TIMEOUT = 3600.0
 OWN = "fanrank"
-
-
-@dataclass(frozen=True)
-class FanOutRow:
-    """One system with one size of calls (`process` "warm"), or in fresh processes ("cold").
-
-    Times are of calls, in milliseconds: median, 99th percentile (with fewer than 100 calls the most), and the median
-    of each round. `cpu_ms` is the processor's time of a call, on average. `batch` is the number of queries of a call.
-    Cold times are medians over processes, each [wall, processor].
-    """
-
-    bench: str
-    run: str
-    case: str
-    system: str
-    process: str
-    batch: int = 0
-    whole: bool = False
-    """Whether a call asks all queries of the corpus."""
-    k: int = K
-    threads: int = 1
-    documents: int = 0
-    version: str | None = None
-    mode: str = ""
-    """The backend or algorithm that answers."""
-    ms: float | None = None
-    p99_ms: float | None = None
-    round_ms: tuple[float, ...] = ()
-    cpu_ms: float | None = None
-    calls: int = 0
-    rounds: int = 0
-    import_ms: tuple[float, float] | None = None
-    open_ms: tuple[float, float] | None = None
-    first_ms: tuple[float, float] | None = None
-    second_ms: tuple[float, float] | None = None
-    verified: bool | None = None
-    overlap: float | None = None
-    note: str = ""
-    error: str | None = None
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
 
 
 ANALYZER = "nltk"
@@ -218,45 +176,30 @@ class Running:
         first, second = zip(answer["ms"], answer["cpu_ms"], strict=True)
         self.cold.append({"import": opened["import"], "open": opened["open"], "first": first, "second": second})
 
-    def rows(self, common: dict[str, Any]) -> list[FanOutRow]:
+    def rows(self) -> list[dict[str, Any]]:
         shared: dict[str, Any] = {
-            "case": self.case.name,
-            "system": self.system.name,
-            "documents": self.case.tokens.documents,
-            "version": self.version,
-            "mode": self.mode,
-            "verified": self.verified,
-            "overlap": self.overlap,
-            "note": PEERS[self.system.peer].note,
-            **common,
+            **{"case": self.case.name, "system": self.system.name, "documents": self.case.tokens.documents},
+            **{"version": self.version, "mode": self.mode, "verified": self.verified, "overlap": self.overlap},
+            **{"note": PEERS[self.system.peer].note, "k": K, "threads": 1, "error": None},
         }
         rows = []
         for batch, rounds in self.ms.items():
             every = [ms for own in rounds for ms in own]
-            rows.append(
-                FanOutRow(
-                    process="warm",
-                    batch=min(self.case.size_of(batch), self.case.tokens.queries),
-                    whole=batch == "all",
-                    ms=round_digits(statistics.median(every)),
-                    p99_ms=round_digits(float(np.percentile(every, 99, method="higher"))),
-                    round_ms=tuple(round_digits(statistics.median(own)) for own in rounds),
-                    cpu_ms=round_digits(statistics.fmean(self.cpu_ms[batch])),
-                    calls=len(every),
-                    rounds=len(rounds),
-                    **shared,
-                )
-            )
+            row = {
+                "process": "warm",
+                "batch": min(self.case.size_of(batch), self.case.tokens.queries),
+                "whole": batch == "all",
+                "ms": round_digits(statistics.median(every)),
+                "p99_ms": round_digits(float(np.percentile(every, 99, method="higher"))),
+                "round_ms": [round_digits(statistics.median(own)) for own in rounds],
+                "cpu_ms": round_digits(statistics.fmean(self.cpu_ms[batch])),
+                **{"calls": len(every), "rounds": len(rounds)},
+            }
+            rows.append({**row, **shared})
         if self.cold:
-            rows.append(
-                FanOutRow(
-                    process="cold",
-                    batch=min(COLD_QUERIES, self.case.tokens.queries),
-                    calls=len(self.cold),
-                    **{f"{step}_ms": self._cold_median(step) for step in ("import", "open", "first", "second")},
-                    **shared,
-                )
-            )
+            cold: dict[str, Any] = {f"{step}_ms": self._cold_median(step) for step in self.cold[0]}
+            batch = min(COLD_QUERIES, self.case.tokens.queries)
+            rows.append({"process": "cold", "batch": batch, "whole": False, "calls": len(self.cold), **cold, **shared})
         return rows
 
     def _cold_median(self, step: str) -> tuple[float, float]:
@@ -296,23 +239,18 @@ def _start(system: System, case: Case) -> Running | str:
 
 
 def run_case(
-    case: Case,
-    chosen: Sequence[System],
-    batches: Sequence[str],
-    rounds: int,
-    cold: int,
-    common: dict[str, Any],
-) -> list[FanOutRow]:
+    case: Case, chosen: Sequence[System], batches: Sequence[str], rounds: int, cold: int
+) -> list[dict[str, Any]]:
     """The rows of one corpus. Only one worker works at a time."""
     running: list[Running] = []
-    rows: list[FanOutRow] = []
+    rows: list[dict[str, Any]] = []
     try:
         for system in chosen:
             own = _start(system, case)
             if isinstance(own, Running):
                 running.append(own)
             else:
-                rows.append(FanOutRow(case=case.name, system=system.name, process="warm", error=own, **common))
+                rows.append({"case": case.name, "system": system.name, "process": "warm", "error": own})
         for own in running:
             for batch in batches:  # what is derived at the first use
                 own.worker.ask("time", TIMEOUT, calls=draw_calls(len(case.texts), batch, 2, -1), k=K)
@@ -327,58 +265,39 @@ def run_case(
             case.say(f"{case.name}: fresh processes, {number + 1} of {cold}")
             for own in running:
                 own.time_cold(draw_calls(len(case.texts), str(COLD_QUERIES), 2, number))
-        return rows + [row for own in running for row in own.rows(common)]
+        return rows + [row for own in running for row in own.rows()]
     finally:
         for own in running:
             own.worker.close()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print the tables. Returns 0 if fanrank verified and no system failed, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.fanout", description="A planner's fan-out beside the peers.")
-    parser.add_argument("--corpora", type=names, default=CASES, help=f"default {','.join(CASES)}")
-    parser.add_argument("--systems", type=names, help=f"of {','.join(SYSTEMS)} (default: all but fanrank-numpy)")
-    parser.add_argument("--batches", type=names, default=tuple(BATCHES), help=f"default {','.join(BATCHES)}")
-    parser.add_argument("--rounds", type=int, default=5, help="default 5")
-    parser.add_argument("--cold", type=int, default=3, help="fresh processes of each system (default 3)")
-    parser.add_argument("--no-install", action="store_true", help="measure only what is installed already")
-    parser.add_argument("--results", type=Path, default=RESULTS / "fanout.jsonl", help="where the rows go")
-    parser.add_argument("--no-record", action="store_true", help="print, and keep no rows")
-    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
-    options = parser.parse_args(arguments)
-    for what, given, known in (
-        ("corpus", options.corpora, CORPORA),
-        ("system", options.systems or (), SYSTEMS),
-    ):
-        if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {what} {', '.join(unknown)}; there are: {', '.join(known)}")
-    sizes = [batch for batch in options.batches if batch != "all"]
+def measure(
+    name: str, systems: Sequence[System], options: argparse.Namespace, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """The rows of a corpus, or the reason why there are none."""
     try:
-        numbers(",".join(sizes or ["1"]))
-    except (ValueError, argparse.ArgumentTypeError) as error:
-        parser.error(f"--batches: {error}")
-    if options.rounds < 1 or options.cold < 0:
-        parser.error("--rounds must be 1 or more, and --cold 0 or more")
-    chosen = [
-        system for system in SYSTEMS.values() if (system.name in options.systems if options.systems else system.default)
-    ]
-    common, say = stamp_rows("fanout"), progress()
-    rows: list[FanOutRow] = []
+        case = Case(name, not options.no_install, say)
+    except OSError as error:
+        reason = f"the corpus cannot be read: {error}"
+        return [{"case": name, "system": each.name, "process": "warm", "error": reason} for each in systems]
+    return run_case(case, systems, options.batches, options.rounds, options.cold)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure. Returns 0 if fanrank verified and no system failed, else 1."""
+    chosen = tuple(system.name for system in SYSTEMS.values() if system.default)
+    command = Command("fanout", "A planner's fan-out beside the peers.")
+    command.add("--corpora", type=among(CORPORA), default=CASES)
+    command.add("--systems", type=among(SYSTEMS), default=chosen, help="default all but fanrank-numpy")
+    command.add("--batches", type=among(BATCHES), default=tuple(BATCHES))
+    command.add("--rounds", type=positive, default=5)
+    command.add("--cold", type=int, default=3, help="fresh processes of each system (default 3)")
+    command.add("--no-install", action="store_true", help="measure only what is installed already")
+    options = command.parse(arguments)
+    systems = [system for system in SYSTEMS.values() if system.name in options.systems]
     for name in options.corpora:
-        try:
-            case = Case(name, not options.no_install, say)
-        except OSError as error:
-            reason = f"the corpus cannot be read: {error}"
-            found = [FanOutRow(case=name, system=each.name, process="warm", error=reason, **common) for each in chosen]
-        else:
-            found = run_case(case, chosen, options.batches, options.rounds, options.cold, common)
-        if not options.no_record:
-            append(options.results, found)
-        rows += found
-    say("")
-    shown = [asdict(row) for row in rows]
-    print("\n".join(map(json.dumps, shown)) if options.json else describe(shown))
-    return int(any(row.error or row.verified is False for row in rows))
+        command.keep(measure(name, systems, options, command.say))
+    return command.end()
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def recorded(path: Path, backend: str, under: Mapping[str, str]) -> Counts:
 
 def record(path: Path, backend: str, under: Mapping[str, str], found: Counts) -> None:
     """Write the rows of this run in place of older ones under the same versions."""
-    from .harness.methods import stamp_rows
+    from .harness.command import stamp_rows
 
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     kept = [line for line in lines if (row := json.loads(line))["versions"] != dict(under) or row["backend"] != backend]

@@ -18,16 +18,13 @@ Vectors come from ``--embeddings``, or are made anew; ``--parts cost`` needs non
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +34,7 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.evaluate import Dataset, load_locomo
-from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, describe_encoder, open_encoder
+from fanrank.engine.evaluate.encoders import describe_encoder
 from fanrank.engine.fuse.candidates import best
 from fanrank.engine.fuse.linear import Linear
 from fanrank.engine.hybrid.strategy import NAMED, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
@@ -45,14 +42,15 @@ from fanrank.engine.metrics.bootstrap import cluster_bootstrap, paired_bootstrap
 from fanrank.engine.tune.measure import labelled_questions
 from fanrank.engine.tune.weights import Collected, Evidence, collect
 
-from .harness.methods import round_digits, stamp_rows
-from .harness.options import names, progress
-from .harness.paths import RESULTS, data_folder
+from .harness.command import Command, among, positive
+from .harness.paths import data_folder
+from .harness.rows import round_digits
+from .harness.vectors import add_encoder, encoder_of
 
 PARTS = ("cost", "quality", "dialogue")
 MEMORIES = ("locomo", "sgd")
 BATCHES = (1, 20)
-ASKED, CHECKED, ROUNDS, K = 200, 20, 5, 10
+ASKED, CHECKED, K = 200, 20, 10
 LOANS = tuple(
     fr.Neighbours(window, weight) for window, weight in ((1, 0.2), (2, 0.2), (2, 0.25), (2, 0.35), (2, 0.5), (3, 0.2))
 )
@@ -163,16 +161,28 @@ def strategies_of(kind: str) -> dict[str, Strategy]:
     return found
 
 
+def score(found: Sequence[object], gold: Collection[object]) -> tuple[float, ...]:
+    """`METRICS` of a question's hits, best first."""
+    ranks = [rank for rank, name in enumerate(found, 1) if name in gold]
+    first = ranks[0] if ranks else np.inf
+    return first <= 1, first <= 5, len(ranks) / len(gold), 1.0 / first
+
+
 def values_of(engine: fr.Engine, dataset: Dataset, strategy: Strategy | str) -> npt.NDArray[np.float64]:
     """[questions, METRICS]"""
-    hits = engine.search(dataset.queries, DEPTH, strategy=strategy)
-    values = np.zeros((len(dataset.queries), len(METRICS)))
-    for row, query in enumerate(dataset.queries):
-        gold = dataset.relevant[str(query.id)]
-        ranks = [rank for rank, name in enumerate(hits.ids[row], 1) if name in gold]
-        first = ranks[0] if ranks else np.inf
-        values[row] = first <= 1, first <= 5, len(ranks) / len(gold), 1.0 / first
-    return values
+    found = zip(engine.search(dataset.queries, DEPTH, strategy=strategy).ids, dataset.queries, strict=True)
+    return np.array([score(ids, dataset.relevant[str(query.id)]) for ids, query in found], dtype=np.float64)
+
+
+def metrics_of(values: npt.NDArray[np.float64]) -> dict[str, float]:
+    """The means of `METRICS`."""
+    return metrics_of(values)
+
+
+def places_of(dataset: Dataset) -> npt.NDArray[np.int64]:
+    """The number of each question's conversation."""
+    spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
+    return np.array([spaces.index(query.namespace) for query in dataset.queries])
 
 
 def measure_quality(encoder: Encoder) -> list[dict[str, Any]]:
@@ -180,8 +190,7 @@ def measure_quality(encoder: Encoder) -> list[dict[str, Any]]:
     dataset = locomo()
     engine = fr.Engine(encoder=encoder, keep_texts=False)
     engine.add(dataset.records)
-    spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
-    place = np.array([spaces.index(query.namespace) for query in dataset.queries])
+    place = places_of(dataset)
     chosen_on, held_out = place % 2 == 0, place % 2 == 1
     rows = []
     for kind in ("bm25", "dense", "fused"):
@@ -199,7 +208,7 @@ def measure_quality(encoder: Encoder) -> list[dict[str, Any]]:
                     "loan": loan,
                     "n": int(held_out.sum()),
                     "chosen_on": int(chosen_on.sum()),
-                    "metrics": dict(zip(METRICS, np.round(own.mean(axis=0), 4).tolist(), strict=True)),
+                    "metrics": metrics_of(own),
                     "difference": compared.difference,
                     "low": compared.low,
                     "high": compared.high,
@@ -239,10 +248,8 @@ def ranked_values(
         places = best(fusion(candidates), candidates, np.full(len(candidates), DEPTH), DEPTH)[2]
         for own in places:
             if rows[number]:
-                gold = dataset.relevant[str(dataset.queries[number].id)]
-                ranks = [rank for rank, place in enumerate(own.tolist(), 1) if place >= 0 and ids[place] in gold]
-                first = ranks[0] if ranks else np.inf
-                values[number] = first <= 1, first <= 5, len(ranks) / len(gold), 1.0 / first
+                hits = [ids[place] if place >= 0 else None for place in own.tolist()]
+                values[number] = score(hits, dataset.relevant[str(dataset.queries[number].id)])
             number += 1
     return values
 
@@ -253,8 +260,7 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
     engine = fr.Engine(encoder=encoder)
     engine.add(dataset.records)
     questions = labelled_questions(dataset)
-    spaces = list(dict.fromkeys(query.namespace for query in dataset.queries))
-    place = np.array([spaces.index(query.namespace) for query in dataset.queries])
+    place = places_of(dataset)
     base = values_of(engine, dataset, BASE)
     rows = []
     for name in DIALOGUES:
@@ -283,13 +289,10 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
                     "without": what,
                     "n": len(questions),
                     "n_halves": [int((place % 2 == half).sum()) for half in (0, 1)],
-                    "conversations": len(spaces),
+                    "conversations": int(place.max()) + 1,
                     "weights": weights,
-                    "metrics": dict(zip(METRICS, np.round(values.mean(axis=0), 4).tolist(), strict=True)),
-                    "halves": [
-                        dict(zip(METRICS, np.round(values[place % 2 == half].mean(axis=0), 4).tolist(), strict=True))
-                        for half in (0, 1)
-                    ],
+                    "metrics": metrics_of(values),
+                    "halves": [metrics_of(values[place % 2 == half]) for half in (0, 1)],
                     "to": BASE,
                     "difference": each.difference,
                     "low": min(each.low, groups.low),
@@ -300,57 +303,22 @@ def measure_dialogue(encoder: Encoder) -> list[dict[str, Any]]:
     return rows
 
 
-def render(row: dict[str, Any]) -> str:
-    """A row as a line."""
-    if row["part"] == "cost":
-        place = f"{row['memory']:7} {row['records']:>8,}  batch {row['batch']:>2}  {row['way']:16}"
-        wrong = "" if row["verified"] else "  WRONG"
-        return f"{place} {row['milliseconds']} ms a query (least {row['least_ms']}, processor {row['cpu_ms']}){wrong}"
-    figures = "  ".join(f"{name} {value:.3f}" for name, value in row["metrics"].items())
-    if row["part"] == "dialogue":
-        gain = f"hit@5 {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
-        return f"{row['strategy']:14} without {row['without'] or 'nothing':20} {figures}  {gain}"
-    gain = f"  hit@5 {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]" if row["borrows"] else ""
-    return f"{row['kind']:6} {row['loan'] or 'without':10} {figures}{gain}"
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print them. Returns 1 if an answer was wrong, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.neighbours", description=__doc__)
-    parser.add_argument("--parts", type=names, default=PARTS, help=f"of {','.join(PARTS)}")
-    parser.add_argument("--memories", type=names, default=MEMORIES, help=f"of {','.join(MEMORIES)}")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--encoder", default=DEFAULT_ENCODER)
-    parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder that the rows go to")
-    options = parser.parse_args(arguments)
-    for given, known in ((options.parts, PARTS), (options.memories, MEMORIES)):
-        if unknown := [name for name in given if name not in known]:
-            parser.error(f"no {', '.join(unknown)}; there are: {', '.join(known)}")
-    if options.encoder == DEFAULT_ENCODER:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    common, say, right = stamp_rows("neighbours"), progress(), True
-
-    def keep(rows: list[dict[str, Any]]) -> None:
-        nonlocal right
-        say("")
-        options.out.mkdir(parents=True, exist_ok=True)
-        with (options.out / "neighbours.jsonl").open("a", encoding="utf-8") as handle:
-            for row in rows:
-                print(render(row), flush=True)
-                handle.write(json.dumps({**row, **common}) + "\n")
-                right = right and row.get("verified", True)
-
+    """Measure. Returns 1 if an answer was wrong, else 0."""
+    command = Command("neighbours", "What records that borrow from their neighbours cost and give.")
+    command.add("--parts", type=among(PARTS), default=PARTS)
+    command.add("--memories", type=among(MEMORIES), default=MEMORIES)
+    command.add("--rounds", type=positive, default=5)
+    add_encoder(command)
+    options = command.parse(arguments)
     for name in options.memories if "cost" in options.parts else ():
-        say(f"neighbours: cost, {name}")
-        keep(measure_cost(name, options.rounds))
-    if "quality" in options.parts:
-        say("neighbours: quality")
-        keep(measure_quality(open_encoder(options.encoder, options.embeddings)))
-    if "dialogue" in options.parts:
-        say("neighbours: dialogue")
-        keep(measure_dialogue(open_encoder(options.encoder, options.embeddings)))
-    return int(not right)
+        command.say(f"neighbours: cost, {name}")
+        command.keep(measure_cost(name, options.rounds))
+    for part, measure in (("quality", measure_quality), ("dialogue", measure_dialogue)):
+        if part in options.parts:
+            command.say(f"neighbours: {part}")
+            command.keep(measure(encoder_of(options)))
+    return command.end()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,24 @@
 """Retrieval quality of every analyzer and protocol, as rows: ``python -m bench.quality``.
 
 Appends to ``bench/results/quality.jsonl`` one object an evaluation: what ``fanrank eval --json`` prints, with machine,
-commit and date. Prints a table of the rows that it added.
+commit and date.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import evaluate
 from fanrank.engine.text.analyzers import ANALYZERS
 
-from .harness.code import code_of
-from .harness.machine import commit, machine, now
-from .harness.paths import RESULTS, data_folder
+from .harness.command import Command
+from .harness.paths import data_folder
 
 BEIR = ("scifact", "cranfield")
 PROTOCOLS = ("agentir", "opsem", "default")
-SHOWN = ("ndcg@10", "recall@100", "hit@1", "mrr")
 
 
 def runs() -> list[tuple[str, str, dict[str, Any]]]:
@@ -33,33 +31,18 @@ def runs() -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run every evaluation whose data is present."""
-    parser = argparse.ArgumentParser(prog="python -m bench.quality", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the rows instead of a table")
-    as_json = parser.parse_args().json
-    shared = {"machine": machine(), "commit": commit(), "code": code_of("quality")}
-    rows = []
+    command = Command("quality", "Retrieval quality of every analyzer and protocol.")
+    command.parse(arguments)
     for kind, path, options in runs():
+        command.say(f"quality: {path} {options}")
         try:
-            result = evaluate(kind, data_folder() / path, latency=None, **options)
+            command.keep([evaluate(kind, data_folder() / path, latency=None, **options)])
         except FanrankError as error:
-            result = {"dataset": path, **options, "error": str(error)}
-        rows.append({"bench": "quality", **result, **shared, "date": now()})
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / "quality.jsonl").open("a", encoding="utf-8") as handle:
-        handle.writelines(json.dumps(row) + "\n" for row in rows)
-    if as_json:
-        print(json.dumps(rows))
-        return
-    print("| dataset | preset | analyzer | n | " + " | ".join(SHOWN) + " |")
-    print("|---|---|---|---|" + "---|" * len(SHOWN))
-    for row in rows:
-        metrics = row.get("metrics", {})
-        values = [f"{metrics[name]:.4f}" if name in metrics else row.get("error", "") for name in SHOWN]
-        names = [str(row.get(name)) for name in ("dataset", "preset", "analyzer", "n")]
-        print(f"| {' | '.join(names + values)} |")
+            command.keep([{"dataset": path, **options, "error": str(error)}])
+    return command.end()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

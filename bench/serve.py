@@ -1,4 +1,4 @@
-"""The server beside the engine it serves, and beside the servers of others: ``python -m bench.serve --record``.
+"""The server beside the engine it serves, and beside the servers of others: ``python -m bench.serve``.
 
 Each client sends fan-outs of 20 over 50,000 turns of SGD, waits for the answer, and sends the next. `plain` is a task a
 client in the server's own process (`Engine.asearch`); the ways in from other processes, and the peers, are those of
@@ -7,6 +7,11 @@ client in the server's own process (`Engine.asearch`); the ways in from other pr
 Cells are timed in turns, `--reps` times each, every other time in reverse. Before that, answers of each way to
 fanrank must equal the engine's, ids and scores, bit for bit. A peer's server runs beside ours, and is asked while ours
 waits. Servers and load share the machine's cores.
+
+Milliseconds of a row are those that a client waited, of all repetitions together. ``queries_per_s`` is the median of
+the repetitions, with the least and the most. ``share`` is the median of the repetitions' ratios to the plain engine's
+throughput, and ``overhead_ms`` that of the differences of the median milliseconds; None without the plain engine
+beside it. ``verified`` is None for a peer.
 """
 
 from __future__ import annotations
@@ -18,66 +23,25 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .harness.asking import FAN_OUT, K
+from .harness.command import Command, among, numbers, positive
 from .harness.environments import PeerError
-from .harness.methods import round_digits, stamp_rows
-from .harness.options import names, numbers, progress
-from .harness.paths import RESULTS, ROOT
-from .harness.rows import append
+from .harness.paths import ROOT
+from .harness.rows import round_digits
 from .harness.served import host
 from .harness.ways import WAYS, PeerServer, Way
 from .harness.workload import Work, load_work
 
-RECORDS, QUESTIONS = 50_000, 400
-CLIENTS = (1, 10, 100, 1_000)
 PLAIN = "plain"
 CHECKED = 5
 """Fan-outs of each way that are compared."""
-
-
-@dataclass(frozen=True)
-class ServeRow:
-    """One way with `clients` clients. Milliseconds are those that a client waited, of all repetitions together.
-
-    `queries_per_s` is the median of the repetitions, with the least and the most. `share` is the median of the
-    repetitions' ratios to the plain engine's throughput, and `overhead_ms` that of the differences of the median
-    milliseconds; None without the plain engine beside it. `verified` is None for a peer.
-    """
-
-    bench: str
-    run: str
-    way: str
-    over: str
-    ours: bool
-    version: str | None
-    clients: int
-    records: int
-    k: int = K
-    fan_out: int = FAN_OUT
-    seconds: float = 0.0
-    reps: int = 0
-    fan_outs: int = 0
-    queries_per_s: float = 0.0
-    queries_per_s_low: float = 0.0
-    queries_per_s_high: float = 0.0
-    p50_ms: float = 0.0
-    p99_ms: float = 0.0
-    share: float | None = None
-    overhead_ms: float | None = None
-    verified: bool | None = None
-    note: str = ""
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
 
 
 Cell = tuple[str, int]
@@ -88,7 +52,8 @@ class Served:
     """The process of `bench/harness/served.py`."""
 
     def __init__(self, records: int, questions: int) -> None:
-        command = [sys.executable, "-m", "bench.serve", "--host", f"{records},{questions}"]
+        size = [f"--records={records}", f"--questions={questions}"]
+        command = [sys.executable, "-m", "bench.serve", "--host", *size]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
         self.url: str = self._read()
 
@@ -151,10 +116,9 @@ def is_right(served: Served, way: Way) -> bool | None:
 
 
 def measure(
-    served: Served, ways: Sequence[Way], clients: Sequence[int], reps: int, seconds: float, common: dict[str, Any]
-) -> list[ServeRow]:
+    served: Served, ways: Sequence[Way], clients: Sequence[int], reps: int, seconds: float, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """The rows of all cells, taken in turns."""
-    say = progress()
     right: dict[str, bool | None] = {way.name: is_right(served, way) for way in ways}
     known = {way.name: way for way in ways}
     cells: list[Cell] = [(PLAIN, count) for count in clients]
@@ -169,23 +133,17 @@ def measure(
             else:
                 found = asyncio.run(known[name].measure(count, seconds, rep))
             ms[name, count].append(found)
-    say("")
     rows = []
     for name, count in cells:
         way = known.get(name)
+        plain = ms[PLAIN, count] if name != PLAIN else None
         rows.append(
-            ServeRow(
-                way=name,
-                over=way.over if way else "words",
-                ours=way.ours if way else True,
-                version=way.version if way else None,
-                clients=count,
-                seconds=seconds,
-                note=way.note if way else "",
-                verified=right.get(name, True),
-                **figures(ms[name, count], ms[PLAIN, count] if name != PLAIN else None, seconds),
-                **common,
-            )
+            {
+                **{"way": name, "over": way.over if way else "words", "ours": way.ours if way else True},
+                **{"version": way.version if way else None, "clients": count, "k": K, "fan_out": FAN_OUT},
+                **figures(ms[name, count], plain, seconds),
+                **{"seconds": seconds, "note": way.note if way else "", "verified": right.get(name, True)},
+            }
         )
     return rows
 
@@ -202,6 +160,7 @@ def figures(reps: Sequence[list[float]], plain: Sequence[list[float]] | None, se
         "queries_per_s_high": round_digits(max(rates)),
         "p50_ms": round_digits(float(np.percentile(waited, 50))),
         "p99_ms": round_digits(float(np.percentile(waited, 99))),
+        **{"share": None, "overhead_ms": None},
     }
     pairs = [(mine, base) for mine, base in zip(reps, plain or (), strict=False) if mine and base]
     if pairs:
@@ -211,44 +170,26 @@ def figures(reps: Sequence[list[float]], plain: Sequence[list[float]] | None, se
     return found
 
 
-def render(row: ServeRow) -> str:
-    """A row as a line."""
-    line = f"{row.way:8} {row.clients:>6,} clients {row.queries_per_s:>10,.0f} queries/s"
-    line += f" [{row.queries_per_s_low:,.0f}, {row.queries_per_s_high:,.0f}]  p50 {row.p50_ms} ms  p99 {row.p99_ms} ms"
-    if row.share is not None and row.ours and row.over == "words":
-        line += f"  {row.share:.2f} of the plain engine, {row.overhead_ms:+.3f} ms"
-    return line + ("  WRONG" if row.verified is False else "")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; rows are written with --record alone. Returns 0 if all answers were right, else 1."""
-    known = [kind.name for kind in WAYS]
-    parser = argparse.ArgumentParser(prog="python -m bench.serve", description="The server beside its engine.")
-    parser.add_argument("--ways", type=names, default=tuple(known), help=f"of {', '.join(known)}; by default all")
-    parser.add_argument("--clients", type=numbers, default=CLIENTS, help="default 1,10,100,1000")
-    parser.add_argument("--records", type=int, default=RECORDS)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of one measurement (default 1.5)")
-    parser.add_argument("--reps", type=int, default=3, help="default 3")
-    parser.add_argument("--small", action="store_true", help="few records, clients and calls, to see that it works")
-    parser.add_argument("--record", action="store_true", help="append the rows to bench/results/serve.jsonl")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="the folder that recorded rows go to")
-    parser.add_argument("--host", type=numbers, help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
+    """Measure. Returns 0 if all answers were right, else 1."""
+    known = tuple(kind.name for kind in WAYS)
+    command = Command("serve", "The server beside its engine.")
+    command.add("--ways", type=among(known), default=known)
+    command.add("--clients", type=numbers, default=(1, 10, 100, 1_000))
+    command.add("--records", type=positive, default=50_000)
+    command.add("--questions", type=positive, default=400)
+    command.add("--seconds", type=float, default=1.5, help="of one measurement (default 1.5)")
+    command.add("--reps", type=positive, default=3)
+    command.add("--host", action="store_true", help=argparse.SUPPRESS)
+    options = command.parse(arguments)
+    work = load_work(options.records, options.questions)
     if options.host:
-        host(load_work(*options.host))
+        host(work)
         return 0
-    if unknown := [name for name in options.ways if name not in known]:
-        parser.error(f"no {', '.join(unknown)}; there are: {', '.join(known)}")
-    records, questions = (300, 60) if options.small else (options.records, QUESTIONS)
-    clients, reps, seconds = ((1, 3), 1, 0.2) if options.small else (options.clients, options.reps, options.seconds)
-    work = load_work(records, questions)
     with started(work, options.ways) as (served, ways):
-        rows = measure(served, ways, clients, reps, seconds, {**stamp_rows("serve"), "records": len(work.ids)})
-    if options.record:
-        append(options.out / "serve.jsonl", rows)
-    for row in rows:
-        print(render(row), flush=True)
-    return int(not all(row.verified is not False for row in rows))
+        rows = measure(served, ways, options.clients, options.reps, options.seconds, command.say)
+        command.keep({**row, "records": len(work.ids)} for row in rows)
+    return command.end()
 
 
 if __name__ == "__main__":

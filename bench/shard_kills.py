@@ -7,21 +7,18 @@ first one share a Ray, and take 8 s a kill.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from tests.support.shard_kills import Broken, Told, kill_owners, kill_shards, open_memory
 from tests.support.sharding import FOLDER
 
 from fanrank.shards.processes.cluster import Cluster
 
-from .harness.methods import stamp_rows
+from .harness.command import Command, positive
 
 
 def broken_by(what: str, seed: str, rounds: int, told: Told) -> str | None:
@@ -46,15 +43,13 @@ def broken_by(what: str, seed: str, rounds: int, told: Told) -> str | None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the rounds and print what they did. Returns 1 if one of them broke the promise."""
-    parser = argparse.ArgumentParser(prog="python -m bench.shard_kills")
-    parser.add_argument("--rounds", type=int, default=100, help="kills of shards")
-    parser.add_argument("--owners", type=int, default=100, help="kills of owners")
-    parser.add_argument("--each", type=int, default=10, help="rounds of one memory")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--results", type=Path, help="append the rows to this JSON lines file")
-    options = parser.parse_args(arguments)
-    rows: list[dict[str, Any]] = []
+    """Run the rounds. Returns 1 if one of them broke the promise."""
+    command = Command("shard_kills", "Kills shards, and the owner of a sharded memory.", "shardkills", "shardkills")
+    command.add("--rounds", type=positive, default=100, help="kills of shards (default 100)")
+    command.add("--owners", type=positive, default=100, help="kills of owners (default 100)")
+    command.add("--each", type=positive, default=10, help="rounds of one memory (default 10)")
+    command.add("--seed", type=int, default=1)
+    options = command.parse(arguments)
     for what, rounds in (("shards", options.rounds), ("owners", options.owners)):
         told, broken = Told(), 0
         for begin in range(0, rounds, options.each):
@@ -63,21 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 broken += 1
                 print(f"{what}, rounds from {begin}: {error}", file=sys.stderr, flush=True)
         recovery = sorted(told.recovery)
-        rows.append(
-            {
-                **{"bench": "shardkills", "killed": what, "seed": options.seed, "rounds": rounds, "broken": broken},
-                **{"kills": told.kills, "acknowledged_writes": told.writes, "writes_in_flight": told.in_flight},
-                **{"searches": told.searches, "moves": told.moves, "kills_in_moves": told.in_moves},
-                "moves_interrupted": told.interrupted,
-                "recovery_seconds_median": recovery[len(recovery) // 2] if recovery else None,
-                "recovery_seconds_most": recovery[-1] if recovery else None,
-            }
-        )
-        print(json.dumps(rows[-1]), flush=True)
-    if options.results is not None:
-        with options.results.open("a", encoding="utf-8") as handle:
-            handle.writelines(json.dumps({**row, **stamp_rows("shardkills")}) + "\n" for row in rows)
-    return int(any(row["broken"] for row in rows))
+        row = {
+            **{"killed": what, "seed": options.seed, "rounds": rounds, "broken": broken, "verified": not broken},
+            **{"kills": told.kills, "acknowledged_writes": told.writes, "writes_in_flight": told.in_flight},
+            **{"searches": told.searches, "moves": told.moves, "kills_in_moves": told.in_moves},
+            "moves_interrupted": told.interrupted,
+            "recovery_seconds_median": recovery[len(recovery) // 2] if recovery else None,
+            "recovery_seconds_most": recovery[-1] if recovery else None,
+        }
+        command.keep([row])
+    return command.end()
 
 
 if __name__ == "__main__":

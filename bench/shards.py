@@ -6,16 +6,18 @@ Three kinds of fan-outs, of 1, 5 and 20 queries:
 ``tenants``  each query in another namespace, so that all shards are asked
 ``split``    all queries in one namespace, which is split over all shards
 
-Rows by `phase`:
+Rows by `phase`; times are microseconds, bytes are those of one fan-out, pickled, over all its shards:
 
-``fan-out``  one caller. The engine, the shards on Ray and the same shards in this process answer the same fan-out in
-             turn. `alone` is the time of the slowest shard in this process, which waits for nobody, and `over` is what
-             Ray's answer took beyond it, fan-out by fan-out. `empty` is a call of Ray to the same shards that asks
-             nothing.
+``fan-out``  one caller. The engine (`shards` 0), the shards on Ray and the same shards in this process answer the same
+             fan-out in turn. `alone` is the time of the slowest shard in this process, which waits for nobody, and
+             `over` is what Ray's answer took beyond it, fan-out by fan-out. `empty` is a call of Ray to the same shards
+             that asks nothing.
 ``agents``   many agents at once, a task each, by `asearch`
 ``service``  one shard with so many records in one namespace: the times of its answers, its bytes. The largest answers
              at several k, too: what a shard takes longer for k than for 1 is the most that it could save if another
              shard told it a k-th score first.
+``move``     one caller writes single records to a namespace while another one goes to another shard: the times of its
+             writes during the move, of which `most_us` is the longest, as `alone` those before it, and its `seconds`
 
 Shards, owner and Ray share the machine's cores, and a thread that wakes may wait for the time slice of another.
 ``chrt -r 5 python -m bench.shards`` takes all of them by real-time priority, where it does not wait (`scheduling`).
@@ -27,15 +29,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import pickle
 import random
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,11 @@ from fanrank.shards.processes.links import Link, Waiting, call_all
 
 from .harness import cases
 from .harness.asking import fire
+from .harness.command import Command, among, numbers, positive
 from .harness.corpora import Tokens, load, prepare
 from .harness.machine import scheduling
-from .harness.methods import FAN_OUT, K, peak_rss_gib, round_digits, stamp_rows
-from .harness.options import numbers, progress
-from .harness.rows import append
+from .harness.methods import FAN_OUT, K, are_equal, peak_rss_gib
+from .harness.rows import round_digits
 
 DOCUMENTS = 50_000
 SIZES = (1, 5, FAN_OUT)
@@ -65,50 +66,17 @@ SERVICE = (1_000, 50_000, 400_000)
 """Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
 DEPTHS = (1, 10, 100, 1_000)
 """Hits of a query of the largest ``service`` shard."""
+MOVED = (1_000, 10_000, 100_000)
+"""Records of a namespace that moves."""
+WRITES = 200
+"""Writes before it moves."""
+PHASES = ("fan-out", "agents", "service", "move")
 CHECKED = 10
 """Fan-outs of a kind that are compared before it is timed."""
 OPTIONS: dict[str, Any] = {"analyzer": "minimal", "method": "lucene", "k1": cases.K1, "b": cases.B}
 
 
-@dataclass(frozen=True)
-class ShardsRow:
-    """One cell. `shards` is 0 for the engine. Times of a fan-out are microseconds; bytes are those of one fan-out,
-    pickled, over all its shards."""
-
-    bench: str
-    run: str
-    phase: str
-    case: str
-    shards: int
-    records: int
-    k: int = K
-    fan_out: int = FAN_OUT
-    fan_outs: int = 0
-    agents: int = 1
-    p50_us: float = 0.0
-    p99_us: float = 0.0
-    most_us: float | None = None
-    alone_p50_us: float | None = None
-    alone_p99_us: float | None = None
-    over_p50_us: float | None = None
-    over_p99_us: float | None = None
-    empty_p50_us: float | None = None
-    empty_p99_us: float | None = None
-    messages: float | None = None
-    sent_bytes: float | None = None
-    received_bytes: float | None = None
-    seconds: float | None = None
-    queries_per_s: float | None = None
-    queries_per_launch: float | None = None
-    messages_per_launch: float | None = None
-    disk_bytes_per_record: float | None = None
-    verified: bool | None = None
-    scheduling: str = "other"
-    note: str = ""
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
+Row = dict[str, Any]
 
 
 class Tap:
@@ -192,11 +160,6 @@ def open_shards(corpus: Corpus, shards: int, folder: Path, transport: str) -> fr
     return engine
 
 
-def are_equal(one: fr.Hits, other: fr.Hits) -> bool:
-    """Whether two answers hold the same ids and scores, bit for bit."""
-    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("counts", "scores", "ids"))
-
-
 def timed(work: Callable[[], Any]) -> float:
     """Microseconds of a call."""
     began = time.perf_counter()
@@ -213,8 +176,8 @@ def percentiles(values: Sequence[float]) -> tuple[float, float]:
 class Shards:
     """One memory over so many shards of Ray, its twin in this process, and the engine that both must repeat."""
 
-    def __init__(self, corpus: Corpus, engine: fr.Engine, shards: int, folder: Path, common: dict[str, Any]) -> None:
-        self.corpus, self.engine, self.shards, self.common = corpus, engine, shards, common
+    def __init__(self, corpus: Corpus, engine: fr.Engine, shards: int, folder: Path) -> None:
+        self.corpus, self.engine, self.shards = corpus, engine, shards
         self.remote = open_shards(corpus, shards, folder / f"ray-{shards}", "ray")
         self.local = open_shards(corpus, shards, folder / f"local-{shards}", "local")
         self.taps = tap(self.local)
@@ -228,12 +191,12 @@ class Shards:
         """Whether both forms repeat the engine's answers."""
         asked = self.corpus.fan_outs(layout, CHECKED, seed=1)
         return all(
-            are_equal(self.engine.search(queries, K), form.search(queries, K))
+            are_equal([self.engine.search(queries, K)], [form.search(queries, K)])
             for queries in asked
             for form in (self.remote, self.local)
         )
 
-    def fan_out_rows(self, layout: str, count: int, size: int) -> list[ShardsRow]:
+    def fan_out_rows(self, layout: str, count: int, size: int) -> list[Row]:
         """The rows of one caller and fan-outs of a size: the engine's, and that of the shards."""
         right = self.verified(layout)
         engine, remote, alone, empty = ([] for _ in range(4))
@@ -256,21 +219,13 @@ class Shards:
         whole: dict[str, Any] = dict(zip(("p50_us", "p99_us"), percentiles(remote), strict=True))
         for name, values in (("alone", alone), ("over", over), ("empty", empty)):
             whole |= dict(zip((f"{name}_p50_us", f"{name}_p99_us"), percentiles(values), strict=True))
-        same: dict[str, Any] = {"case": layout, "fan_out": size, "fan_outs": count, **self.common}
-        same["records"] = self.corpus.documents
+        same: Row = {"phase": "fan-out", "case": layout, "fan_out": size, "fan_outs": count}
+        same |= {"records": self.corpus.documents, "k": K, "verified": None}
         middle, last = percentiles(engine)
+        own = {"shards": self.shards, "messages": round_digits(messages / count), "verified": right}
         return [
-            ShardsRow(phase="fan-out", shards=0, p50_us=middle, p99_us=last, note=f"beside {self.shards}", **same),
-            ShardsRow(
-                phase="fan-out",
-                shards=self.shards,
-                messages=round_digits(messages / count),
-                sent_bytes=sent,
-                received_bytes=received,
-                verified=right,
-                **whole,
-                **same,
-            ),
+            {**same, "shards": 0, "p50_us": middle, "p99_us": last, "note": f"beside {self.shards}"},
+            {**same, **own, "sent_bytes": sent, "received_bytes": received, **whole},
         ]
 
     def _ask_nothing(self) -> None:
@@ -293,7 +248,7 @@ class Shards:
             one.answers.clear()
         return round(sent), round(received)
 
-    def agents_row(self, layout: str, agents: int, seconds: float) -> ShardsRow:
+    def agents_row(self, layout: str, agents: int, seconds: float) -> Row:
         """The row of many agents."""
         right = self.verified(layout)
         before, sent = self.remote.coalescer.stats(), sum(len(one.us) for one in self.sends)
@@ -301,24 +256,17 @@ class Shards:
         after, sent = self.remote.coalescer.stats(), sum(len(one.us) for one in self.sends) - sent
         launches = after["launches"] - before["launches"]
         per_launch = sent / launches
-        return ShardsRow(
-            phase="agents",
-            case=layout,
-            shards=self.shards,
-            records=self.corpus.documents,
-            queries_per_launch=round_digits((after["queries"] - before["queries"]) / launches),
-            messages_per_launch=round_digits(per_launch),
+        return {
+            **{**row, "shards": self.shards},
+            "queries_per_launch": round_digits((after["queries"] - before["queries"]) / launches),
+            "messages_per_launch": round_digits(per_launch),
             # A launch is at most one message a shard.
-            verified=right and per_launch <= self.shards,
-            **row,
-            **self.common,
-        )
+            "verified": right and per_launch <= self.shards,
+        }
 
 
-def run_agents(
-    engine: fr.Engine | fr.ShardedEngine, corpus: Corpus, layout: str, agents: int, seconds: float
-) -> dict[str, Any]:
-    """The fields of many agents, each with its fan-outs of 5 to 20 queries."""
+def run_agents(engine: fr.Engine | fr.ShardedEngine, corpus: Corpus, layout: str, agents: int, seconds: float) -> Row:
+    """The row of many agents, each with its fan-outs of 5 to 20 queries."""
     prepared = [query for queries in corpus.fan_outs(layout, 500) for query in queries]
     tenants = len(prepared) // FAN_OUT
 
@@ -333,20 +281,17 @@ def run_agents(
         ms, queries = asyncio.run(fire([ask] * agents, len(prepared), seconds, 0, LEAST))
     middle, last = percentiles([1e3 * each for each in ms])
     return {
-        "agents": agents,
-        "fan_outs": len(ms),
-        "p50_us": middle,
-        "p99_us": last,
+        **{"phase": "agents", "case": layout, "shards": 0, "records": corpus.documents, "k": K, "fan_out": FAN_OUT},
+        **{"agents": agents, "fan_outs": len(ms), "p50_us": middle, "p99_us": last, "queries_per_launch": None},
+        **{"messages_per_launch": None, "verified": True},
         "seconds": round_digits(seconds),
         "queries_per_s": round_digits(queries / seconds),
     }
 
 
-def service_rows(
-    corpus: Corpus, records: int, depths: Sequence[int], count: int, folder: Path, common: dict[str, Any]
-) -> list[ShardsRow]:
+def service_rows(corpus: Corpus, records: int, depths: Sequence[int], count: int, folder: Path) -> list[Row]:
     """The rows of one shard in this process that holds so many records of one namespace, one for each k."""
-    rows: list[ShardsRow] = []
+    rows: list[Row] = []
     with fr.ShardedEngine.open(folder, shards=1, transport="local", split_at=10 * records, **OPTIONS) as engine:
         engine.add(fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(corpus.texts(records)))
         held = len(engine)
@@ -360,129 +305,107 @@ def service_rows(
             for queries in asked:
                 engine.search(queries, k)
             middle, last = percentiles(taps[0].us)
-            row = ShardsRow(
-                phase="service",
-                case="split",
-                shards=1,
-                records=held,
-                k=k,
-                fan_outs=count,
-                p50_us=middle,
-                p99_us=last,
-                disk_bytes_per_record=round_digits(size / held),
-                note=f"peak of the process {peak_rss_gib()} GiB",
-                **common,
-            )
-            rows.append(row)
+            row: Row = {"phase": "service", "case": "split", "shards": 1, "records": held, "k": k, "fan_outs": count}
+            row |= {"p50_us": middle, "p99_us": last, "disk_bytes_per_record": round_digits(size / held)}
+            rows.append({**row, "note": f"peak of the process {peak_rss_gib()} GiB", "verified": None})
     return rows
 
 
-def measure(
-    documents: int,
-    shards: Sequence[int],
-    service: Sequence[int],
-    count: int,
-    agents: int,
-    seconds: float,
-    common: dict[str, Any],
-    say: Callable[[str], None],
-) -> list[ShardsRow]:
+def move_row(corpus: Corpus, records: int, folder: Path, transport: str) -> Row:
+    """The row of a namespace of so many records that moves between two shards while others write."""
+    written: list[float] = []
+
+    def write() -> None:
+        written.append(timed(lambda: engine.upsert([fr.Record("one", "a record", "others")])))
+
+    with fr.ShardedEngine.open(folder, shards=2, transport=transport, split_at=10 * records, **OPTIONS) as engine:
+        engine.add(fr.Record(f"r{n}", text, SPLIT) for n, text in enumerate(corpus.texts(records)))
+        held = len(engine)
+        for _ in range(WRITES):
+            write()
+        alone, written = percentiles(written), []
+        (home,) = engine.coordinator.placement.homes(SPLIT)
+        moved = threading.Event()
+
+        def go_on() -> None:
+            while not moved.is_set():
+                write()
+
+        writer = threading.Thread(target=go_on)
+        writer.start()
+        try:
+            took = timed(lambda: engine.coordinator.place(SPLIT, (1 - home,)))
+        finally:
+            moved.set()
+            writer.join()
+        right = engine.count(namespace=SPLIT) == held
+    middle, last = percentiles(written)
+    row: Row = {"phase": "move", "case": transport, "shards": 2, "records": held, "verified": right}
+    row |= {
+        "p50_us": middle,
+        "p99_us": last,
+        "most_us": round_digits(max(written)),
+        "seconds": round_digits(took / 1e6),
+    }
+    return {**row, "alone_p50_us": alone[0], "alone_p99_us": alone[1]}
+
+
+def measure(options: argparse.Namespace, say: Callable[[str], None]) -> Iterator[Row]:
     """All rows of a run."""
-    corpus = Corpus(documents)
-    rows: list[ShardsRow] = []
-    engine = fr.Engine.from_records(corpus.records(), **OPTIONS)
-    for layout in LAYOUTS:
+    phases, count, agents = options.phases, options.fan_outs, options.agents
+    corpus = Corpus(options.documents)
+    beside = {"fan-out", "agents"} & {*phases}
+    engine = fr.Engine.from_records(corpus.records() if beside else (), **OPTIONS)
+    for layout in LAYOUTS if "agents" in phases else ():
         say(f"one engine, {layout}: {agents} agents")
-        row = run_agents(engine, corpus, layout, agents, seconds)
-        rows.append(
-            ShardsRow(phase="agents", case=layout, shards=0, records=corpus.documents, verified=True, **row, **common)
-        )
-    for number in shards:
+        yield run_agents(engine, corpus, layout, agents, options.seconds)
+    for number in options.shards if beside else ():
         with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name, ExitStack() as stack:
             say(f"{number} shards: build")
-            several = Shards(corpus, engine, number, Path(name), common)
+            several = Shards(corpus, engine, number, Path(name))
             stack.callback(several.close)
             for layout in LAYOUTS:
-                say(f"{number} shards, {layout}: {count} fan-outs")
-                for size in SIZES:
-                    rows += several.fan_out_rows(layout, count, size)
-                say(f"{number} shards, {layout}: {agents} agents")
-                rows.append(several.agents_row(layout, agents, seconds))
-    for records in service:
+                for size in SIZES if "fan-out" in phases else ():
+                    say(f"{number} shards, {layout}: {count} fan-outs of {size}")
+                    yield from several.fan_out_rows(layout, count, size)
+                if "agents" in phases:
+                    say(f"{number} shards, {layout}: {agents} agents")
+                    yield several.agents_row(layout, agents, options.seconds)
+    for records in options.service if "service" in phases else ():
         say(f"one shard of {records:,} records")
         with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name:
-            depths = DEPTHS if records == max(service) else (K,)
-            rows += service_rows(corpus, records, depths, count, Path(name) / "memory", common)
-    return rows
-
-
-def render(rows: Sequence[ShardsRow]) -> str:
-    """Tables, a line a row."""
-
-    def cell(value: float | None) -> str:
-        return "" if value is None else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
-
-    heads = {
-        "fan-out": (
-            *("p50_us", "p99_us", "alone_p50_us", "alone_p99_us", "over_p50_us", "over_p99_us", "empty_p50_us"),
-            *("empty_p99_us", "messages", "sent_bytes", "received_bytes"),
-        ),
-        "agents": ("queries_per_s", "p50_us", "p99_us", "queries_per_launch", "messages_per_launch"),
-        "service": ("k", "p50_us", "p99_us", "disk_bytes_per_record"),
-    }
-    lines: list[str] = []
-    for phase, names in heads.items():
-        lines += [
-            "",
-            f"| {phase} | shards | records | {' | '.join(names)} | verified |",
-            "|---" * (len(names) + 4) + "|",
-        ]
-        for row in rows:
-            if row.phase == phase:
-                values = " | ".join(cell(getattr(row, name)) for name in names)
-                verdict = "" if row.verified is None else "yes" if row.verified else "NO"
-                case = f"{row.case}, {row.fan_out}"
-                lines.append(f"| {case} | {row.shards or 'engine'} | {row.records:,} | {values} | {verdict} |")
-    return "\n".join(lines).strip()
+            depths = DEPTHS if records == max(options.service) else (K,)
+            yield from service_rows(corpus, records, depths, count, Path(name) / "memory")
+    for records in options.moved if "move" in phases else ():
+        for transport in ("local", "ray"):
+            say(f"{records:,} records move, {transport}")
+            with tempfile.TemporaryDirectory(prefix="fanrank-shards-") as name:
+                yield move_row(corpus, records, Path(name) / "memory", transport)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; rows are written only with --results. Returns 0 if all answers were right, else 1."""
-    parser = argparse.ArgumentParser(prog="python -m bench.shards", description="Shards on Ray beside one engine.")
-    parser.add_argument("--documents", type=int, default=DOCUMENTS, help=f"turns of SGD (default {DOCUMENTS})")
-    parser.add_argument("--shards", type=numbers, default=(1, 2, 4), help="default 1,2,4")
-    parser.add_argument("--service", type=numbers, default=SERVICE, help="records of one shard that is measured alone")
-    parser.add_argument("--fan-outs", type=int, default=300, help="of one caller (default 300)")
-    parser.add_argument("--agents", type=int, default=100, help="default 100")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of the agents (default 3)")
-    parser.add_argument("--results", type=Path, help="append the rows to this file, as bench/results/shards.jsonl")
-    parser.add_argument("--json", action="store_true", help="print the rows instead of the tables")
-    options = parser.parse_args(arguments)
-    if min(options.documents, options.fan_outs, options.agents) < 1 or options.seconds <= 0:
-        parser.error("--documents, --fan-outs and --agents must be 1 or more, and --seconds above 0")
+    """Measure. Returns 0 if all answers were right, else 1."""
+    command = Command("shards", "Shards on Ray beside one engine.")
+    command.add("--phases", type=among(PHASES), default=PHASES)
+    command.add("--documents", type=positive, default=DOCUMENTS, help=f"turns of SGD (default {DOCUMENTS})")
+    command.add("--shards", type=numbers, default=(1, 2, 4))
+    command.add("--service", type=numbers, default=SERVICE, help="records of one shard that is measured alone")
+    command.add("--moved", type=numbers, default=MOVED, help="records of a namespace that moves")
+    command.add("--fan-outs", type=positive, default=300, help="of one caller (default 300)")
+    command.add("--agents", type=positive, default=100)
+    command.add("--seconds", type=float, default=3.0, help="of the agents (default 3)")
+    options = command.parse(arguments)
     import ray  # the rows say its version
 
     # One Ray for all memories: starting one takes seconds.
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    command.common |= {"scheduling": scheduling(), "machine": {**command.common["machine"], "ray": ray.__version__}}
     try:
-        common = {**stamp_rows("shards"), "scheduling": scheduling()}
-        common["machine"] |= {"ray": ray.__version__}
-        rows = measure(
-            options.documents,
-            options.shards,
-            options.service,
-            options.fan_outs,
-            options.agents,
-            options.seconds,
-            common,
-            progress(),
-        )
+        for row in measure(options, command.say):
+            command.keep([row])
     finally:
         ray.shutdown()
-    if options.results:
-        append(options.results, rows)
-    print("\n".join(json.dumps(asdict(row)) for row in rows) if options.json else render(rows))
-    return int(not all(row.verified is not False for row in rows))
+    return command.end()
 
 
 if __name__ == "__main__":

@@ -11,12 +11,9 @@ set is a function of `SETS`, from the data folder to a `Dataset`. Those whose da
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +27,7 @@ from fanrank.engine.engine import Engine
 from fanrank.engine.errors import FanrankError
 from fanrank.engine.evaluate import cluster_bootstrap, load_beir, load_locomo, load_longmemeval, paired_bootstrap
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
+from fanrank.engine.evaluate.encoders import describe_encoder
 from fanrank.engine.evaluate.protocol import Evaluation, prepare_dataset, rank
 from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.index.profiles import PROFILES, default_profile
@@ -39,11 +36,10 @@ from fanrank.engine.records.record import Record
 from fanrank.engine.route.cascade import AUTO
 from fanrank.engine.route.policy import POLICIES, strategy_of
 
-from .harness.code import code_of
-from .harness.machine import commit, machine, now
-from .harness.paths import RESULTS, data_folder
+from .harness.command import Command, among
+from .harness.paths import data_folder
 from .harness.typed import SETS as TYPED
-from .hybrid import ENCODER, versions
+from .harness.vectors import add_encoder, encoder_of, versions
 
 METRICS = ("hit@1", "hit@5", "ndcg@10")
 BASELINES = ("bm25", "fused")
@@ -257,71 +253,30 @@ def losses(row: Mapping[str, Any], name: str = "auto") -> list[str]:
     return found
 
 
-def show(row: Mapping[str, Any]) -> str:
-    """A row as lines, the best nDCG first."""
-    lines = [f"{row['dataset']}: {row['n']:,} questions, {row['documents']:,} records, {row['profile']['name']}"]
-    order = sorted(row["systems"].items(), key=lambda item: -item[1]["ndcg@10"])
-    for name, values in order:
-        cells = " ".join(f"{values[metric]:.4f}" for metric in METRICS)
-        tests = values["to"].get("bm25", {}).get("all", {})
-        told = " ".join(
-            f"{100 * test['difference']:+.1f} [{100 * test['low']:+.1f}, {100 * test['high']:+.1f}]"
-            for test in tests.values()
-        )
-        skip = f"  skips {values['skip']:.0%}" if "skip" in values else ""
-        lines.append(f"  {name:26} {cells}  {told}{skip}")
-    if "auto" in row["systems"]:
-        lines.append("  auto loses: " + ("; ".join(losses(row)) or "nothing"))
-    safe = [entry for entry in row["taus"] if entry["least"] >= 0.0]
-    if safe:
-        lines.append(f"  least threshold without a loss on the half that tunes: {safe[0]['tau']:g}")
-    return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run every set whose data is present."""
-    parser = argparse.ArgumentParser(prog="python -m bench.strategies", description=__doc__)
-    parser.add_argument("--sets", default=",".join(SETS), help=f"some of {', '.join(SETS)}")
-    parser.add_argument("--systems", default=",".join(SYSTEMS), help="names of strategies and policies")
-    parser.add_argument("--profile", choices=list(PROFILES), default=default_profile())
-    parser.add_argument("--encoder", default=ENCODER)
-    parser.add_argument("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
-    parser.add_argument("--json", action="store_true", help="print the rows instead of tables")
-    parser.add_argument("--no-record", action="store_true", help="print alone; append nothing to bench/results")
-    options = parser.parse_args(arguments)
-    if options.encoder == ENCODER:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    names, systems = options.sets.split(","), options.systems.split(",")
-    for name in names:
-        if name not in SETS:
-            parser.error(f"no set {name!r}; there are: {', '.join(SETS)}")
-    for name in systems:
-        if name not in SYSTEMS:
-            parser.error(f"no strategy {name!r}; there are: {', '.join(SYSTEMS)}")
-    shared = {"machine": machine(), "versions": versions(), "commit": commit(), "code": code_of("quality")}
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for name in names:
-            started = time.perf_counter()
-            try:
-                model = open_encoder(options.encoder, options.embeddings or Path(folder) / "vectors.db")
-                dataset = SETS[name](data_folder())
-                found = measure(dataset, options.profile, model, systems, lambda line: print(line, file=sys.stderr))
-            except (FanrankError, OSError) as error:
-                found = {"part": PART, "dataset": name, "error": str(error)}
-                print(f"{name}: {error}", file=sys.stderr)
-            row = {"bench": "quality", **found, **shared, "seconds": time.perf_counter() - started, "date": now()}
-            rows.append(row)
-            if not options.no_record and "error" not in row:
-                # Each set is kept as soon as it is done: a run that is stopped loses only the set it was at.
-                RESULTS.mkdir(parents=True, exist_ok=True)
-                with (RESULTS / "quality.jsonl").open("a", encoding="utf-8") as handle:
-                    handle.write(json.dumps(row) + "\n")
-            if "error" not in row and not options.json:
-                print(show(row), end="\n\n", flush=True)
-    if options.json:
-        print(json.dumps(rows))
+    command = Command("strategies", "Every named strategy beside BM25 and fused.", "quality", "quality")
+    command.add("--sets", type=among(SETS), default=tuple(SETS))
+    command.add("--systems", type=among(SYSTEMS), default=SYSTEMS, help="names of strategies and policies")
+    command.add("--profile", choices=list(PROFILES), default=default_profile())
+    add_encoder(command)
+    options = command.parse(arguments)
+    command.common |= {"versions": versions()}
+    for name in options.sets:
+        started = time.perf_counter()
+        try:
+            dataset = SETS[name](data_folder())
+            row = measure(dataset, options.profile, encoder_of(options), options.systems, command.say)
+        except (FanrankError, OSError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            continue
+        command.keep([{**row, "seconds": time.perf_counter() - started}])
+        if "auto" in row["systems"]:
+            print(f"{name}: auto loses {'; '.join(losses(row)) or 'nothing'}", file=sys.stderr)
+        if safe := [entry["tau"] for entry in row["taus"] if entry["least"] >= 0.0]:
+            print(f"{name}: {safe[0]:g} is the least threshold without a loss where it is tuned", file=sys.stderr)
+    return command.end()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

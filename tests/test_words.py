@@ -55,8 +55,6 @@ FOLDERS = "engine|integrations|kernels|cpu_fallback|native|server|client|shards|
 PATH = re.compile(rf"(?<![\w./*-])(?:{FOLDERS})/[\w./-]*\.(?:py|md|cuh|cu|hpp|h|cpp|jsonl|svg|json|sh|txt)\b")
 # Paths that are named and not there, and why.
 ABSENT: dict[str, str] = {
-    "bench/.cache/dense.jsonl": "A command writes it where it is run.",
-    "bench/.cache/growth.jsonl": "A command writes it where it is run.",
     "bench/results/gpu.jsonl": "Rows of a GPU go there once there are any.",
 }
 NAMED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+) (?:\(|in |of |\| )\[([\w/.]+)\]\(")

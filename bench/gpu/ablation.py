@@ -43,7 +43,7 @@ from fanrank.kernels.work import TABLED_POSTINGS
 from ..harness import machine, rows
 from ..harness.cases import K1, B
 from ..harness.code import code_of
-from ..harness.options import names
+from ..harness.command import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import run as gpu_run

@@ -46,7 +46,7 @@ from fanrank.kernels.work import Buffers, Extent, KernelAnswer, Verbs, Work
 
 from ..harness import machine, rows
 from ..harness.code import code_of
-from ..harness.options import names
+from ..harness.command import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from .corpora import Problem

@@ -21,7 +21,7 @@ import torch
 
 from ..harness import machine, rows
 from ..harness.code import code_of
-from ..harness.options import names
+from ..harness.command import names
 from ..harness.paths import CACHE, RESULTS
 from . import corpora as gpu_corpora
 from . import systems as gpu_systems

@@ -11,7 +11,8 @@ import numpy as np
 
 import fanrank as fr
 
-from .methods import K, round_digits
+from .methods import K
+from .rows import round_digits
 
 Figures = dict[str, Any]
 

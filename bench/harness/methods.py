@@ -6,7 +6,6 @@ import resource
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,7 @@ import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.evaluate.synthetic import WEEK, SyntheticQuestion
 
-from .code import code_of
-from .machine import commit, machine, now
+from .rows import round_digits
 
 FAN_OUT = 20
 K = 10
@@ -96,13 +94,13 @@ def import_analyzer() -> None:
 def answer(
     engine: fr.Engine, method: Method, queries: Sequence[fr.Query], *, threads: int = 1, timing: bool = False
 ) -> list[fr.Hits]:
-    """The answers in calls of `Method.batch` queries."""
-    return [
-        engine.search(
-            queries[start : start + method.batch], K, threads=threads, execution=method.execution, timing=timing
-        )
-        for start in range(0, len(queries), method.batch)
-    ]
+    """The answers in calls of `Method.batch` queries, ids included."""
+    how: Any = {"threads": threads if method.batch > 1 else 1, "execution": method.execution, "timing": timing}
+    answers = []
+    for start in range(0, len(queries), method.batch):
+        answers.append(engine.search(queries[start : start + method.batch], K, **how))
+        _ = answers[-1].ids
+    return answers
 
 
 def are_equal(one: Sequence[fr.Hits], other: Sequence[fr.Hits]) -> bool:
@@ -132,10 +130,6 @@ def quartiles_of(values: Sequence[float]) -> tuple[float, float, float, float]:
     return round_digits(first), round_digits(median), round_digits(third), round_digits(last)
 
 
-def round_digits(value: float) -> float:
-    return float(f"{value:.4g}")
-
-
 def peak_rss_gib() -> float:
     """The most memory that this process has held so far, GiB."""
     try:
@@ -146,23 +140,3 @@ def peak_rss_gib() -> float:
         pass
     unit = 1 if sys.platform == "darwin" else 1024
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30, 3)
-
-
-def stamp_rows(bench: str) -> dict[str, Any]:
-    """The fields that all rows of a run have in common."""
-    date = now()
-    return {
-        "bench": bench,
-        "run": date,
-        "machine": {**machine(), **{name: _version(name) for name in ("fanrank",)}},
-        "commit": commit(),
-        "code": code_of(bench),
-        "date": date,
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -32,3 +32,8 @@ def read(path: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{path}:{number}: not a JSON object")
         rows.append({RENAMED.get(name, name): value for name, value in row.items()})
     return rows
+
+
+def round_digits(value: float) -> float:
+    """Four significant digits."""
+    return float(f"{value:.4g}")

@@ -21,8 +21,9 @@ from fanrank.engine.evaluate.synthetic import SyntheticMemory, SyntheticQuestion
 
 from ..growth import grow
 from .load import Asking, Figures, expect, percentiles, write
-from .methods import FAN_OUT, K, import_analyzer, peak_rss_gib, round_digits
+from .methods import FAN_OUT, K, import_analyzer, peak_rss_gib
 from .paths import ROOT
+from .rows import round_digits
 
 PART_TIMEOUT = 3600.0
 
@@ -47,18 +48,6 @@ class Settings:
     half_life: float | None = None
     windows: str | None = None
     seed: int = 42
-
-
-QUICK = Settings(
-    records=20_000,
-    base=20_000,
-    seconds=2.0,
-    rounds=2,
-    cold_records=50_000,
-    cold_rounds=1,
-    tenants=500,
-    asked=100,
-)
 
 
 def part_append(settings: Settings, folder: Path) -> Figures:

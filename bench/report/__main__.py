@@ -8,40 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..harness.paths import BENCH, RESULTS, ROOT
-from . import fanout as report_fanout
-from . import growth as report_growth
-from . import neighbours as report_neighbours
-from . import published as report_published
-from . import quality as report_quality
-from . import serve as report_serve
-from . import shards as report_shards
-from . import store as report_store
-from . import strategies as report_strategies
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks
 from .rows import Recorded, describe_stale, load
-
-SECTIONS: tuple[tuple[str, Callable[[Recorded], list[str]]], ...] = (
-    ("Fan-outs beside the peers", report_fanout.fanout),
-    ("Builds", report_store.building),
-    ("A memory that grows", report_growth.growth),
-    ("A session that writes and asks", report_growth.session),
-    ("On a GPU", report_store.gpu),
-    ("Through the server", report_serve.serve),
-    ("Over shards", report_shards.shards),
-    ("Writes", report_store.writes),
-    ("Crashes", report_store.crash),
-    ("Dense", report_quality.dense),
-    ("Several kinds of evidence", report_quality.hybrid),
-    ("Quality", report_quality.quality),
-    ("Named strategies", report_strategies.strategies),
-    ("Neighbours in a session", report_neighbours.neighbours),
-    ("Published figures", report_published.published),
-)
+from .sections import SECTIONS
 
 INTRODUCTION = """# Measured
 
@@ -55,9 +29,9 @@ Ids like A037 are those of [docs/sources.md](../docs/sources.md); AgentIR is the
 
 def markdown(recorded: Recorded) -> str:
     """The text of REPORT.md."""
-    contents = "\n".join(f"- [{title}](#{title.lower().replace(' ', '-')})" for title, _ in SECTIONS)
+    contents = "\n".join(f"- [{title}](#{title.lower().replace(' ', '-')})" for title in SECTIONS)
     parts = [INTRODUCTION, contents]
-    for title, section in SECTIONS:
+    for title, section in SECTIONS.items():
         parts += [f"## {title}", *section(recorded)]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from ..harness.cases import CORPORA
 from ..harness.systems import FAN_OUT_BASELINES, SYSTEMS
-from .format import NONE, details, geometric_mean, number, order_names, sentence, table
-from .rows import Fields, Recorded, choose_rows, machine, stamp
+from .format import Fields, details, geometric_mean, number, order_names, score, sentence, table, tabulate
+from .rows import Recorded, choose_in_each, choose_rows, machine, no_row, stamp
 
 OWN = ("fanrank", "fanrank-numpy")
 SMALL = 20
 """The most queries of a fan-out. Geometric means are over calls of at most as many."""
-COLD = ("import", "open", "first", "second")
 
 
 def newest(recorded: Recorded) -> list[Fields]:
     """The rows of the newest complete run of every corpus, in the declared order of corpora."""
-    rows = recorded.of("fanout")
+    rows = choose_in_each(recorded.of("fanout"), "case", _place)
     cases = order_names((row["case"] for row in rows), CORPORA)
-    return [row for case in cases for row in choose_rows([row for row in rows if row["case"] == case], _place)]
+    return sorted(rows, key=lambda row: cases.index(row["case"]))
 
 
 def _place(row: Fields) -> Hashable:
@@ -87,37 +86,28 @@ def times(rows: Sequence[Fields]) -> str:
     return table(["corpus, documents", "queries a call", *systems], body)
 
 
-def _spread(rows: Sequence[Fields]) -> str:
-    body = [
-        [
-            *(row["case"], size(row), row["system"], row.get("mode") or ""),
-            *(number(row[name]) for name in ("ms", "p99_ms")),
-            f"{number(min(row['round_ms']))} to {number(max(row['round_ms']))}",
-            *(number(row["cpu_ms"]), f"{row['calls']:,}"),
-            "" if row.get("overlap") is None else f"{row['overlap']:.4f}",
-        ]
-        for row in _warm(rows)
-    ]
-    head = ["corpus", "queries a call", "system", "mode", "median ms", "p99 ms", "medians of rounds", "CPU ms", "calls"]
-    return table([*head, "overlap"], body)
+EVERY_ROW = "Every row: 99th percentiles, spread, processor time, overlap with float64 BM25"
+SPREAD = {
+    **{"corpus": "case", "queries a call": size, "system": "system", "mode": "mode", "median ms": "ms"},
+    "p99 ms": "p99_ms",
+    "medians of rounds": lambda row: f"{number(min(row['round_ms']))} to {number(max(row['round_ms']))}",
+    **{"CPU ms": "cpu_ms", "calls": "calls", "overlap": lambda row: score(row.get("overlap"))},
+}
+
+
+def _step(step: str) -> Callable[[Fields], str]:
+    return lambda row: f"{number(row[f'{step}_ms'][0])} ({number(row[f'{step}_ms'][1])})"
+
+
+STEPS = {"import": "import", "open": "open", "first fan-out of 20": "first", "second": "second"}
+COLD = {"corpus": "case", "system": "system", **{head: _step(step) for head, step in STEPS.items()}}
 
 
 def cold(rows: Sequence[Fields]) -> str:
     """Fresh processes: milliseconds of the wall (and of the processor) of each step; empty without rows."""
-    body = [
-        [
-            row["case"],
-            row["system"],
-            *(f"{number(row[f'{step}_ms'][0])} ({number(row[f'{step}_ms'][1])})" for step in COLD),
-        ]
-        for row in rows
-        if row["process"] == "cold" and not row.get("error")
-    ]
-    if not body:
-        return ""
-    return "Fresh processes, milliseconds of the wall (of the processor):\n\n" + table(
-        ["corpus", "system", "import", "open", "first fan-out of 20", "second"], body
-    )
+    shown = [row for row in rows if row["process"] == "cold" and not row.get("error")]
+    head = "Fresh processes, milliseconds of the wall (of the processor):"
+    return f"{head}\n\n{tabulate(shown, COLD)}" if shown else ""
 
 
 def instructions(recorded: Recorded) -> str:
@@ -140,32 +130,22 @@ def instructions(recorded: Recorded) -> str:
     return "\n\n".join(parts)
 
 
-def _errors(rows: Sequence[Fields]) -> str:
-    reasons = dict.fromkeys((row["case"], row["system"], row["error"]) for row in rows if row.get("error"))
-    return "\n".join(f"- {case}, {system}: {error}" for case, system, error in reasons)
-
-
-def describe(rows: Sequence[Fields]) -> str:
-    """Every table of one run, for the command that measured it."""
-    if not _warm(rows):
-        return _errors(rows) or "No rows."
-    return "\n\n".join(filter(None, [times(rows), means(rows), _spread(rows), cold(rows), _errors(rows)]))
-
-
 def fanout(recorded: Recorded) -> list[str]:
     """The section on fan-outs."""
     rows = newest(recorded)
     counted = instructions(recorded)
     if not _warm(rows):
-        return [f"{NONE}: `make fanout`.", *([counted] if counted else [])]
+        return [no_row("fanout"), *([counted] if counted else [])]
     parts = [
         f"{sentence(stamp(rows))}; {machine(rows)}. Texts in, ids and scores out, k 10, one thread: median "
         f"milliseconds a call (ratio to {FAN_OUT_BASELINES[0]}; under 1 is faster).",
         times(rows),
         f"Geometric means over calls of at most {SMALL} queries: {means(rows) or 'none'}.",
         cold(rows),
-        details("Every row: 99th percentiles, spread, processor time, overlap with float64 BM25", _spread(rows)),
-        _errors(rows),
+        details(
+            EVERY_ROW,
+            tabulate(_warm(rows), SPREAD),
+        ),
         counted,
     ]
     return [part for part in parts if part]
@@ -175,10 +155,10 @@ def block(recorded: Recorded) -> str:
     """The README's block."""
     rows = newest(recorded)
     if not _warm(rows):
-        return f"{NONE}: `make fanout`.\n"
+        return no_row("fanout")
     found = means(rows)
     return (
         f"Milliseconds a call at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; "
         f"{stamp(rows)}; {machine(rows)}):\n\n{times(rows)}\n\n"
-        f"Geometric means over calls of at most {SMALL} queries (less is faster): {found or 'none'}.\n"
+        f"Geometric means over calls of at most {SMALL} queries (less is faster): {found or 'none'}."
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+Fields = Mapping[str, Any]
 _NUMBER = re.compile(r"$|[*]{0,2}-?[0-9]|error$")
 NONE = "No row yet"
 """The text for a bench without rows; it names the command that makes them."""
@@ -17,6 +19,23 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     numeric = [all(_NUMBER.match(cells[at]) for cells in body) for at in range(len(head))]
     lines = ["| " + " | ".join(head) + " |", "|" + "".join("---:|" if each else "---|" for each in numeric)]
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in body])
+
+
+def tabulate(rows: Iterable[Fields], columns: Mapping[str, str | Callable[[Fields], str]]) -> str:
+    """A table of rows: a column is a field of theirs, or what a function gives of a row."""
+    cells = [
+        [plain(row.get(what)) if isinstance(what, str) else what(row) for what in columns.values()] for row in rows
+    ]
+    return table(list(columns), cells)
+
+
+def plain(value: Any) -> str:
+    """The value of a field, as a table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return number(value) if isinstance(value, float) or value is None else str(value)
 
 
 def details(summary: str, text: str) -> str:
@@ -41,15 +60,14 @@ def percent(share: float | None, places: int = 1) -> str:
     return "" if share is None else f"{100 * share:.{places}f} %"
 
 
+def score(value: float | None) -> str:
+    """A share of questions to four places; empty for None."""
+    return "" if value is None else f"{value:.4f}"
+
+
 def sentence(text: str) -> str:
     """The text with a capital letter."""
     return text[:1].upper() + text[1:]
-
-
-def money(dollars: float) -> str:
-    """Dollars a query, a small number: 5.6e-9."""
-    mantissa, exponent = f"{dollars:.1e}".split("e")
-    return f"{mantissa}e{int(exponent)}"
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from . import sources
-from .format import NONE, number, order_names, percent, sentence, table
-from .rows import Fields, Recorded, choose_rows, machine, stamp
+from .format import Fields, number, order_names, percent, sentence, table
+from .rows import Recorded, choose_in_each, choose_rows, machine, no_row, stamp
 
 METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
 """The methods of a complete run, in the order of the columns."""
@@ -20,14 +20,10 @@ def _place(row: Fields) -> Hashable | None:
 
 def corpora(recorded: Recorded) -> dict[str, list[Fields]]:
     """The rows of the newest complete run of every family of corpora, by size."""
-    rows = recorded.of("growth")
-    families = dict.fromkeys(row["corpus"] for row in rows)
-    return {
-        name: sorted(
-            choose_rows([row for row in rows if row["corpus"] == name], _place), key=lambda row: row["records"]
-        )
-        for name in families
-    }
+    found: dict[str, list[Fields]] = {}
+    for row in sorted(choose_in_each(recorded.of("growth"), "corpus", _place), key=lambda row: row["records"]):
+        found.setdefault(row["corpus"], []).append(row)
+    return found
 
 
 def curves(rows: Sequence[Fields]) -> dict[str, list[Fields]]:
@@ -77,7 +73,7 @@ def growth(recorded: Recorded) -> list[str]:
     """The section on growth."""
     families = corpora(recorded)
     if not families:
-        return [f"{NONE}: `make growth`."]
+        return [no_row("growth")]
     parts = []
     for name, rows in families.items():
         first = rows[0]
@@ -104,7 +100,7 @@ def session(recorded: Recorded) -> list[str]:
     """The section on a session that writes and searches."""
     rows = choose_rows(recorded.of("session"), lambda row: row["method"])
     if not rows:
-        return [f"{NONE}: `make session`."]
+        return [no_row("session")]
     first = rows[0]
     body = []
     by_method = {row["method"]: row for row in rows}
@@ -131,3 +127,44 @@ def _session_cells(figures: Sequence[float]) -> list[str]:
 def _theirs(method: str) -> list[str]:
     counterpart = COUNTERPARTS.get(method)
     return _session_cells(sources.SESSION[counterpart]) if counterpart else [""] * 4
+
+
+def block(recorded: Recorded) -> str:
+    """The block of docs/figures.md."""
+    rows = corpora(recorded).get("steady", [])
+    if not rows:
+        return no_row("growth")
+    of_method = curves(rows)
+    wanted = [
+        method
+        for method in ("sequential", "vectorised", "temporal", "decay", "decay-exhaustive")
+        if method in of_method
+    ]
+    at = {(row["records"], row["method"]): row for own in of_method.values() for row in own}
+    body = [
+        [f"{records:,}", *(_growth_cell(at.get((records, method))) for method in wanted)]
+        for records in sorted({records for records, _ in at})
+    ]
+    checked = [row["verified"] for row in rows if row.get("verified") is not None]
+    same = f"Answers that must be the same bits were, in {sum(checked)} of {len(checked)} comparisons."
+    grown = growth_of(rows, "temporal")
+    theirs = sources.GROWTH_US["temporal"]
+    last = f"\n{same}\n"
+    if grown:
+        sizes = [row["records"] for row in of_method["temporal"]]
+        last = (
+            f"\n{same} From {min(sizes):,} to {max(sizes):,} records temporal search grows by {number(grown)}; the "
+            f"AgentIR paper reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 "
+            "cores.\n"
+        )
+    return (
+        f"Microseconds a query, median, one thread, with the share of the postings that was scored ({stamp(rows)}; "
+        f"{machine(rows)}):\n\n{table(['records', *wanted], body)}\n{last}"
+    )
+
+
+def _growth_cell(row: Fields | None) -> str:
+    if row is None:
+        return ""
+    share = row.get("searched_share")
+    return number(row["p50_us"]) + (f" ({percent(share, 2)})" if share is not None and share < 1 else "")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from .format import NONE, number, sentence, table
-from .rows import Fields, Recorded, choose_newest, machine, stamp
+from collections.abc import Callable
+
+from .format import Fields, sentence, tabulate
+from .rows import Recorded, choose_newest, machine, no_row, stamp
 
 METRICS = {"hit@1": "Hit@1", "hit@5": "Hit@5", "recall@20": "Recall@20", "mrr": "MRR"}
 
@@ -12,39 +14,26 @@ def neighbours(recorded: Recorded) -> list[str]:
     """The section: the cost of a query, and what LoCoMo's turns gain."""
     rows = recorded.of("neighbours")
     if not rows:
-        return [f"{NONE}: `python -m bench.neighbours`."]
-    cost = [row for row in rows if row.get("part") == "cost"]
-    quality = [row for row in rows if row.get("part") == "quality"]
-    dialogue = [row for row in rows if row.get("part") == "dialogue"]
-    return [
-        *(_cost(list(choose_newest(cost, "memory", "batch", "way").values())) if cost else ()),
-        *(_quality(list(choose_newest(quality, "kind", "borrows").values())) if quality else ()),
-        *(_dialogue(list(choose_newest(dialogue, "strategy", "without").values())) if dialogue else ()),
-    ]
+        return [no_row("neighbours")]
+    keys = {"cost": ("memory", "batch", "way"), "quality": ("kind", "borrows"), "dialogue": ("strategy", "without")}
+    parts = []
+    for part, tell in (("cost", _cost), ("quality", _quality), ("dialogue", _dialogue)):
+        own = list(choose_newest([row for row in rows if row.get("part") == part], *keys[part]).values())
+        parts += tell(own) if own else []
+    return parts
 
 
 def _cost(rows: list[Fields]) -> list[str]:
-    plain = {(row["memory"], row["batch"]): row for row in rows if row["way"] == "plain"}
-    body = []
-    for row in rows:
-        base = plain.get((row["memory"], row["batch"]), row)
-        body.append(
-            [
-                *(row["memory"], f"{row['records']:,}", str(row["batch"]), row["way"]),
-                *(number(row[name]) for name in ("milliseconds", "least_ms", "cpu_ms")),
-                "" if base is row else f"{row['cpu_ms'] / base['cpu_ms']:.1f}",
-            ]
-        )
-    head = [
-        "memory",
-        "records",
-        "queries a call",
-        "way",
-        "ms a query",
-        "least",
-        "processor, ms",
-        "times the plain one",
-    ]
+    plain = {(row["memory"], row["batch"]): row["cpu_ms"] for row in rows if row["way"] == "plain"}
+
+    def times(row: Fields) -> str:
+        base = plain.get((row["memory"], row["batch"]))
+        return "" if base is None or row["way"] == "plain" else f"{row['cpu_ms'] / base:.1f}"
+
+    columns = {
+        **{"memory": "memory", "records": "records", "queries a call": "batch", "way": "way"},
+        **{"ms a query": "milliseconds", "least": "least_ms", "processor, ms": "cpu_ms", "times the plain one": times},
+    }
     rounds = " or ".join(map(str, sorted({row["rounds"] for row in rows})))
     right = "" if all(row["verified"] for row in rows) else " **Answers differed between backends.**"
     return [
@@ -52,7 +41,7 @@ def _cost(rows: list[Fields]) -> list[str]:
         f"{rows[0]['n']} texts, to ids; medians of {rounds} rounds in which all ways take turns. "
         "A plain query prunes, and one that borrows reads all postings; it goes the general way, as do queries with "
         f"options. The last column is of the processor's time.{right}",
-        table(head, body),
+        tabulate(rows, columns),
     ]
 
 
@@ -60,38 +49,36 @@ def _gain(row: Fields) -> str:
     return f"{100 * row['difference']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
 
 
+SCORES = {name: (lambda row, metric=metric: f"{row['metrics'][metric]:.3f}") for metric, name in METRICS.items()}
+
+
 def _quality(rows: list[Fields]) -> list[str]:
-    body = [
-        [
-            *(row["kind"], row["loan"] or "nothing"),
-            *(f"{row['metrics'][name]:.3f}" for name in METRICS),
-            _gain(row) if row["borrows"] else "",
-        ]
-        for row in rows
-    ]
+    columns = {
+        **{"search": "kind", "borrows": lambda row: row["loan"] or "nothing", **SCORES},
+        "Hit@5 gains": lambda row: _gain(row) if row["borrows"] else "",
+    }
     return [
         f"{sentence(stamp(rows))}. LoCoMo, turns as records: the loan of the best Hit@5 on {rows[0]['chosen_on']:,} "
         f"questions of every second conversation, on {rows[0]['n']:,} of the others. Words and vectors of `fused` "
         "borrow alike. Differences in Hit@5 in points, with 95 % intervals over conversations.",
-        table(["search", "borrows", *METRICS.values(), "Hit@5 gains"], body),
+        tabulate(rows, columns),
     ]
 
 
 def _dialogue(rows: list[Fields]) -> list[str]:
     base = rows[0].get("to", "auto")
-    body = [
-        [
-            *(row["strategy"], row["without"] or "nothing"),
-            *(f"{row['metrics'][name]:.3f}" for name in METRICS),
-            *(f"{half['hit@5']:.3f} / {half['recall@20']:.3f} / {half['mrr']:.3f}" for half in row["halves"]),
-            _gain(row),
-        ]
-        for row in rows
-    ]
+
+    def half(number: int) -> Callable[[Fields], str]:
+        return lambda row: " / ".join(f"{row['halves'][number][name]:.3f}" for name in ("hit@5", "recall@20", "mrr"))
+
+    columns = {
+        **{"strategy": "strategy", "without": lambda row: row["without"] or "nothing", **SCORES},
+        **{"first half": half(0), "second half": half(1), f"Hit@5 to {base}": _gain},
+    }
     return [
         f"{sentence(stamp(rows))}. LoCoMo, turns as records, {rows[0]['n']:,} questions of {rows[0]['conversations']} "
         "conversations. Weights are fitted to every second conversation and reported on the others, then the other "
         "way around; a strategy without channels is fitted anew. Of each half Hit@5, Recall@20 and MRR. Differences "
         f"in Hit@5 to `{base}` in points, with the wider of two 95 % intervals, over questions and over conversations.",
-        table(["strategy", "without", *METRICS.values(), "first half", "second half", f"Hit@5 to {base}"], body),
+        tabulate(rows, columns),
     ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .format import NONE, number, sentence, table
-from .rows import Fields, Recorded, choose_newest, machine, stamp
+from .format import Fields, number, score, sentence, table, tabulate
+from .rows import Recorded, choose_newest, machine, no_row, note_stale, stamp
 
 
 def quality_rows(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
@@ -14,16 +14,11 @@ def quality_rows(recorded: Recorded) -> dict[tuple[Any, ...], Fields]:
     return choose_newest([row for row in recorded.of("quality") if "part" not in row], "dataset", "preset", "analyzer")
 
 
-def score(value: float | None) -> str:
-    """A share of questions to four places; empty for None."""
-    return "" if value is None else f"{value:.4f}"
-
-
 def quality(recorded: Recorded) -> list[str]:
     """The section on quality."""
     rows = quality_rows(recorded)
     if not rows:
-        return [f"{NONE}: `python -m bench.quality`."]
+        return [no_row("quality")]
     names = ("hit@1", "hit@5", "hit@10", "mrr", "ndcg@10", "recall@100")
     body = [
         [*map(str, key), f"{row['n']:,}", *(score(row["metrics"].get(name)) for name in names)]
@@ -58,7 +53,7 @@ def hybrid(recorded: Recorded) -> list[str]:
     """The section on several kinds of evidence."""
     found = studies(recorded)
     if not found:
-        return [f"{NONE}: `make hybrid`."]
+        return [no_row("hybrid")]
     parts = [
         f"{sentence(stamp(found.values()))}; {machine(found.values())}; vectors of "
         f"{', '.join(dict.fromkeys(row['encoder']['name'] for row in found.values()))}. Intervals and more: "
@@ -69,20 +64,17 @@ def hybrid(recorded: Recorded) -> list[str]:
         scores = {system: study_score(row, system) for system in row["systems"]}
         body = [[score(value) for value in scores.values()]]
         parts.append(f"{dataset}, {row['n']:,} questions, {metric}:\n\n{table(list(scores), body)}")
-    ratios = batches(recorded)
-    body = [
-        [dataset, strategy, str(row["queries"]), *(number(row[key]) for key in ("one_call_ms", "calls_ms", "ratio"))]
-        for (dataset, strategy), row in ratios.items()
-    ]
-    head = ["data set", "strategy", "queries", "one call, ms", "a call a query, ms", "ratio"]
-    return [*parts, "One call for a batch against a call a query:\n\n" + table(head, body)]
+    columns = {"data set": "dataset", "strategy": "strategy", "queries": "queries", "one call, ms": "one_call_ms"}
+    columns |= {"a call a query, ms": "calls_ms", "ratio": "ratio"}
+    parts.append("One call for a batch against a call a query:\n\n" + tabulate(batches(recorded).values(), columns))
+    return parts
 
 
 def dense(recorded: Recorded) -> list[str]:
     """The section on dense search: one line a (documents, k, system), one column a batch size."""
     rows = choose_newest(recorded.of("dense"), "documents", "k", "system", "batch")
     if not rows:
-        return [f"{NONE}: `make dense`."]
+        return [no_row("dense")]
     sizes = sorted({batch for _, _, _, batch in rows})
     lines = dict.fromkeys((documents, k, system) for documents, k, system, _ in rows)
     body = []
@@ -99,3 +91,50 @@ def dense(recorded: Recorded) -> list[str]:
         "query a call. [docs/hybrid.md](../docs/hybrid.md).",
         table(head, body),
     ]
+
+
+def block(recorded: Recorded) -> str:
+    """The block of docs/figures.md."""
+    rows = quality_rows(recorded)
+
+    def reached(metric: str, *key: str) -> str:
+        row = rows.get(key)
+        return f"{row['metrics'][metric]:.4f}" if row else "no row"
+
+    def asked(*key: str) -> str:
+        row = rows.get(key)
+        return f"{row['n']:,} questions" if row else "no row"
+
+    agentir, opsem = ("locomo", "agentir", "minimal"), ("locomo", "opsem", "opsem")
+    told = (
+        f"`quality.jsonl`: SciFact nDCG@10 {reached('ndcg@10', 'scifact', 'default', 'agent')} and Recall@100 "
+        f"{reached('recall@100', 'scifact', 'default', 'agent')} with the default analyzer; LoCoMo Hit@1 "
+        f"{reached('hit@1', *agentir)} under `--preset agentir` ({asked(*agentir)}), {reached('hit@1', *opsem)} under "
+        f"`--preset opsem` ({asked(*opsem)}), {reached('hit@1', 'locomo', 'default', 'agent')} with the defaults."
+    )
+    found = studies(recorded)
+    if "locomo" in found:
+        encoder = found["locomo"]["encoder"]["name"]
+        told += (
+            f"\nWith vectors of {encoder} (`hybrid.jsonl`): LoCoMo Hit@1 {_study(found, 'locomo', 'fused')} fused, "
+            f"{_study(found, 'locomo', 'fused-stronger')} fused with the stronger words"
+        )
+        for dataset in ("scifact", "cranfield"):
+            if dataset in found:
+                lexical, ranks = (_study(found, dataset, system) for system in ("bm25", "rrf"))
+                told += f"; {dataset} nDCG@10 {ranks} by reciprocal ranks, from {lexical} by words"
+        told += "."
+    ratios = [row["ratio"] for row in batches(recorded).values()]
+    if ratios:
+        most = max(row["queries"] for row in batches(recorded).values())
+        told += (
+            f"\nA batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of "
+            f"{most} calls ([hybrid.md](hybrid.md))."
+        )
+    note = note_stale([*rows.values(), *found.values(), *batches(recorded).values()])
+    return "\n".join(filter(None, [told, note]))
+
+
+def _study(found: dict[str, Fields], dataset: str, system: str) -> str:
+    value = study_score(found[dataset], system)
+    return "no row" if value is None else f"{value:.4f}"

@@ -10,10 +10,9 @@ from typing import Any
 
 from ..harness.code import COMMANDS, FILES, code_of
 from ..harness.rows import read
+from .format import Fields
 
-Fields = Mapping[str, Any]
-
-RESULT_FILES = {"building": "build"}
+BENCHES = {"building": "build"}
 """Files of rows whose bench has another name."""
 STALE = "before later changes of the code it measures"
 """What stands beside figures whose rows are older than the code that they speak of."""
@@ -53,10 +52,21 @@ def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None
     return max(found, key=lambda run: (len(found[run]), run), default=None)
 
 
+def no_row(kind: str) -> str:
+    """The text for a bench without rows; it names the command that makes them."""
+    return f"No row yet: `{COMMANDS[BENCHES.get(kind, kind)]}`."
+
+
 def choose_rows(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:
     """The rows of `newest_run`."""
     run = newest_run(rows, place)
     return [row for row in rows if row["run"] == run]
+
+
+def choose_in_each(rows: Sequence[Fields], field: str, place: Callable[[Fields], Hashable | None]) -> list[Fields]:
+    """The rows of `newest_run` of each value of a field: systems are measured in turn only within it."""
+    values = dict.fromkeys(row.get(field) for row in rows)
+    return [row for value in values for row in choose_rows([row for row in rows if row.get(field) == value], place)]
 
 
 def choose_newest(rows: Iterable[Fields], *keys: str) -> dict[tuple[Any, ...], Fields]:
@@ -113,7 +123,7 @@ def describe_stale(recorded: Recorded) -> list[str]:
         runs = [str(row.get("run") or row.get("date")) for row in rows]
         last = [row for row, run in zip(rows, runs, strict=True) if run == max(runs)]
         if any(is_stale(row) for row in last):
-            command = COMMANDS[RESULT_FILES.get(kind, kind)]
+            command = COMMANDS[BENCHES.get(kind, kind)]
             found.append(f"{kind}.jsonl: {stamp(last)}; `{command}` takes them again")
     return found
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from .format import NONE, number, sentence, table
-from .rows import Fields, Recorded, choose_rows, machine, stamp
-
-TITLES = {"words": "By words", "vectors": "By vectors"}
+from .format import number, sentence, tabulate
+from .rows import Fields, Recorded, choose_rows, machine, no_row, stamp
 
 
 def serve(recorded: Recorded) -> list[str]:
     """The section: the plain engine, the ways into the server, and the servers of others."""
     rows = choose_rows(recorded.of("serve"), lambda row: (row["way"], row["clients"]))
     if not rows:
-        return [f"{NONE}: `make serve ARGS=--record`."]
+        return [no_row("serve")]
     first = rows[0]
     wrong = sorted({row["way"] for row in rows if row["verified"] is False})
     text = [
@@ -25,35 +23,30 @@ def serve(recorded: Recorded) -> list[str]:
     ]
     if wrong:
         text.append(f"**Answers differed from the plain engine's: {', '.join(wrong)}.**")
-    for over, title in TITLES.items():
+    for over in ("words", "vectors"):
         own = sorted([row for row in rows if row["over"] == over], key=lambda row: row["clients"])
         if own:
-            text += [f"{title}:", _table(own)]
+            text += [f"By {over}:", tabulate(own, COLUMNS)]
     return text
 
 
-def _table(rows: list[Fields]) -> str:
-    body = []
-    for row in rows:
-        # The plain engine is asked by words, so it says nothing of vectors.
-        beside = row["over"] == "words" and row["share"] is not None
-        spread = f"{number(row['queries_per_s_low'])} to {number(row['queries_per_s_high'])}"
-        body.append(
-            [
-                f"{row['clients']:,}",
-                _named(row),
-                number(row["queries_per_s"]),
-                spread,
-                number(row["p50_ms"]),
-                number(row["p99_ms"]),
-                f"{row['share']:.2f}" if beside else "",
-                f"{row['overhead_ms']:+.3g}" if beside else "",
-            ]
-        )
-    head = ["clients", "way", "queries/s", "least to most", "p50, ms", "p99, ms", "share", "overhead, ms"]
-    return table(head, body)
-
-
-def _named(row: Fields) -> str:
+def _way(row: Fields) -> str:
     note = f" ({row['note']})" if row["note"] else ""
     return f"**{row['way']}**{note}" if row["ours"] else f"{row['way']} {row['version'] or ''}{note}"
+
+
+def _beside(row: Fields, name: str, form: str) -> str:
+    """A figure beside the plain engine's. That one is asked by words, so it says nothing of vectors."""
+    return format(row[name], form) if row["over"] == "words" and row["share"] is not None else ""
+
+
+COLUMNS = {
+    "clients": "clients",
+    "way": _way,
+    "queries/s": "queries_per_s",
+    "least to most": lambda row: f"{number(row['queries_per_s_low'])} to {number(row['queries_per_s_high'])}",
+    "p50, ms": "p50_ms",
+    "p99, ms": "p99_ms",
+    "share": lambda row: _beside(row, "share", ".2f"),
+    "overhead, ms": lambda row: _beside(row, "overhead_ms", "+.3g"),
+}

@@ -2,153 +2,101 @@
 
 from __future__ import annotations
 
-from .format import NONE, number, sentence, table
-from .rows import Fields, Recorded, machine, stamp
+from collections.abc import Callable
+
+from .format import Fields, number, sentence, tabulate
+from .rows import Recorded, machine, no_row, stamp
 
 WHERE = {
     "tenant": "one namespace in one shard",
     "tenants": "each query's own namespace",
     "split": "one namespace split over all shards",
 }
+PRIORITY = {
+    "other": "A thread that wakes may wait for the time slice of another.",
+    "rr": "All run by real-time priority (`chrt -r 5`), so a thread that wakes does not wait for the slice of another.",
+}
 
 
 def shards(recorded: Recorded) -> list[str]:
-    """The section: fan-outs and agents over shards beside one engine, one shard alone, and kills."""
+    """The section: fan-outs and agents over shards beside one engine, one shard alone, moves and kills."""
     text: list[str] = []
-    for scheduling in ("other", "rr"):
-        measured = [
-            row
-            for row in recorded.of("shards")
-            if row["phase"] != "move" and row.get("scheduling", "other") == scheduling
-        ]
-        newest = max((row["run"] for row in measured), default="")
-        rows = [row for row in measured if row["run"] == newest]
-        if rows:
-            text += _run(rows, scheduling)
-    if not text:
-        text.append(f"{NONE}: `make shards`.")
-    return [*text, *_moves(recorded), *_kills(recorded)]
+    rows = recorded.of("shards")
+    for scheduling in PRIORITY:
+        measured = [row for row in rows if row["phase"] != "move" and row.get("scheduling", "other") == scheduling]
+        if measured:
+            text += _run(_newest(measured), scheduling)
+    moves = _newest([row for row in rows if row["phase"] == "move"])
+    if moves:
+        what = "Writes of single records to one namespace while another one goes from one shard to a second"
+        text += [f"{what} ({stamp(moves)}):", tabulate(moves, MOVES)]
+    return [*(text or [no_row("shards")]), *kills(recorded)]
+
+
+def _newest(rows: list[Fields]) -> list[Fields]:
+    newest = max((row["run"] for row in rows), default="")
+    return [row for row in rows if row["run"] == newest]
 
 
 def _run(rows: list[Fields], scheduling: str) -> list[str]:
     first = rows[0]
-    cores = (
-        "All run by real-time priority (`chrt -r 5`), so a thread that wakes does not wait for the slice of another."
-        if scheduling == "rr"
-        else "A thread that wakes may wait for the time slice of another."
-    )
     text = [
         f"{sentence(stamp(rows))}; {machine(rows)}, Ray {first['machine']['ray']}. {first['records']:,} turns of SGD, "
         f"the {first['k']} best of each query; shards, their owner and Ray share the cores. "
-        f"{cores} `alone` is the slowest shard by itself, `over` what the fan-out took beyond it, and `empty` a "
-        "message of Ray to each shard that asks nothing. Times are the median and the 99th percentile, in milliseconds."
+        f"{PRIORITY[scheduling]} `alone` is the slowest shard by itself, `over` what the fan-out took beyond it, and "
+        "`empty` a message of Ray to each shard that asks nothing. Times are the median and the 99th percentile, in "
+        "milliseconds."
     ]
     wrong = sorted({row["case"] for row in rows if row["verified"] is False})
     if wrong:
         text.append(f"**Answers differed from the engine's: {', '.join(wrong)}.**")
-    fan_outs = [row for row in rows if row["phase"] == "fan-out" and row["shards"]]
-    head = [
-        "records",
-        "queries",
-        "shards",
-        "fan-out",
-        "alone",
-        "over",
-        "empty",
-        "messages",
-        "bytes sent",
-        "bytes received",
-    ]
-    text.append(table(head, [_fan_out(row) for row in fan_outs]))
+    text.append(tabulate([row for row in rows if row["phase"] == "fan-out" and row["shards"]], FAN_OUTS))
     agents = [row for row in rows if row["phase"] == "agents"]
     if agents:
-        text += [f"{agents[0]['agents']} agents at once (`asearch`):", table(_AGENTS, [_agent(row) for row in agents])]
+        text += [f"{agents[0]['agents']} agents at once (`asearch`):", tabulate(agents, AGENTS)]
     alone = [row for row in rows if row["phase"] == "service"]
     if alone:
-        body = [[f"{row['records']:,}", f"{row['k']:,}", _times(row, "")] for row in alone]
-        text += ["One shard alone, without Ray:", table(["records", "k", "fan-out"], body)]
+        text += ["One shard alone, without Ray:", tabulate(alone, ALONE)]
     return text
 
 
-_FAN_OUTS = [
-    *("records", "queries", "shards", "fan-out", "alone", "over", "empty", "messages"),
-    *("bytes sent", "bytes received"),
-]
-_AGENTS = ["records", "shards", "queries/s", "fan-out", "queries a launch", "messages a launch"]
+def _times(name: str = "") -> Callable[[Fields], str]:
+    return lambda row: f"{number(row[f'{name}p50_us'] / 1e3)}, {number(row[f'{name}p99_us'] / 1e3)}"
 
 
-def _fan_out(row: Fields) -> list[str]:
-    return [
-        WHERE[row["case"]],
-        str(row["fan_out"]),
-        str(row["shards"]),
-        *(_times(row, name) for name in ("", "alone_", "over_", "empty_")),
-        number(row["messages"]),
-        number(row["sent_bytes"]),
-        number(row["received_bytes"]),
-    ]
+def _where(row: Fields) -> str:
+    return WHERE[row["case"]]
 
 
-def _agent(row: Fields) -> list[str]:
-    return [
-        WHERE[row["case"]],
-        str(row["shards"] or "one engine"),
-        number(row["queries_per_s"]),
-        _times(row, ""),
-        number(row["queries_per_launch"]),
-        number(row["messages_per_launch"]),
-    ]
+FAN_OUTS = {
+    **{"records": _where, "queries": "fan_out", "shards": "shards", "fan-out": _times(), "alone": _times("alone_")},
+    **{"over": _times("over_"), "empty": _times("empty_"), "messages": "messages"},
+    **{"bytes sent": "sent_bytes", "bytes received": "received_bytes"},
+}
+AGENTS = {
+    **{"records": _where, "shards": lambda row: str(row["shards"] or "one engine"), "queries/s": "queries_per_s"},
+    **{"fan-out": _times(), "queries a launch": "queries_per_launch", "messages a launch": "messages_per_launch"},
+}
+ALONE = {"records": "records", "k": "k", "fan-out": _times()}
+MOVES = {
+    **{"shards": "case", "records": "records", "move, s": "seconds", "write before, ms": _times("alone_")},
+    **{"write meanwhile, ms": _times(), "longest, ms": lambda row: number(row["most_us"] / 1e3)},
+}
+KILLS = {
+    **{"killed": "killed", "times": "rounds", "batches acknowledged": "acknowledged_writes"},
+    **{"answers checked": "searches", "broken promises": "broken"},
+    "back after, s (most)": lambda row: ", ".join(number(row[f"recovery_seconds_{one}"]) for one in ("median", "most")),
+}
 
 
-def _times(row: Fields, name: str) -> str:
-    return f"{number(row[f'{name}p50_us'] / 1e3)}, {number(row[f'{name}p99_us'] / 1e3)}"
-
-
-def _moves(recorded: Recorded) -> list[str]:
-    """How long writes wait while a namespace moves."""
-    rows = [row for row in recorded.of("shards") if row["phase"] == "move"]
-    newest = max((row["run"] for row in rows), default="")
-    rows = [row for row in rows if row["run"] == newest]
-    if not rows:
-        return []
-    body = [
-        [
-            row["case"],
-            f"{row['records']:,}",
-            number(row["seconds"]),
-            _times(row, "alone_"),
-            _times(row, ""),
-            number(row["most_us"] / 1e3),
-        ]
-        for row in rows
-    ]
-    head = ["shards", "records", "move, s", "write before, ms", "write meanwhile, ms", "longest, ms"]
-    return [
-        f"Writes of single records to one namespace while another one goes from one shard to a second ({stamp(rows)}):",
-        table(head, body),
-    ]
-
-
-def _kills(recorded: Recorded) -> list[str]:
+def kills(recorded: Recorded) -> list[str]:
     """What kills of shards and owners lost."""
-    rows = recorded.of("shardkills")
-    newest = {row["killed"]: row for row in sorted(rows, key=lambda row: row["date"])}
+    rows = sorted(recorded.of("shardkills"), key=lambda row: row["date"])
+    newest = {row["killed"]: row for row in rows}.values()
     if not newest:
         return []
-    body = [
-        [
-            name,
-            f"{row['rounds']:,}",
-            f"{row['acknowledged_writes']:,}",
-            f"{row['searches']:,}",
-            f"{row['broken']:,}",
-            f"{number(row['recovery_seconds_median'])}, {number(row['recovery_seconds_most'])}",
-        ]
-        for name, row in newest.items()
-    ]
-    head = ["killed", "times", "batches acknowledged", "answers checked", "broken promises", "back after, s (most)"]
     return [
-        f"Killed with SIGKILL in the middle of writes and searches ({stamp(newest.values())}): a batch that was lost, "
+        f"Killed with SIGKILL in the middle of writes and searches ({stamp(newest)}): a batch that was lost, "
         "half visible or doubled, and an answer that no state gives, break the promise.",
-        table(head, body),
+        tabulate(newest, KILLS),
     ]

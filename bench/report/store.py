@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import sources
-from .format import NONE, details, number, percent, sentence, table
-from .rows import Fields, Recorded, choose_newest, choose_rows, machine, stamp
+from .format import Fields, details, number, plain, sentence, table, tabulate
+from .rows import Recorded, choose_in_each, choose_newest, choose_rows, machine, no_row, stamp
 
 Figures = Mapping[str, Any]
+Lines = Iterator[tuple[str, str]]
 
 
 def parts_of_writes(recorded: Recorded) -> dict[str, Fields]:
@@ -17,99 +18,86 @@ def parts_of_writes(recorded: Recorded) -> dict[str, Fields]:
     return {part: row for (part,), row in choose_newest(recorded.of("writes"), "part").items()}
 
 
-def _append(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    writers = [name for name in figures if name.startswith("writers_")]
-    lines = [("one sync of the disk, median", f"{number(figures['sync_p50_ms'])} ms")]
-    for name in writers:
-        own = figures[name]
-        told = f"{number(own['records_per_s'])} records/s (p99 of an `add` {number(own['add_p99_ms'])} ms)"
-        lines.append((f"writers: {name.removeprefix('writers_')}", told))
-    return lines
+def _append(figures: Figures, settings: Figures) -> Lines:
+    yield "one sync of the disk, median", f"{number(figures['sync_p50_ms'])} ms"
+    for name, own in figures.items():
+        if name.startswith("writers_"):
+            late = f"(p99 of an `add` {number(own['add_p99_ms'])} ms)"
+            yield f"writers: {name.removeprefix('writers_')}", f"{number(own['records_per_s'])} records/s {late}"
 
 
-def _searching(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    own = figures["flat_out"]
-    return [
-        ("one writer while nobody searches", f"{number(figures['alone']['records_per_s'])} records/s"),
-        (
-            f"one writer beside a thread that searches {row['settings']['base']:,} records without pause",
-            f"{number(own['records_per_s'])} records/s, {number(own['fan_outs_per_s'])} fan-outs of 20 a second",
-        ),
-    ]
+def _searching(figures: Figures, settings: Figures) -> Lines:
+    own, beside = figures["flat_out"], f"one writer beside a thread that searches {settings['base']:,} records"
+    yield "one writer while nobody searches", f"{number(figures['alone']['records_per_s'])} records/s"
+    asked = f"{number(own['fan_outs_per_s'])} fan-outs of 20 a second"
+    yield f"{beside} without pause", f"{number(own['records_per_s'])} records/s, {asked}"
 
 
-def _tail(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    quiet, writing = figures["quiet"], figures["writing"]
-    what = f"p99 of a fan-out of 20 over {row['settings']['base']:,} records, {row['settings']['tail_pace']:g} a second"
-    return [
-        (f"{what}: no writer", f"{number(quiet['fanout_p99_ms'])} ms"),
-        (
-            f"the same beside a writer of {number(figures['records_per_s'])} records/s",
-            f"{number(writing['fanout_p99_ms'])} ms",
-        ),
-    ]
+def _tail(figures: Figures, settings: Figures) -> Lines:
+    what = f"p99 of a fan-out of 20 over {settings['base']:,} records, {settings['tail_pace']:g} a second"
+    yield f"{what}: no writer", f"{number(figures['quiet']['fanout_p99_ms'])} ms"
+    during = f"{number(figures['writing']['fanout_p99_ms'])} ms"
+    yield f"the same beside a writer of {number(figures['records_per_s'])} records/s", during
 
 
-def _memory(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    return [
-        (f"peak memory, {figures['records']:,} records", f"{figures['peak_bytes_per_record']} bytes a record"),
-        ("disk", f"{figures['disk_bytes_per_record']} bytes a record"),
-    ]
+def _memory(figures: Figures, settings: Figures) -> Lines:
+    yield f"peak memory, {figures['records']:,} records", f"{figures['peak_bytes_per_record']} bytes a record"
+    yield "disk", f"{figures['disk_bytes_per_record']} bytes a record"
 
 
-def _cold(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    lines = []
+def _cold(figures: Figures, settings: Figures) -> Lines:
     for name, what in (("cached", "in the system's cache"), ("uncached", "on disk")):
         if name in figures:
             own = figures[name]
-            seconds = (own["to_first_answer_ms"] - own["import_ms"]) / 1e3
-            lines.append(
-                (
-                    f"open {row['settings']['cold_records']:,} records in a fresh process and answer: files {what}",
-                    f"{number(seconds)} s (import, apart: {number(own['import_ms'] / 1e3)} s)",
-                )
-            )
-    return lines
+            seconds = number((own["to_first_answer_ms"] - own["import_ms"]) / 1e3)
+            opened = f"open {settings['cold_records']:,} records in a fresh process and answer: files {what}"
+            yield opened, f"{seconds} s (import, apart: {number(own['import_ms'] / 1e3)} s)"
 
 
-def _tenants(figures: Figures, row: Fields) -> list[tuple[str, str]]:
-    settings = row["settings"]
-    equal = ", equal to asking each alone" if figures["equal"] else ", NOT equal to asking each alone"
-    return [
-        (
-            f"{settings['tenants']:,} tenants of {settings['tenant_records']:,} records in one process",
-            f"{number(figures['after_build_gib'])} GiB",
-        ),
-        (f"one batch over {figures['batch_tenants']:,} of them{equal}", f"{number(figures['batch_p50_ms'])} ms"),
-    ]
+def _tenants(figures: Figures, settings: Figures) -> Lines:
+    many = f"{settings['tenants']:,} tenants of {settings['tenant_records']:,} records in one process"
+    yield many, f"{number(figures['after_build_gib'])} GiB"
+    equal = "equal" if figures["equal"] else "NOT equal"
+    batch = f"one batch over {figures['batch_tenants']:,} of them, {equal} to asking each alone"
+    yield batch, f"{number(figures['batch_p50_ms'])} ms"
 
 
-_WRITES: dict[str, Callable[[Figures, Fields], list[tuple[str, str]]]] = {
-    "append": _append,
-    "searching": _searching,
-    "tail": _tail,
-    "cold": _cold,
-    "tenants": _tenants,
+_WRITES: dict[str, Callable[[Figures, Figures], Lines]] = {
+    **{"append": _append, "searching": _searching, "tail": _tail, "cold": _cold, "tenants": _tenants},
     "memory": _memory,
 }
 
 
-def write_lines(recorded: Recorded, parts: Sequence[str] = tuple(_WRITES)) -> list[tuple[str, str]]:
-    """(label, figure) of these parts of the bench of writes, for the parts that have rows."""
+def write_lines(recorded: Recorded) -> list[tuple[str, str]]:
+    """(label, figure) of the parts of the bench of writes that have rows."""
     found = parts_of_writes(recorded)
-    return [line for part in parts if part in found for line in _WRITES[part](found[part]["figures"], found[part])]
+    return [
+        line
+        for part, lines in _WRITES.items()
+        if part in found
+        for line in lines(found[part]["figures"], found[part]["settings"])
+    ]
 
 
 def writes(recorded: Recorded) -> list[str]:
     """The section on writes."""
     rows = list(parts_of_writes(recorded).values())
     if not rows:
-        return [f"{NONE}: `make writes`."]
+        return [no_row("writes")]
     return [
         f"{sentence(stamp(rows))}; {machine(rows)}. Batches of {rows[0]['settings']['batch']} synthetic records, each "
         "synced before `add` returns. [docs/memory.md](../docs/memory.md) says what a write promises.",
         table(["", "measured"], write_lines(recorded)),
     ]
+
+
+def writes_block(recorded: Recorded) -> str:
+    """The block of docs/figures.md."""
+    rows = list(parts_of_writes(recorded).values())
+    if not rows:
+        return no_row("writes")
+    kept = [(what, figure) for what, figure in write_lines(recorded) if not what.startswith("one sync")]
+    return f"{sentence(stamp(rows))}; {machine(rows)}.\n\n{table(['', 'measured'], kept)}"
 
 
 def last_crash(recorded: Recorded) -> Fields | None:
@@ -127,11 +115,17 @@ def crash_sentence(row: Fields) -> str:
     )
 
 
+def crash_block(recorded: Recorded) -> str:
+    """The block of docs/figures.md."""
+    row = last_crash(recorded)
+    return no_row("crash") if row is None else f"`make crash` ({stamp([row])}): {crash_sentence(row)}"
+
+
 def crash(recorded: Recorded) -> list[str]:
     """The section on crashes."""
     row = last_crash(recorded)
     if row is None:
-        return [f"{NONE}: `make crash`."]
+        return [no_row("crash")]
     body = [(f"killed: {name}", f"{count:,}") for name, count in row["kills"].items()]
     body += [(name, f"{count:,}") for name, count in row["faults"].items()]
     return [
@@ -142,7 +136,6 @@ def crash(recorded: Recorded) -> list[str]:
 
 def building(recorded: Recorded) -> list[str]:
     """The section on builds of large corpora: every field of the rows, and AgentIR's figures."""
-    rows = recorded.of("building")
     theirs = (
         f"AgentIR: {sources.BUILD_RECORDS_PER_S:,} records/s from 4,052 to 5 million (A041), and "
         f"{sources.STREAMED_DOCUMENTS_PER_S:,} documents/s of MS MARCO in chunks of 50,000, with a peak of "
@@ -158,52 +151,31 @@ def building(recorded: Recorded) -> list[str]:
             f"`Engine.add` in `make growth` ({stamp([last])}): {number(last['build_records_per_s'])} records/s, text "
             f"to index, on the way to {last['records']:,}; the process's peak was {number(last['peak_rss_gib'])} GiB."
         )
+    rows = recorded.of("building")
     if not rows:
-        return [f"{NONE} of builds at size: `python -m bench.building`.", own, theirs]
-    run = [row for own_rows in _by_case(rows) for row in choose_rows(own_rows, _place)]
+        return [no_row("building"), own, theirs]
+    run = choose_in_each(rows, "case", lambda row: (row["system"], row["threads"]))
     return [f"{sentence(stamp(run))}; {machine(run)}.", render_fields(run), own, theirs]
 
 
-def _by_case(rows: Sequence[Fields]) -> list[list[Fields]]:
-    """The rows of each case. Builds are timed in turn only within a case."""
-    cases = dict.fromkeys(row.get("case") for row in rows)
-    return [[row for row in rows if row.get("case") == case] for case in cases]
-
-
-def _place(row: Fields) -> str:
-    return repr(sorted((key, str(row.get(key))) for key in _NAMES if key in row))
-
-
-_NAMES = ("case", "corpus", "system", "part", "records", "documents", "threads", "chunk", "batch")
 _COMMON = {"bench", "run", "machine", "commit", "date", "ceiling", "error", "note"}
 
 
 def render_fields(rows: Sequence[Fields]) -> str:
     """A table of every plain field of some rows."""
-    keys = [
-        key
-        for key in dict.fromkeys(key for row in rows for key in row)
-        if key not in _COMMON and any(isinstance(row.get(key), str | int | float) for row in rows)
-    ]
-    body = [[_plain(key, row.get(key)) for key in keys] for row in rows]
-    return table([key.replace("_", " ") for key in keys], body)
+    keys = dict.fromkeys(key for row in rows for key in row if key not in _COMMON)
+    shown = [key for key in keys if any(isinstance(row.get(key), str | int | float) for row in rows)]
+    return tabulate(rows, {key.replace("_", " "): _cell(key) for key in shown})
 
 
-def _plain(key: str, value: Any) -> str:
-    if value is None or isinstance(value, dict | list):
-        return ""
-    if isinstance(value, bool | str):
-        return str(value)
-    return percent(value) if key.endswith("share") else f"{value:,}" if isinstance(value, int) else number(value)
+def _cell(key: str) -> Callable[[Fields], str]:
+    return lambda row: str(row[key]) if isinstance(row.get(key), bool) else plain(row.get(key))
 
 
 def gpu(recorded: Recorded) -> list[str]:
-    """The section on the newest complete run of the GPU bench, and on what it counts without a GPU."""
-    parts = []
+    """The section on the newest complete run of the GPU bench."""
     rows = [row for row in recorded.of("gpu") if row.get("device") not in ("", "cpu", None)]
-    if rows:
-        run = choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
-        parts.append(f"{sentence(stamp(run))}; {machine(run)}, {run[0]['device']}.\n\n{render_fields(run)}")
-    else:
-        parts.append(f"{NONE} of a GPU; [PENDING_GPU.md](PENDING_GPU.md) says what is expected.")
-    return parts
+    if not rows:
+        return ["No row yet of a GPU; [PENDING_GPU.md](PENDING_GPU.md) says what is expected."]
+    run = choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
+    return [f"{sentence(stamp(run))}; {machine(run)}, {run[0]['device']}.\n\n{render_fields(run)}"]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.route.policy import POLICIES
 
-from .format import NONE, percent, sentence, table
-from .rows import Fields, Recorded, choose_newest, machine, note_stale, stamp
+from .format import Fields, percent, score, sentence, tabulate
+from .rows import Recorded, choose_newest, machine, no_row, note_stale, stamp
 
+SHOWN = ("bm25", "fused", "auto", "recall", "rrf", "cascade")
+"""What docs/figures.md shows of each set."""
 METRICS = {"hit@1": "Hit@1", "hit@5": "Hit@5", "ndcg@10": "nDCG@10"}
 
 
@@ -24,73 +26,63 @@ def strategy_rows(recorded: Recorded) -> dict[str, Fields]:
     }
 
 
-def interval(test: Fields) -> tuple[float, float, float]:
-    """The difference and the wider of its intervals, over questions and over conversations."""
-    low = min(test["low"], test.get("cluster_low", test["low"]))
-    high = max(test["high"], test.get("cluster_high", test["high"]))
-    return test["difference"], low, high
+def _gain(values: Fields, metric: str) -> str:
+    """The difference to BM25 and the wider of its intervals, over questions and over conversations, in points."""
+    test = values["to"].get("bm25", {}).get("all", {}).get(metric)
+    if test is None:
+        return ""
+    low, high = min(test["low"], test.get("cluster_low", 1.0)), max(test["high"], test.get("cluster_high", -1.0))
+    return f"{100 * test['difference']:+.1f} [{100 * low:+.1f}, {100 * high:+.1f}]"
+
+
+def _skip(values: Fields) -> str:
+    return percent(values["skip"], 0) if "skip" in values else ""
+
+
+SCORES = {name: (lambda values, metric=metric: score(values[metric])) for metric, name in METRICS.items()}
+COLUMNS = {
+    **{"strategy": "name", **SCORES},
+    **{f"{name} to bm25": (lambda row, metric=metric: _gain(row, metric)) for metric, name in METRICS.items()},
+    **{"Hit@5, half": lambda values: score(values["report"]["hit@5"]), "skips": _skip},
+}
 
 
 def strategies(recorded: Recorded) -> list[str]:
     """The section on named strategies: a table a set, the best nDCG first."""
     rows = strategy_rows(recorded)
     if not rows:
-        return [f"{NONE}: `make quality`."]
+        return [no_row("quality")]
     parts = [
         f"{sentence(stamp(rows.values()))}; {machine(rows.values())}. Differences are points to `bm25` on all "
         "questions, with the wider of two paired bootstraps at 95 %, over questions and over conversations. Half: on "
         "the half of the conversations that tuned nothing."
     ]
     for dataset, row in rows.items():
-        body = []
-        for name, values in sorted(row["systems"].items(), key=lambda item: -item[1]["ndcg@10"]):
-            told = []
-            for metric in METRICS:
-                test = values["to"].get("bm25", {}).get("all", {}).get(metric)
-                told.append("" if test is None else "{:+.1f} [{:+.1f}, {:+.1f}]".format(*scaled(interval(test))))
-            skip = percent(values["skip"], 0) if "skip" in values else ""
-            means = [f"{values[metric]:.4f}" for metric in METRICS]
-            body.append([name, *means, *told, f"{values['report']['hit@5']:.4f}", skip])
-        head = [
-            "strategy",
-            *METRICS.values(),
-            *(f"{name} to bm25" for name in METRICS.values()),
-            "Hit@5, half",
-            "skips",
-        ]
-        profile = row["profile"]
+        ordered = sorted(row["systems"].items(), key=lambda item: -item[1]["ndcg@10"])
         left = f" Left out: {', '.join(row['left_out'])}." if row["left_out"] else ""
         parts.append(
-            f"**{dataset}**: {row['n']:,} questions, {row['documents']:,} records, profile `{profile['name']}`, "
-            f"analyzer `{row['analyzer']}`.{left}\n\n{table(head, body)}"
+            f"**{dataset}**: {row['n']:,} questions, {row['documents']:,} records, profile `{row['profile']['name']}`, "
+            f"analyzer `{row['analyzer']}`.{left}\n\n"
+            + tabulate([{"name": name, **values} for name, values in ordered], COLUMNS)
         )
     return parts
-
-
-def scaled(values: tuple[float, ...]) -> list[float]:
-    """In points."""
-    return [100.0 * value for value in values]
 
 
 def block(recorded: Recorded) -> str:
     """The table of docs/figures.md: BM25, ``fused``, ``auto`` and the named strategies of the papers, by set."""
     rows = strategy_rows(recorded)
     if not rows:
-        return "No row yet: `make quality`.\n"
-    shown = ("bm25", "fused", "auto", "recall", "rrf", "cascade")
-    body = []
-    for dataset, row in rows.items():
-        systems = row["systems"]
-        for name in shown:
-            if name in systems:
-                values = systems[name]
-                means = [f"{values[metric]:.4f}" for metric in METRICS]
-                skip = percent(values["skip"], 0) if "skip" in values else ""
-                body.append([f"{dataset}, {row['n']:,}", name, *means, skip])
+        return no_row("quality")
+    shown = [
+        {"set": f"{dataset}, {row['n']:,}", "name": name, **row["systems"][name]}
+        for dataset, row in rows.items()
+        for name in SHOWN
+        if name in row["systems"]
+    ]
     lines = [
         f"`make quality` ({stamp(rows.values())}; {machine(rows.values())}; vectors of "
         f"{', '.join(dict.fromkeys(row['encoder']['name'] for row in rows.values()))}):",
-        table(["set, questions", "strategy", *METRICS.values(), "skips"], body),
-        note_stale(list(rows.values())) or "",
+        tabulate(shown, {"set, questions": "set", "strategy": "name", **SCORES, "skips": _skip}),
+        note_stale(list(rows.values())),
     ]
-    return "\n\n".join(filter(None, lines)) + "\n"
+    return "\n\n".join(filter(None, lines))

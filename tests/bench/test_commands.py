@@ -12,6 +12,8 @@ import pytest
 from support.benches import load
 from support.source import ROOT
 
+import fanrank as fr
+
 COMMANDS = [
     f"{folder}{path.stem}"
     for folder, pattern in (("", "*.py"), ("gpu.", "gpu/*.py"))
@@ -52,7 +54,7 @@ def test_every_command_has_help(name: str, monkeypatch: pytest.MonkeyPatch, caps
 @pytest.mark.parametrize(
     ("command", "given", "message"),
     [
-        (building, ["--cases", "nothing"], "scifact"),
+        (building, ["--corpora", "nothing"], "scifact"),
         (growth, ["--methods", "nothing"], "maxscore"),
         (session, ["--methods", "nothing"], "maxscore"),
         (shards, ["--agents", "0"], "1 or more"),
@@ -82,7 +84,7 @@ def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "CORPORA", {"tiny": TINY})
     monkeypatch.setitem(systems.PEERS, "absent", systems.Peer("absent"))
     results = tmp_path / "building.jsonl"
-    given = ["--cases", "tiny", "--systems", "fanrank,absent", "--threads", "1", "--reps", "1"]
+    given = ["--corpora", "tiny", "--systems", "fanrank,absent", "--threads", "1", "--reps", "1"]
     assert building.main([*given, "--results", str(results)]) == 1
     built, failed = rows_of(results)
     assert (built["error"], built["documents"], built["docs_per_s"] > 0) == (None, 400, True)
@@ -91,15 +93,16 @@ def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.extended
 def test_growth_and_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (growth, session):
-        monkeypatch.setattr(module, "RESULTS", tmp_path)
-    given = ["--sizes", "300", "--corpora", "steady", "--methods", "vectorised,maxscore", "--fan-outs", "1", "--json"]
-    assert growth.main(given) == 0
+    results = tmp_path / "rows.jsonl"
+    given = ["--sizes", "300", "--corpora", "steady", "--methods", "vectorised,maxscore", "--fan-outs", "1"]
+    assert growth.main([*given, "--results", str(results)]) == 0
     monkeypatch.setattr(growth, "are_equal", lambda *_: False)
-    assert growth.main(given) == 1
-    assert [row["verified"] for row in rows_of(tmp_path / "growth.jsonl")] == [None, True, None, False]
-    assert session.main(["--turns", "2", "--records", "300", "--methods", "sequential,temporal", "--json"]) == 0
-    rows = rows_of(tmp_path / "session.jsonl")
+    assert growth.main([*given, "--results", str(results)]) == 1
+    assert [row["verified"] for row in rows_of(results)] == [None, True, None, False]
+    results.unlink()
+    given = ["--turns", "2", "--records", "300", "--methods", "sequential,temporal", "--results", str(results)]
+    assert session.main(given) == 0
+    rows = rows_of(results)
     assert [(row["method"], row["error"]) for row in rows] == [("sequential", None), ("temporal", None)]
     assert all(0 < row["step_p50_ms"] <= row["step_max_ms"] for row in rows)
 
@@ -120,9 +123,9 @@ def test_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return json.dumps({"figures": {"records_per_s": 3}, "peak_rss_gib": 0.5})
 
     monkeypatch.setattr(writes, "child", child)
-    monkeypatch.setattr(writes, "RESULTS", tmp_path)
-    assert writes.main(["--only", "append,tail"]) == 1
-    assert [row["error"] for row in rows_of(tmp_path / "writes.jsonl")] == [None, "disk full"]
+    results = tmp_path / "writes.jsonl"
+    assert writes.main(["--only", "append,tail", "--json", "--results", str(results)]) == 1
+    assert [row["error"] for row in rows_of(results)] == [None, "disk full"]
 
 
 @pytest.mark.extended
@@ -131,10 +134,11 @@ def test_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cases, "CORPORA", {"sgd": cases.Corpus("tiny", "synthetic", queries=40, documents=200)})
     fake = SimpleNamespace(init=lambda *_, **__: None, shutdown=lambda: None, __version__="none")
     monkeypatch.setitem(sys.modules, "ray", fake)
-    opened = shards.open_shards
-    monkeypatch.setattr(shards, "open_shards", lambda corpus, count, folder, _: opened(corpus, count, folder, "local"))
-    given = ["--documents", "200", "--shards", "2", "--service", "50", "--fan-outs", "2", "--agents", "2"]
-    assert shards.main([*given, "--seconds", "0.01", "--results", str(tmp_path / "shards.jsonl")]) == 0
+    opened = fr.ShardedEngine.open
+    local = staticmethod(lambda *given, **how: opened(*given, **{**how, "transport": "local"}))
+    monkeypatch.setattr(fr.ShardedEngine, "open", local)
+    given = ["--documents", "200", "--shards", "2", "--service", "50", "--moved", "20", "--fan-outs", "2"]
+    assert shards.main([*given, "--agents", "2", "--seconds", "0.01", "--results", str(tmp_path / "shards.jsonl")]) == 0
     rows = rows_of(tmp_path / "shards.jsonl")
-    assert {row["phase"] for row in rows} == {"fan-out", "agents", "service"}
+    assert {row["phase"] for row in rows} == {"fan-out", "agents", "service", "move"}
     assert not [row for row in rows if row["verified"] is False]

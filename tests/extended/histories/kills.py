@@ -358,7 +358,7 @@ def run(seed: int, numbers: Iterable[int], folder: Path = FOLDER, longest: float
 def row(tally: Tally, seed: int) -> dict[str, Any]:
     """The run as a line of a results file."""
     sys.path.append(str(Path(__file__).resolve().parents[3]))
-    from bench.harness.methods import stamp_rows
+    from bench.harness.command import stamp_rows
 
     versions = {"fanrank": fr.__version__, "sqlite": sqlite3.sqlite_version}
     return {"seed": seed, **vars(tally), "versions": versions, **stamp_rows("crash")}
