@@ -50,8 +50,6 @@ DEPTH = 20
 RESAMPLES = 4_000
 SYSTEMS = (*NAMED, *POLICIES)
 
-Floats = npt.NDArray[np.float64]
-
 
 def locomo_turns(folder: Path) -> Dataset:
     """LoCoMo with a record a turn. A question's gold are the turns that its evidence names."""

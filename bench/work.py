@@ -1,14 +1,9 @@
-"""Counted work against a recorded baseline: ``python -m bench.work``. Seconds are noise; counts are not.
+"""Counted work of searches and writes against what is recorded. Seconds are noise; counts are not.
 
-Over corpora made from a seed, each task runs once to warm up and once each for what is counted: what searches count
-with ``timing`` (``postings`` read, ``lookups`` of postings by document, ``bytes`` of posting data read;
-`Phases.count`), the ``calls`` that Python makes without it (of functions, its own and compiled ones;
-`sys.setprofile`), and the peak of allocated memory (``peak_kib``; `tracemalloc`). Prints a table and exits with 1
-where something grew by more than its limit (`LIMITS`), or where a call takes more of Python's calls than it may
-(`MOST_CALLS`). A count that shrank is printed as well; record it with ``python -m bench.work --record``.
-
-Calls and peaks depend on the versions of Python and numpy. They are kept for each minor version of Python, and
-compared where both are the recorded ones. A task that cannot run here is left out, and the output says so.
+Each task is one call over a corpus from a seed. Counted are postings, look-ups and bytes (`Phases.count`), Python's
+calls (`sys.setprofile`), and the peak of traced memory (`tracemalloc`). ``python -m bench.work`` prints
+what differs by more than its limit, and ends with 1 where something grew; ``--record`` writes what it counts. Calls and
+peaks are kept for each minor version of Python, and compared where its version and numpy's are the recorded ones.
 """
 
 from __future__ import annotations
@@ -24,11 +19,8 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.metadata import version
-from importlib.util import find_spec
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from unittest.mock import patch
@@ -36,10 +28,8 @@ from unittest.mock import patch
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.storage.storage import Storage
+from fanrank.engine.timing import Phases
 
-from .harness.cases import CORPORA
-from .harness.corpora import load, prepare
-from .harness.counting import count_work
 from .harness.paths import RESULTS
 
 BASELINE = RESULTS / "work.json"
@@ -51,7 +41,6 @@ LIMITS = {**dict.fromkeys(COUNTED, 0.0), "calls": 0.02, "peak_kib": 0.1}
 """The share by which each may differ. Peaks differ by some thousandths from run to run, and calls not at all."""
 MOST_CALLS = {"native one": 60, "native fan-out": 80}
 """Tasks whose calls of Python have a limit of their own, whatever was recorded: texts in, hits out, ids looked up."""
-PACKAGES = ("numpy",)
 
 DOCUMENTS, VOCABULARY, TOKENS, QUERIES, FAN_OUT, WRITTEN = 8_000, 3_000, 24, 200, 20, 100
 DIMENSION = 8
@@ -81,16 +70,6 @@ def corpus() -> tuple[list[fr.Record], list[str]]:
         for number in range(DOCUMENTS)
     ]
     return records, [" ".join(words(2 + numbers.randrange(8))) for _ in range(QUERIES)]
-
-
-@dataclass(frozen=True)
-class Task:
-    """`make` does the uncounted work and returns the counted call, which takes whether searches time their phases.
-    `needs` is the backend that must serve here."""
-
-    name: str
-    make: Callable[[], Counted]
-    needs: str = "numpy"
 
 
 @lru_cache(maxsize=1)
@@ -145,52 +124,47 @@ def _write() -> Counted:
     return lambda timing: engine.add(records[:WRITTEN])
 
 
-def _scifact(backend: str) -> Counted:
-    tokens = load(prepare(CORPORA["scifact"]))
-    records = [fr.Record(id=str(n), text=" ".join(terms)) for n, terms in enumerate(tokens.document_terms())]
-    engine = fr.Engine.from_records(records, analyzer="minimal", keep_texts=False, backend=backend)
-    return lambda timing: engine.search(tokens.query_texts, timing=timing).ids
-
-
 DECAYED: dict[str, Any] = {"half_life": 30 * DAY}
 RANGED: dict[str, Any] = {"since": 100 * DAY, "until": 300 * DAY}
 SINCE: dict[str, Any] = {"since": 0.0}
 """Excludes nothing."""
 FILTERED: dict[str, Any] = {"filter": {"session": "s3"}}
 
-TASKS = (
-    *(
-        task
-        for name in ("numpy", "native")
-        for task in (
-            Task(f"{name} one", partial(_texts, name, 1), name),
-            Task(f"{name} fan-out", partial(_texts, name, FAN_OUT), name),
-            *(
-                Task(f"{name} {what} {condition}", partial(_asked, name, options, count), name)
-                for what, count in (("one", 1), ("fan-out", FAN_OUT))
-                for condition, options in (("filtered", FILTERED), ("half-life", DECAYED), ("since", SINCE))
-            ),
-            Task(f"{name} auto", partial(_texts, name), name),
-            Task(f"{name} exhaustive", partial(_texts, name, execution="exhaustive"), name),
-            Task(f"{name} pruned", partial(_texts, name, execution="pruned"), name),
-            Task(f"{name} k 100", partial(_texts, name, k=100), name),
-            Task(f"{name} terms", partial(_terms, name), name),
-            Task(f"{name} decayed", partial(_asked, name, DECAYED), name),
-            Task(f"{name} ranged", partial(_asked, name, RANGED), name),
-            Task(f"{name} filtered", partial(_asked, name, FILTERED), name),
-            Task(f"{name} statistics", partial(_asked, name, {**FILTERED, "statistics": "filtered"}), name),
-            Task(f"{name} hybrid rrf", partial(_hybrid, name), name),
-        )
-    ),
-    Task("build", _build),
-    Task("write", _write),
-)
-SCIFACT = tuple(Task(f"{name} scifact", partial(_scifact, name), name) for name in ("numpy", "native"))
+# Searches of one engine: what an earlier one derived is there for the later ones, so the order counts.
+TASKS: dict[str, Callable[[], Counted]] = {}
+"""By name: what does the uncounted work and returns the counted call, which takes whether searches time phases."""
+for _name in ("numpy", "native"):
+    TASKS |= {f"{_name} one": partial(_texts, _name, 1), f"{_name} fan-out": partial(_texts, _name, FAN_OUT)}
+    for _what, _count in (("one", 1), ("fan-out", FAN_OUT)):
+        for _how, _options in (("filtered", FILTERED), ("half-life", DECAYED), ("since", SINCE)):
+            TASKS[f"{_name} {_what} {_how}"] = partial(_asked, _name, _options, _count)
+    TASKS |= {
+        f"{_name} auto": partial(_texts, _name),
+        f"{_name} exhaustive": partial(_texts, _name, execution="exhaustive"),
+        f"{_name} pruned": partial(_texts, _name, execution="pruned"),
+        f"{_name} k 100": partial(_texts, _name, k=100),
+        f"{_name} terms": partial(_terms, _name),
+        f"{_name} decayed": partial(_asked, _name, DECAYED),
+        f"{_name} ranged": partial(_asked, _name, RANGED),
+        f"{_name} filtered": partial(_asked, _name, FILTERED),
+        f"{_name} statistics": partial(_asked, _name, {**FILTERED, "statistics": "filtered"}),
+        f"{_name} hybrid rrf": partial(_hybrid, _name),
+    }
+TASKS |= {"build": _build, "write": _write}
 
 
-def list_usable() -> set[str]:
-    """The backends that serve here."""
-    return {status.name for status in backends.statuses() if status.usable}
+@contextmanager
+def count_work() -> Iterator[Counter[str]]:
+    """The sums, by name, of what `Phases.count` receives in the block. A search with ``timing`` counts everything."""
+    sums: Counter[str] = Counter()
+    count = Phases.count
+
+    def counts_too(phases: Phases, name: str, number: int) -> None:
+        sums[name] += number
+        count(phases, name, number)
+
+    with patch.object(Phases, "count", counts_too):
+        yield sums
 
 
 @contextmanager
@@ -206,17 +180,17 @@ def hold_steady() -> Iterator[None]:
                 gc.enable()
 
 
-def count_task(task: Task) -> Counts:
+def count_task(make: Callable[[], Counted]) -> Counts:
     """The counts of a task. Runs it four times."""
     with hold_steady():
-        task.make()(False)
-        run = task.make()
+        make()(False)
+        run = make()
         with count_work() as sums:
             run(True)
-        run = task.make()
+        run = make()
         gc.collect()
         calls = _calls(run)
-        run = task.make()
+        run = make()
         gc.collect()
         tracemalloc.start()
         try:
@@ -244,111 +218,57 @@ def _calls(run: Counted) -> int:
 
 def versions() -> dict[str, str]:
     """The versions that calls and peaks depend on."""
-    installed = {package: find_spec(package) is not None for package in PACKAGES}
-    return {
-        "python": platform.python_version(),
-        **{package: version(package) if there else "none" for package, there in installed.items()},
+    return {"python": platform.python_version(), "numpy": version("numpy")}
+
+
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+
+
+def update(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> dict[str, Any]:
+    """The baseline with these counts in place of those of this Python, and without tasks that no longer exist."""
+    own = {
+        "versions": dict(under),
+        "tasks": {task: {n: counts[n] for n in VERSIONED} for task, counts in found.items()},
     }
+    counts = {**baseline.get("counts", {}), **{task: {n: one[n] for n in COUNTED} for task, one in found.items()}}
+    known = {task: one for task, one in counts.items() if task in TASKS}
+    return {"counts": known, "python": {**baseline.get("python", {}), PYTHON: own}}
 
 
-def python() -> str:
-    return ".".join(map(str, sys.version_info[:2]))
-
-
-def update_baseline(
-    baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]
-) -> dict[str, Any]:
-    """The baseline with these counts in place of those of their tasks, without tasks that no longer exist."""
-    known = {task.name for task in (*TASKS, *SCIFACT)}
-    counts = {**baseline.get("counts", {}), **{task: {n: own[n] for n in COUNTED} for task, own in found.items()}}
-    pythons = dict(baseline.get("python", {}))
-    before = pythons.get(python(), {})
-    kept = before.get("roads", {}) if before.get("versions") == dict(under) else {}
-    own_tasks = {**kept, **{task: {n: own[n] for n in VERSIONED} for task, own in found.items()}}
-    pythons[python()] = {"versions": dict(under), "roads": {r: own for r, own in own_tasks.items() if r in known}}
-    return {"counts": {task: own for task, own in counts.items() if task in known}, "python": pythons}
-
-
-@dataclass(frozen=True)
-class Change:
-    """A count of a task that differs from the baseline by more than its limit."""
-
-    task: str
-    count: str
-    before: int | None
-    now: int
-
-    @property
-    def grew(self) -> bool:
-        return self.before is not None and self.now > self.before
-
-    def __str__(self) -> str:
-        if self.before is None:
-            return f"{self.task:24} {self.count:9} {'new':>12} -> {self.now:>12,}  to be recorded"
-        share = f"{self.now / self.before - 1.0:+.1%}" if self.before else "from nothing"
-        verdict = "GREW" if self.grew else "shrank: record it"
-        return f"{self.task:24} {self.count:9} {self.before:>12,} -> {self.now:>12,}  {share} {verdict}"
-
-
-def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> list[Change]:
-    """The counts that differ by more than their limits; `VERSIONED` ones count only under the recorded versions."""
-    recorded = baseline.get("python", {}).get(python(), {})
-    comparable = recorded.get("versions") == dict(under)
-    differences = []
+def changes(baseline: Mapping[str, Any], found: Mapping[str, Counts], under: Mapping[str, str]) -> dict[str, bool]:
+    """What differs by more than its limit, in words, and whether it grew; of calls also what is more than they may."""
+    recorded = baseline.get("python", {}).get(PYTHON, {})
+    kept = recorded["tasks"] if recorded.get("versions") == dict(under) else {}
+    told = {}
     for task, now in found.items():
-        before = {**baseline.get("counts", {}).get(task, {}), **(recorded["roads"].get(task, {}) if comparable else {})}
-        names = (*COUNTED, *VERSIONED) if comparable else COUNTED
-        differences += [
-            Change(task, name, before.get(name), now[name]) for name in names if _differs(name, before, now)
-        ]
-    return differences
-
-
-def _differs(name: str, before: Counts, now: Counts) -> bool:
-    return name not in before or abs(now[name] - before[name]) > before[name] * LIMITS[name]
-
-
-def too_many(found: Mapping[str, Counts]) -> list[str]:
-    """Tasks that take more of Python's calls than they may, in words."""
-    return [
-        f"{task:24} {'calls':9} {found[task]['calls']:>12,} of at most {most}  TOO MANY"
-        for task, most in MOST_CALLS.items()
-        if task in found and found[task]["calls"] > most
-    ]
-
-
-def table(found: Mapping[str, Counts]) -> str:
-    names = (*COUNTED, *VERSIONED)
-    lines = [f"{'task':24}" + "".join(f"{name:>13}" for name in names)]
-    lines += [f"{task:24}" + "".join(f"{own[name]:>13,}" for name in names) for task, own in found.items()]
-    return "\n".join(lines)
+        before = {**baseline.get("counts", {}).get(task, {}), **kept.get(task, {})}
+        for name in (*COUNTED, *(VERSIONED if kept else ())):
+            if name not in before:
+                told[f"{task}, {name}: {now[name]:,} is to be recorded"] = False
+            elif abs(now[name] - before[name]) > before[name] * LIMITS[name]:
+                told[f"{task}, {name}: {before[name]:,} -> {now[name]:,}"] = now[name] > before[name]
+        if now["calls"] > MOST_CALLS.get(task, now["calls"]):
+            told[f"{task}, calls: {now['calls']:,} of at most {MOST_CALLS[task]}"] = True
+    return told
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.work", description="Counted work against a baseline.")
     parser.add_argument("--record", action="store_true", help="write the baseline instead of comparing with it")
-    parser.add_argument("--scifact", action="store_true", help="SciFact too, where its data is")
-    parser.add_argument("--baseline", type=Path, default=BASELINE)
     options = parser.parse_args(arguments)
-    tasks = (*TASKS, *(SCIFACT if options.scifact else ()))
-    serving, under = list_usable(), versions()
-    left_out = [task.name for task in tasks if task.needs not in serving]
-    found = {task.name: count_task(task) for task in tasks if task.needs in serving}
-    print(table(found))
-    if left_out:
-        print(f"left out, as their backend does not serve here: {', '.join(left_out)}")
-    baseline = json.loads(options.baseline.read_text()) if options.baseline.is_file() else {}
+    usable, under = {status.name for status in backends.statuses() if status.usable}, versions()
+    found = {
+        name: count_task(make)
+        for name, make in TASKS.items()
+        if name in ("build", "write") or name.partition(" ")[0] in usable
+    }
+    baseline = json.loads(BASELINE.read_text())
     if options.record:
-        text = json.dumps(update_baseline(baseline, found, under), indent=1, sort_keys=True)
-        options.baseline.parent.mkdir(parents=True, exist_ok=True)
-        options.baseline.write_text(text + "\n")
-        print("\n".join([f"recorded in {options.baseline}", *too_many(found)]))
+        BASELINE.write_text(json.dumps(update(baseline, found, under), indent=1, sort_keys=True) + "\n")
         return 0
-    if baseline.get("python", {}).get(python(), {}).get("versions") != under:
-        print(f"calls and peaks are not compared: nothing is recorded for {under}")
-    differences, over = changes(baseline, found, under), too_many(found)
-    print("\n".join([*map(str, differences), *over]) or "as recorded")
-    return int(bool(over) or any(change.grew for change in differences))
+    told = changes(baseline, found, under)
+    print("\n".join(f"{line}{'  GREW' * grew}" for line, grew in told.items()) or "as recorded")
+    return int(any(told.values()))
 
 
 if __name__ == "__main__":

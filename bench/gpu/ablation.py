@@ -18,13 +18,10 @@ answer is compared with numpy's, bit for bit, before a clock starts. Every row h
 
 from __future__ import annotations
 
-import argparse
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -40,18 +37,15 @@ from fanrank.kernels.families import device_search
 from fanrank.kernels.search import DeviceSearch
 from fanrank.kernels.work import TABLED_POSTINGS
 
-from ..harness import machine, rows
 from ..harness.cases import K1, B
-from ..harness.code import code_of
-from ..harness.command import names
-from ..harness.paths import CACHE, RESULTS
+from ..harness.command import among, names
 from . import corpora as gpu_corpora
 from . import run as gpu_run
 from . import systems as gpu_systems
 from .batches import HitArrays, System, device_name
-from .ceilings import ceilings
+from .command import GpuCommand, reason_of
 from .corpora import Problem
-from .rows import GpuRow, markdown
+from .rows import Row
 from .systems import STOPS, DeviceSystem
 
 PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
@@ -148,7 +142,7 @@ def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]])
                 made = Ablated(family, problem, search, options)
             yield name, made
         except Exception as error:
-            yield name, f"{type(error).__name__}: {error}".splitlines()[0][:300]
+            yield name, reason_of(error)
 
 
 def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
@@ -165,43 +159,25 @@ def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
 
 
 class AblationRun:
-    """One run: its clock, its rows, and the fields that all rows share."""
+    """One run over a command: its parts are methods."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.begin = time.monotonic()
-        self.sizes = SMOKE if options.smoke else FULL
-        self.gpu = torch.cuda.is_available()
-        self.out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
-        date = machine.now()
-        self.say("ceilings")
-        self.common: dict[str, Any] = {
-            "bench": "gpu-ablation",
-            "run": date,
-            "machine": gpu_run.machine_with_gpu(),
-            "ceiling": ceilings(torch.device("cuda" if self.gpu else "cpu")),
-            "commit": options.commit or machine.commit(),
-            "code": code_of("gpu"),
-            "date": date,
-        }
-        self.measured: list[GpuRow] = []
+    def __init__(self, command: GpuCommand) -> None:
+        self.command, self.options = command, command.options
+        self.sizes = SMOKE if self.options.smoke else FULL
         self.part = ""
         statuses = {status.name: status.usable for status in backend.statuses()}
-        own = ("cuda", "triton") if self.gpu else ("cuda-host", "triton")
-        self.families = [family for family in options.families or own if statuses.get(family)]
+        own = ("cuda", "triton") if command.gpu else ("cuda-host", "triton")
+        self.families = [family for family in self.options.families or own if statuses.get(family)]
 
     def say(self, line: str) -> None:
-        gpu_run.say(self.begin, line)
+        self.command.say(line)
 
     @property
     def spent(self) -> bool:
-        return time.monotonic() - self.begin > 60 * self.options.minutes
+        return self.command.spent
 
-    def keep(self, new: Sequence[GpuRow]) -> None:
-        """Append rows at once, so that an interrupted run keeps them."""
-        own = [replace(row, part=self.part) for row in new]
-        rows.append(self.out / "gpu_ablation.jsonl", own)
-        self.measured.extend(own)
+    def keep(self, new: Sequence[Row]) -> None:
+        self.command.keep({**row, "part": self.part} for row in new)
 
     def cells(
         self, problem: Problem, shapes: Sequence[tuple[int, int]], ideas: dict[str, Sequence[dict[str, Any]]]
@@ -214,7 +190,7 @@ class AblationRun:
             for name, made in list_systems(family, problem, own):
                 if isinstance(made, str):
                     place: dict[str, Any] = {"corpus": problem.name, "system": name, "phase": "", "batch": 0, "k": 0}
-                    self.keep([GpuRow(**place, error=made, **self.common)])
+                    self.keep([{**place, "error": made}])
                     self.say(f"{name}: {made}")
                 else:
                     systems.append(made)
@@ -226,19 +202,13 @@ class AblationRun:
             self.say(f"{self.part}: {problem.name}, batch {batch}, k {k}")
             cell = gpu_run.cell_of(problem, batch, k, expected, self.sizes.variants)
             items = gpu_run.measure(cell, systems, self.options.reps, self.options.budget)
-            found = gpu_run.rows_of(cell, items, self.common)
             of = {system.name: system for system in systems}
-            self.keep(
-                [
-                    replace(row, options=of[row.system].options, terms_per_query=round(terms, 2))  # type: ignore[attr-defined]
-                    for row in found
-                ]
-            )
+            for row in gpu_run.rows_of(cell, items, self.command.common["ceiling"]):
+                options = of[row["system"]].options  # type: ignore[attr-defined]
+                self.keep([{**row, "options": options, "terms_per_query": round(terms, 2)}])
             for system in systems:
                 system.forget()  # type: ignore[attr-defined]
-            gc.collect()
-            if self.gpu:
-                torch.cuda.empty_cache()
+            gpu_run.free_memory()
 
     def every(self, ideas: Sequence[dict[str, Any]] = GROWTH) -> dict[str, Sequence[dict[str, Any]]]:
         """The ideas for the CUDA kernels, and Triton's as they are."""
@@ -301,7 +271,7 @@ class AblationRun:
                     self.say(f"pipeline: {name}, batch {size}")
                     self.keep(self.streams(problem, engine, size, expected))
 
-    def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: HitArrays) -> list[GpuRow]:
+    def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: HitArrays) -> list[Row]:
         """The loop and the stream over all of the problem's whole batches, in turns."""
         batches = text_batches(problem, size)
         served = engine.backend.name
@@ -317,33 +287,21 @@ class AblationRun:
                 answer()
                 seconds[way].append(time.perf_counter() - start)
         on_device = served not in backend.CPU
-        device = device_name(torch.device("cuda" if self.gpu else "cpu")) if on_device else "cpu"
+        device = device_name(torch.device("cuda" if self.command.gpu else "cpu")) if on_device else "cpu"
         made = []
         for way, own in seconds.items():
             each = [1e3 * second / len(batches) for second in own]
+            middle = statistics.median(each)
             made.append(
-                GpuRow(
-                    corpus=problem.name,
-                    system=f"fanrank-{served}",
-                    phase=way,
-                    batch=size,
-                    k=self.sizes.k,
-                    device=device,
-                    queries=size,
-                    variants=len(batches),
-                    ms=statistics.median(each),
-                    ms_min=min(each),
-                    ms_max=max(each),
-                    reps=len(each),
-                    queries_per_s=round(1e3 * size / statistics.median(each), 1),
-                    postings_per_query=round(problem.touched(0, problem.queries) / problem.queries, 1),
-                    postings_per_s=0.0,
-                    documents=problem.snapshot.size,
-                    postings=problem.postings,
-                    identical=same[way],
-                    threads=1,
-                    **self.common,
-                )
+                {
+                    **{"corpus": problem.name, "system": f"fanrank-{served}", "phase": way, "batch": size},
+                    **{"k": self.sizes.k, "device": device, "queries": size, "variants": len(batches), "error": None},
+                    **{"ms": middle, "ms_min": min(each), "ms_max": max(each), "reps": len(each), "threads": 1},
+                    "queries_per_s": round(1e3 * size / middle, 1),
+                    "postings_per_query": round(problem.touched(0, problem.queries) / problem.queries, 1),
+                    **{"postings_per_s": 0.0, "documents": problem.snapshot.size, "postings": problem.postings},
+                    "identical": same[way],
+                }
             )
         return made
 
@@ -388,39 +346,24 @@ def _is_usable(name: str) -> bool:
     return any(status.name == name and status.usable for status in backend.statuses())
 
 
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m bench.gpu.ablation", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("--parts", type=names, default=PARTS, help=",".join(PARTS))
-    made.add_argument("--families", type=names, help="cuda,triton,cuda-host; default: those of the GPU")
-    made.add_argument("--reps", type=int, default=7, help="repetitions (default 7)")
-    made.add_argument("--budget", type=float, default=0.1, help="seconds that a system gets in a cell (default 0.1)")
-    made.add_argument("--minutes", type=float, default=9.0, help="no new cell is begun after so many")
-    made.add_argument("--threads", type=int, default=gpu_systems.default_threads(), help="of numpy's answers")
-    made.add_argument("--out", type=Path, help="folder of gpu_ablation.jsonl (default bench/results)")
-    made.add_argument("--commit", help="where the checkout has no git: the commit that it is")
-    made.add_argument("--smoke", action="store_true", help="tiny corpora; runs without a GPU too")
-    return made
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, append the rows, print them. Returns 0 if every answer was numpy's and nothing failed, else 1."""
-    made = parser()
-    options = made.parse_args(arguments)
-    unknown = [part for part in options.parts if part not in PARTS]
-    if unknown:
-        made.error(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
-    if not torch.cuda.is_available() and not options.smoke:
-        made.error("no CUDA device; --smoke tries everything on the CPU, on tiny corpora")
-    run = AblationRun(options)
+    """Measure. Returns 0 if every answer was numpy's and nothing failed, else 1."""
+    command = GpuCommand("ablation", "What each idea of the kernels is worth, and how time grows.", "gpu_ablation")
+    command.add("--parts", type=among(PARTS), default=PARTS)
+    command.add("--families", type=names, help="cuda,triton,cuda-host; default: those of the GPU")
+    command.add("--threads", type=int, default=gpu_systems.default_threads(), help="of numpy's answers")
+    command.add_limits(7, 0.1, 9.0)
+    options = command.parse(arguments)
+    command.common["bench"] = "gpu-ablation"
+    command.measure_ceilings()
+    run = AblationRun(command)
     for part in options.parts:
+        run.part = part
         if run.spent:
             run.say(f"{part} left out")
-            continue
-        run.part = part
-        getattr(run, part)()
-    run.say("done")
-    print(markdown(run.measured))
-    return int(any(row.error or row.wrong for row in run.measured))
+        else:
+            getattr(run, part)()
+    return command.end()
 
 
 if __name__ == "__main__":

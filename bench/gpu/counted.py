@@ -13,7 +13,6 @@ build minutes. The counts of the drivers do not depend on what the kernels find.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import importlib.util
@@ -22,7 +21,7 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -44,10 +43,7 @@ from fanrank.kernels.runtime import Event, Graph, Runtime
 from fanrank.kernels.search import EVERY_RECORD, DeviceSearch
 from fanrank.kernels.work import Buffers, Extent, KernelAnswer, Verbs, Work
 
-from ..harness import machine, rows
-from ..harness.code import code_of
-from ..harness.command import names
-from ..harness.paths import CACHE, RESULTS
+from ..harness.command import Command, among
 from . import corpora as gpu_corpora
 from .corpora import Problem
 
@@ -60,29 +56,9 @@ FAN_OUT_DOCUMENTS = 300
 VERBS = ("derive", "tabulate", "describe", "plan", "order", "score", "select")
 
 
-@dataclass(frozen=True)
-class CountedRow:
-    """What one call asked for. `counts` is by name; `nodes` are those of the graph that it replayed, if it did.
-
-    `verbs` is the family whose kernels ran; of "none" every verb counts as one kernel.
-    """
-
-    bench: str
-    run: str
-    part: str
-    corpus: str
-    step: str
-    queries: int
-    k: int
-    segments: int
-    documents: int = 0
-    verbs: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
-    nodes: list[str] = field(default_factory=list)
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
+Row = dict[str, Any]
+"""`counts` is by name; `nodes` are those of the graph that the call replayed, if it did. `verbs` is the family whose
+kernels ran; of "none" every verb counts as one kernel."""
 
 
 class _Operations(TorchDispatchMode):
@@ -317,7 +293,7 @@ class Counted:
         return {"counts": dict(sorted(spent.items())), "nodes": list(self.device.nodes)}
 
 
-def count_fan_outs(kernels: bool, common: dict[str, Any], segments: Sequence[int] = SEGMENTS) -> Iterator[CountedRow]:
+def count_fan_outs(kernels: bool, segments: Sequence[int] = SEGMENTS) -> Iterator[Row]:
     """A fan-out from its first use on, and after a write."""
     for count in segments:
         shape = replace(
@@ -333,24 +309,14 @@ def count_fan_outs(kernels: bool, common: dict[str, Any], segments: Sequence[int
         before, after = Snapshot(parts[:count], bm25), Snapshot((*parts[: count - 1], parts[count]), bm25)
         counted = Counted(kernels)
         for step, snapshot in (("first use", before), ("capture", before), ("replay", before), ("write", after)):
-            found = counted.count(counted.texts(problem, snapshot, FAN_OUT, FAN_OUT_K))
-            yield CountedRow(
-                part="fan-out",
-                corpus=problem.name,
-                step=step,
-                queries=FAN_OUT,
-                k=FAN_OUT_K,
-                segments=count,
-                documents=snapshot.size,
-                verbs=counted.search.verbs.name,
-                **found,
-                **common,
-            )
+            yield {
+                **{"part": "fan-out", "corpus": problem.name, "step": step, "queries": FAN_OUT, "k": FAN_OUT_K},
+                **{"segments": count, "documents": snapshot.size, "verbs": counted.search.verbs.name},
+                **counted.count(counted.texts(problem, snapshot, FAN_OUT, FAN_OUT_K)),
+            }
 
 
-def count_batches(
-    name: str, common: dict[str, Any], smoke: bool = False, batches: Sequence[int] = BATCHES
-) -> Iterator[CountedRow]:
+def count_batches(name: str, smoke: bool = False, batches: Sequence[int] = BATCHES) -> Iterator[Row]:
     """Batches over a whole corpus that is resident and derived."""
     problem = gpu_corpora.problem(name, smoke)
     if problem.queries < max(batches):
@@ -365,33 +331,26 @@ def count_batches(
             # A batch that is a fan-out is captured at its second use.
             ask()
             ask()
-            yield CountedRow(
-                part="batch",
-                corpus=name,
-                step=step,
-                queries=count,
-                k=BATCH_K,
-                segments=len(problem.snapshot.segments),
-                documents=problem.snapshot.size,
-                verbs="none",
+            yield {
+                **{"part": "batch", "corpus": name, "step": step, "queries": count, "k": BATCH_K, "verbs": "none"},
+                **{"segments": len(problem.snapshot.segments), "documents": problem.snapshot.size},
                 **counted.count(ask),
-                **common,
-            )
+            }
 
 
-def count_compilation(common: dict[str, Any]) -> Iterator[CountedRow]:
+def count_compilation() -> Iterator[Row]:
     """For sm_90, as a process does that finds none of the kernels, and runs none; a row of each family."""
     if importlib.util.find_spec("triton") is not None:
-        yield _compilation(_triton(), common)
+        yield _compilation(_triton())
     if nvrtc := sorted(find_nvrtc()):
-        yield _compilation(_nvrtc(nvrtc[-1]), common)
+        yield _compilation(_nvrtc(nvrtc[-1]))
 
 
 Compiling = contextlib.AbstractContextManager[tuple[Verbs, str, dict[str, int]]]
 """Verbs that compile and run nothing, by what they do, and what that takes."""
 
 
-def _compilation(compiling: Compiling, common: dict[str, Any]) -> CountedRow:
+def _compilation(compiling: Compiling) -> Row:
     problem = gpu_corpora.load_shaped(replace(gpu_corpora.SMOKE["nq-shaped"], queries=FAN_OUT))
     terms, texts = problem.terms[: problem.offsets[FAN_OUT]], [(str(number),) for number in range(FAN_OUT)]
     with compiling as (verbs, step, counts):
@@ -405,17 +364,11 @@ def _compilation(compiling: Compiling, common: dict[str, Any]) -> CountedRow:
             search = DeviceSearch(verbs, torch.device("cpu"), residency=Residency(torch.device("cpu")))
             given = (terms, problem.offsets[: FAN_OUT + 1])
             search.search_texts(problem.snapshot, EVERY_RECORD, given, texts, FAN_OUT_K, threads=1, execution="auto")
-    return CountedRow(
-        part="compile",
-        corpus=problem.name,
-        step=step,
-        queries=FAN_OUT,
-        k=FAN_OUT_K,
-        segments=len(problem.snapshot.segments),
-        verbs=verbs.name,
-        counts=counts,
-        **common,
-    )
+    segments = len(problem.snapshot.segments)
+    return {
+        **{"part": "compile", "corpus": problem.name, "step": step, "queries": FAN_OUT, "k": FAN_OUT_K},
+        **{"segments": segments, "verbs": verbs.name, "counts": counts, "nodes": []},
+    }
 
 
 def _spent() -> float:
@@ -494,65 +447,21 @@ def _nvrtc(path: Path) -> Iterator[tuple[Verbs, str, dict[str, int]]]:
     yield CudaVerbs(Launcher()), f"nvrtc {numbers[0].value}.{numbers[1].value}", counts
 
 
-COLUMNS = (
-    "host launches", "captures", "kernels", "copies", "bytes up", "bytes down", "host waits", "stream waits",
-    "events", "allocations", "pinned allocations",
-)  # fmt: skip
-
-
-def markdown(found: Sequence[CountedRow]) -> str:
-    """A table; a line a row."""
-    head = ["part", "segments", "queries", "step", "nodes", *COLUMNS]
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1)]
-    for row in found:
-        counts = [f"{row.counts.get(name, 0):,}" for name in COLUMNS]
-        if row.part == "compile":
-            counts = [f"{name} {spent}" for name, spent in row.counts.items()]
-        lines.append([row.part, str(row.segments), f"{row.queries:,}", row.step, str(len(row.nodes)), *counts])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m bench.gpu.counted", description=(__doc__ or "").split("\n")[0])
-    made.add_argument("--parts", type=names, default=PARTS[:2], help=f"{','.join(PARTS)} (default: the first two)")
-    made.add_argument("--corpus", default="nq-shaped", help="of the batches (default nq-shaped)")
-    made.add_argument("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
-    made.add_argument(
-        "--out", type=Path, help="folder of gpu_counted.jsonl (default bench/results; smoke: bench/.cache)"
-    )
-    made.add_argument("--commit", help="where the checkout has no git: the commit that it is")
-    made.add_argument("--smoke", action="store_true", help="tiny corpora and batches")
-    return made
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Count, append the rows, print them."""
-    made = parser()
-    options = made.parse_args(arguments)
-    unknown = [part for part in options.parts if part not in PARTS]
-    if unknown:
-        made.error(f"no part {', '.join(unknown)}; there are: {', '.join(PARTS)}")
-    date = machine.now()
-    common = {
-        "bench": "gpu_counted",
-        "run": date,
-        "machine": machine.machine(),
-        "commit": options.commit or machine.commit(),
-        "code": code_of("gpu_counted"),
-        "date": date,
-    }
-    found: list[CountedRow] = []
+    """Count."""
+    command = Command("gpu.counted", "What the drivers ask of a device, counted without one.", *["gpu_counted"] * 2)
+    command.add("--parts", type=among(PARTS), default=PARTS[:2])
+    command.add("--corpus", choices=gpu_corpora.CORPORA, default="nq-shaped", help="of the batches (default nq-shaped)")
+    command.add("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
+    command.add("--smoke", action="store_true", help="tiny corpora and batches")
+    options = command.parse(arguments)
     if "fan-out" in options.parts:
-        found += count_fan_outs(options.verbs != "none", common)
+        command.keep(count_fan_outs(options.verbs != "none"))
     if "batch" in options.parts:
-        sizes = (3, 12) if options.smoke else BATCHES
-        found += count_batches(options.corpus, common, options.smoke, sizes)
+        command.keep(count_batches(options.corpus, options.smoke, (3, 12) if options.smoke else BATCHES))
     if "compile" in options.parts:
-        found += count_compilation(common)
-    out = options.out or (CACHE / "smoke" if options.smoke else RESULTS)
-    rows.append(out / "gpu_counted.jsonl", found)
-    print(markdown(found))
-    return 0
+        command.keep(count_compilation())
+    return command.end()
 
 
 if __name__ == "__main__":

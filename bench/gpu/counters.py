@@ -12,20 +12,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import torch
 
-from ..harness import machine, rows
-from ..harness.code import code_of
-from ..harness.paths import CACHE, RESULTS, ROOT
+from ..harness.command import among, names
+from ..harness.paths import ROOT
 from . import corpora as gpu_corpora
-from . import run as gpu_run
 from . import systems as gpu_systems
 from .batches import Variant
+from .command import GpuCommand
 from .corpora import Problem
 from .others import BaselineSystem
-from .rows import GpuRow
+from .rows import Row
 from .systems import DeviceSystem
 
 METRICS = ("dram__bytes_read.sum", "dram__bytes_write.sum", "lts__t_bytes.sum", "gpu__time_duration.sum")
@@ -91,9 +89,7 @@ def read_counters(system: str, corpus: str, batch: int, k: int, smoke: bool = Fa
     return parse(done.stdout.splitlines())
 
 
-def row_of(
-    system: str, problem: Problem, batch: int, k: int, kernels: dict[str, dict[str, float]], name: str, commit: str
-) -> GpuRow:
+def row_of(system: str, problem: Problem, batch: int, k: int, kernels: dict[str, dict[str, float]]) -> Row:
     """The counters as a row: by kernel, and a query's bytes in all."""
     queries = batch or problem.queries
     totals = {metric: sum(kernel.get(metric, 0.0) for kernel in kernels.values()) for metric in METRICS}
@@ -102,51 +98,40 @@ def row_of(
         "device_bytes_per_query": round(device_bytes / queries, 1),
         "l2_bytes_per_query": round(totals["lts__t_bytes.sum"] / queries, 1),
     }
-    date = machine.now()
-    return GpuRow(
-        bench=name, run=date, corpus=problem.name, system=system, phase="counters", batch=queries, k=k, queries=queries,
-        device=torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
-        documents=problem.snapshot.size, postings=problem.postings,
-        postings_per_query=round(problem.touched(0, queries) / queries, 1),
-        counters={**per_query, "kernels": kernels}, machine=gpu_run.machine_with_gpu(),
-        commit=commit, code=code_of("gpu"), date=date, note="profiled: no times of a free run",
-    )  # fmt: skip
+    return {
+        **{"corpus": problem.name, "system": system, "phase": "counters", "batch": queries, "k": k, "queries": queries},
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        **{"documents": problem.snapshot.size, "postings": problem.postings},
+        "postings_per_query": round(problem.touched(0, queries) / queries, 1),
+        **{"counters": {**per_query, "kernels": kernels}, "note": "profiled: no times of a free run"},
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Read the counters, append rows, print them by kernel. Returns 1, with the reason, if any failed, else 0."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.counters", description=__doc__.split("\n")[0])
-    parser.add_argument("--systems", default="fanrank-cuda,fanrank-triton,baseline-warp")
-    parser.add_argument("--corpora", default="fiqa-shaped")
-    parser.add_argument("--batch", type=int, default=256, help="0: all queries")
-    parser.add_argument("--k", type=int, default=100)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--name", default="gpu")
-    parser.add_argument("--commit")
-    parser.add_argument("--smoke", action="store_true", help="tiny corpora, for a try; rows to bench/.cache")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args(arguments)
-    if options.child:
-        run_profiled(options.systems, options.corpora, options.batch, options.k, options.smoke)
-        return 0
-    out = CACHE / "smoke" if options.smoke else options.out
+    """Read the counters, print them by kernel. Returns 1, with the reason, if any failed, else 0."""
+    command = GpuCommand("counters", "Bytes and time of every kernel from the hardware's counters. Needs ncu.", "gpu")
+    command.add("--systems", type=names, default=("fanrank-cuda", "fanrank-triton", "baseline-warp"))
+    command.add("--corpora", type=among(gpu_corpora.CORPORA), default=("fiqa-shaped",))
+    command.add("--batch", type=int, default=256, help="0: all queries")
+    command.add("--k", type=int, default=100)
+    command.add("--child", action="store_true", help=argparse.SUPPRESS)
+    options = command.parse(arguments)
     failed = 0
-    for corpus in options.corpora.split(","):
-        for system in options.systems.split(","):
+    for corpus in options.corpora:
+        for system in options.systems:
+            asked = (system, corpus, options.batch, options.k, options.smoke)
+            if options.child:
+                run_profiled(*asked)
+                continue
             try:
-                kernels = read_counters(system, corpus, options.batch, options.k, options.smoke)
+                kernels = read_counters(*asked)
             except (RuntimeError, ValueError) as error:
                 print(f"{corpus} {system}: skipped: {error}")
                 failed = 1
                 continue
-            problem = gpu_corpora.problem(corpus, options.smoke)
-            commit = options.commit or machine.commit()
-            row = row_of(system, problem, options.batch, options.k, kernels, options.name, commit)
-            rows.append(out / f"{options.name}.jsonl", [row])
-            per_query = {name: amount for name, amount in row.counters.items() if name != "kernels"}
-            print(f"{corpus} {system}, batch {row.batch}, k {row.k}: {per_query}")
-            for kernel, sums in kernels.items():
-                print(f"    {kernel}: " + ", ".join(f"{name} {amount:,.0f}" for name, amount in sums.items()))
+            row = row_of(system, gpu_corpora.problem(corpus, options.smoke), options.batch, options.k, kernels)
+            command.keep([row])
+            print(f"{corpus} {system}, batch {row['batch']}, k {row['k']}: {row['counters']}")
     return failed
 
 

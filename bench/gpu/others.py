@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from ..harness.cases import K1, B
-from .batches import HitArrays, Ready, Variant, capture_graph, cut_to_budget, device_name, mean_of
+from .batches import HitArrays, Ready, Variant, capture_graph, device_name, mean_of
 from .corpora import Problem, flat
 
 MATRIX_BYTES = 16 << 30
@@ -190,55 +190,3 @@ class SparseSystem:
             scores = torch.sparse.mm(self.matrix, batch).t().contiguous()
         best = torch.topk(scores, min(k, scores.shape[1]))
         return best.values, best.indices
-
-
-class Bm25sSystem:
-    """bm25s with its numba backend, given its index as arrays: the lucene formula, float32."""
-
-    name, device = "bm25s-numba", "cpu"
-
-    def __init__(self, problem: Problem, threads: int) -> None:
-        import bm25s
-
-        index = FlatIndex(problem, torch.device("cpu"))
-        self.threads = threads
-        self.index = bm25s.BM25(backend="numba", method="lucene", k1=K1, b=B)
-        self.index.scores = {
-            "data": index.values.numpy(),
-            "indices": index.documents.numpy(),
-            "indptr": index.offsets.numpy(),
-            "num_docs": index.documents_total,
-        }
-        self.index.vocab_dict, self.index.unique_token_ids_set = {}, set(range(len(index.offsets) - 1))
-        self.index.nonoccurrence_array = None
-        self.documents = index.documents_total
-        self.index_bytes: int | None = 8 * len(index.documents) + index.offsets.nbytes
-
-    def phases(self, batch: int, k: int) -> Sequence[str]:
-        return ("kernel",) if k <= self.documents else ()
-
-    def ready(self, variants: Sequence[Variant], phase: str, budget: float) -> Ready:
-        def one(variant: Variant) -> Any:
-            return self.index.retrieve(variant.lists, k=variant.k, n_threads=self.threads, show_progress=False)
-
-        own, note = cut_to_budget(variants, one, budget)
-
-        def answer(number: int) -> HitArrays:
-            result = one(own[number])
-            return result.scores, np.where(result.scores > 0, result.documents.astype(np.int64), -1), None
-
-        return Ready(
-            lambda number: one(own[number]), answer, False, exact=False, queries=own[0].queries,
-            threads=self.threads, note=note,
-        )  # fmt: skip
-
-
-def cuda_launcher(device: torch.device) -> Any:
-    """A launcher of the CUDA kernels on the device; on a CPU, of their host build."""
-    from fanrank.kernels.cuda import launcher
-
-    if device.type == "cuda":
-        return launcher.CupyLauncher(device)
-    from fanrank.kernels.cuda_host import HostLauncher, build
-
-    return HostLauncher(build(sorted(launcher.FOLDER.glob("*.cu")), include=[launcher.FOLDER]))

@@ -1,11 +1,26 @@
-"""The rows of the GPU benchmarks: one a measurement, with its shares of the measured ceilings."""
+"""The rows of the GPU benchmarks: one system on one batch; with ``error``, a system that could not be measured there.
+
+`device` is the GPU's name, or "cpu" where kernels ran on the CPU (or the system is a CPU system). `ms` is the median
+time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries are one call; a slow
+system answered only the first `queries` of them, and its rate counts those. `phases_ms` are differences of medians:
+what is stopped after describe, order and score, and the whole, were timed separately.
+
+`postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time. The postings of
+skipped tiles count as done. `counted` is the least that a batch must move and add, by analysis and not from hardware
+counters. `share` holds, for each ceiling, the fraction of the measured time that the counted work takes at that ceiling
+("shared": all traffic of shared memory together). `binding` names the largest share. Skipped tiles are counted, so a
+share may exceed 1.
+
+`part` is the part of an ablation, and `options` are those of its system that differ from the usual ones.
+
+Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy system,
+`repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) are their agreement
+with numpy.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # A count -> the ceiling that it is compared with.
@@ -20,75 +35,12 @@ CEILINGS = {
 SHARED = ("shared_bytes", "shared_int32")
 
 
-@dataclass(frozen=True)
-class GpuRow:
-    """One system on one batch; with `error`, a system that could not be measured there.
+Row = dict[str, Any]
 
-    `device` is the GPU's name, or "cpu" where kernels ran on the CPU (or the system is a CPU system). `ms` is the
-    median time of one batch over `reps` repetitions, `ms_iqr` the distance of its quartiles. `batch` queries are one
-    call; a slow system answered only the first `queries` of them, and its rate counts those. `phases_ms` are
-    differences of medians: what is stopped after describe, order and score, and the whole, were timed separately.
 
-    `postings_per_query` counts the postings of a query's lists, and `postings_per_s` is that over the time. The
-    postings of skipped tiles count as done. `counted` is the least that a batch must move and add, by analysis and not
-    from hardware counters. `share` holds, for each ceiling, the fraction of the measured time that the counted work
-    takes at that ceiling ("shared": all traffic of shared memory together). `binding` names the largest share. Skipped
-    tiles are counted, so a share may exceed 1.
-
-    `part` is the part of an ablation, and `options` are those of its system that differ from the usual ones.
-
-    Exact systems: `identical` is the share of queries whose scores, documents and counts are those of the numpy system,
-    `repeatable` whether a second run gave the same. Float systems: `top1` and `overlap` (of the k best) are their
-    agreement with numpy.
-    """
-
-    bench: str
-    run: str
-    corpus: str
-    system: str
-    phase: str
-    batch: int
-    k: int
-    device: str = ""
-    queries: int = 0
-    variants: int = 0
-    ms: float | None = None
-    ms_min: float | None = None
-    ms_max: float | None = None
-    ms_iqr: float | None = None
-    reps: int = 0
-    phases_ms: dict[str, float] = field(default_factory=dict)
-    queries_per_s: float | None = None
-    postings_per_query: float = 0.0
-    postings_per_s: float | None = None
-    documents: int = 0
-    postings: int = 0
-    index_bytes: int | None = None
-    bytes_per_posting: float | None = None
-    counted: dict[str, int] = field(default_factory=dict)
-    share: dict[str, float] = field(default_factory=dict)
-    binding: str = ""
-    identical: float | None = None
-    repeatable: bool | None = None
-    top1: float | None = None
-    overlap: float | None = None
-    threads: int = 0
-    part: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-    terms_per_query: float | None = None
-    counters: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
-    error: str | None = None
-    machine: dict[str, Any] = field(default_factory=dict)
-    ceiling: dict[str, float] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
-
-    @property
-    def wrong(self) -> bool:
-        """Whether an exact system gave another answer than numpy, or two answers."""
-        return self.repeatable is False or (self.identical is not None and self.identical < 1.0)
+def is_wrong(row: Mapping[str, Any]) -> bool:
+    """Whether an exact system gave another answer than numpy, or two answers."""
+    return row.get("repeatable") is False or (row.get("identical") is not None and row["identical"] < 1.0)
 
 
 def shares(counted: Mapping[str, int], ceiling: Mapping[str, float], seconds: float) -> tuple[dict[str, float], str]:
@@ -104,35 +56,30 @@ def shares(counted: Mapping[str, int], ceiling: Mapping[str, float], seconds: fl
     return rounded, max(found, key=lambda name: found[name]) if found else ""
 
 
-def read(path: Path) -> list[GpuRow]:
-    """The rows of a file."""
-    return [GpuRow(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def markdown(rows: list[GpuRow]) -> str:
+def markdown(rows: Sequence[Row]) -> str:
     """A table a corpus: one line a system and batch."""
     lines: list[str] = []
-    for corpus in dict.fromkeys(row.corpus for row in rows):
-        own = [row for row in rows if row.corpus == corpus]
+    for corpus in dict.fromkeys(row["corpus"] for row in rows):
+        own = [row for row in rows if row["corpus"] == corpus]
         lines += [
-            f"\n{corpus}: {own[0].documents:,} documents, {own[0].postings:,} postings\n",
-            "| batch | k | system | phase | device | ms | iqr | queries/s | postings/s | binding | answer |",
-            "|---:|---:|---|---|---|---:|---:|---:|---:|---|---|",
+            f"\n{corpus}: {own[0].get('documents', 0):,} documents, {own[0].get('postings', 0):,} postings\n",
+            "| batch | k | system | phase | ms | iqr | queries/s | postings/s | binding | answer |",
+            "|---:|---:|---|---|---:|---:|---:|---:|---|---|",
         ]
         lines += [_line(row) for row in own]
     return "\n".join(lines)
 
 
-def _line(row: GpuRow) -> str:
-    place = f"| {row.batch} | {row.k} | {row.system} | {row.phase} | {row.device} "
-    if row.error is not None:
-        return f"{place}| | | | | | error: {row.error} |"
+def _line(row: Row) -> str:
+    place = f"| {row['batch']} | {row['k']} | {row['system']} | {row['phase']} "
+    if row.get("error") is not None:
+        return f"{place}| | | | | | error: {row['error']} |"
     answer = ""
-    if row.identical is not None:
-        answer = "wrong" if row.wrong else "identical"
-    elif row.overlap is not None:
-        answer = f"top-1 {row.top1:.3f}, overlap {row.overlap:.4f}"
-    spread = "" if row.ms_iqr is None else f"{row.ms_iqr:.3g}"
-    binding = f"{row.binding} {row.share[row.binding]:.2f}" if row.binding else ""
-    rates = f"{row.queries_per_s:,.0f} | {row.postings_per_s:.3g}"
-    return f"{place}| {row.ms:.4g} | {spread} | {rates} | {binding} | {answer} |"
+    if row.get("identical") is not None:
+        answer = "wrong" if is_wrong(row) else "identical"
+    elif row.get("overlap") is not None:
+        answer = f"top-1 {row['top1']:.3f}, overlap {row['overlap']:.4f}"
+    spread = "" if row.get("ms_iqr") is None else f"{row['ms_iqr']:.3g}"
+    binding = f"{row['binding']} {row['share'][row['binding']]:.2f}" if row.get("binding") else ""
+    rates = f"{row['queries_per_s']:,.0f} | {row['postings_per_s']:.3g}"
+    return f"{place}| {row['ms']:.4g} | {spread} | {rates} | {binding} | {answer} |"

@@ -13,7 +13,6 @@ The phases:
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,7 +34,7 @@ from fanrank.kernels.work import DESCRIPTOR_BYTES, ENTRY_BYTES, MAX_SELECTED, Ve
 
 from .batches import HitArrays, Integers, Ready, System, Variant, capture_graph, cut_to_budget, device_name, mean_of
 from .corpora import Problem
-from .others import BaselineSystem, Bm25sSystem, FlatIndex, SparseSystem
+from .others import BaselineSystem, FlatIndex, SparseSystem
 
 TENSOR_BATCHES = 32
 """The largest batch of the ``tensors`` phases: an agent's fan-out."""
@@ -279,7 +278,7 @@ DEVICE_FAMILIES = ("cuda", "triton", "cuda-host")
 NAMES = (
     *(f"fanrank-{family}" for family in DEVICE_FAMILIES),
     *("baseline-warp", "baseline-naive", "torch-spgemm", "torch-spmm"),
-    *("fanrank-native", "fanrank-numpy", "bm25s-numba"),
+    *("fanrank-native", "fanrank-numpy"),
 )
 HOST_ONLY = ("fanrank-cuda-host",)
 """Never measured beside a GPU unless asked for."""
@@ -290,8 +289,6 @@ def make(name: str, problem: Problem, threads: int, shared: dict[str, FlatIndex]
     kind, _, rest = name.partition("-")
     if kind == "fanrank":
         return CpuSystem(rest, problem, threads) if rest in backend.CPU else DeviceSystem(rest, problem)
-    if kind == "bm25s":
-        return Bm25sSystem(problem, threads)
     if "flat" not in shared:
         shared["flat"] = FlatIndex(problem, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     return BaselineSystem(rest, shared["flat"]) if kind == "baseline" else SparseSystem(rest, shared["flat"])
@@ -304,8 +301,6 @@ def list_usable() -> list[str]:
     for name in NAMES:
         rest = name.removeprefix("fanrank-")
         if rest in statuses and not (statuses[rest].usable and (rest not in HOST_ONLY or not _gpu())):
-            continue
-        if name.startswith("bm25s") and importlib.util.find_spec("bm25s") is None:
             continue
         names.append(name)
     return names

@@ -7,8 +7,6 @@ numpy's, bit for bit.
 
 from __future__ import annotations
 
-import argparse
-import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,7 @@ import torch
 import fanrank as fr
 from fanrank.engine.backends import choose as backend
 
-from ..harness import machine
+from ..harness.command import Command
 from ..harness.paths import RESULTS
 
 WORDS = [f"w{number}" for number in range(2000)]
@@ -89,26 +87,22 @@ def count_wrong(name: str, size: int, minutes: float, seed: int = 0) -> dict[str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, append a row to first_writes.jsonl, and print it. Returns 1 if any answer was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu.writes", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--commit")
-    parser.add_argument("--minutes", type=float, default=6.0)
-    options = parser.parse_args(arguments)
+    """Compare, a row of counts for each family. Returns 1 if any answer was wrong."""
+    command = Command("gpu.writes", "The first answer after each write.", "gpu", "first_writes")
+    command.add("--out", type=Path, default=RESULTS, help="folder of the rows")
+    command.add("--commit", help="where the checkout has no git: the commit that it is")
+    command.add("--minutes", type=float, default=6.0)
+    options = command.parse(arguments)
+    options.results = options.out / "first_writes.jsonl"
+    command.common |= {"bench": "first_writes", "commit": options.commit or command.common["commit"]}
     gpu = torch.cuda.is_available()
     names = backend.DEVICES if gpu else ("cuda-host",)
-    failed = 0
     for name in names:
-        minutes = options.minutes / len(names) if gpu else 0.1
-        counts = count_wrong(name, 200_000 if gpu else 500, minutes)
-        commit = options.commit or machine.commit()
-        row = {"bench": "first_writes", "backend": name, "commit": commit, "date": machine.now(), "counts": counts}
-        options.out.mkdir(parents=True, exist_ok=True)
-        with (options.out / "first_writes.jsonl").open("a") as file:
-            file.write(json.dumps(row) + "\n")
-        print(json.dumps(row))
-        failed |= any(each["wrong"] or not each["compared"] for each in counts.values())
-    return int(failed)
+        counts = count_wrong(name, 200_000 if gpu else 500, options.minutes / len(names) if gpu else 0.1)
+        right = all(each["compared"] and not each["wrong"] for each in counts.values())
+        command.keep([{"backend": name, "counts": counts, "verified": right}])
+        print(name, counts)
+    return int(not all(row["verified"] for row in command.rows))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,37 +51,6 @@ def commit() -> str:
 def now() -> str:
     """The date and time in UTC, ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def ceiling() -> dict[str, float]:
-    """What one core can do at best: bytes copied (read plus written) and scattered additions, each a second.
-
-    The additions are ``scores[documents] += value`` of 20,000 random distinct ascending documents out of 300,000
-    in int32: what scoring one posting list costs in numpy.
-    """
-    source = np.ones(1 << 25, np.int64)
-    target = np.empty_like(source)
-    random_numbers = np.random.default_rng(1)
-    documents = np.sort(random_numbers.choice(300_000, 20_000, replace=False))
-    scores, values = np.zeros(300_000, np.int32), np.ones(20_000, np.int32)
-
-    def scatter() -> None:
-        for _ in range(100):
-            scores[documents] += values
-
-    return {
-        "copy_gb_per_s": round(2 * source.nbytes / _best(lambda: np.copyto(target, source)) / 1e9, 2),
-        "scatter_add_m_per_s": round(100 * len(documents) / _best(scatter) / 1e6, 1),
-    }
-
-
-def _best(work: Any, times: int = 5) -> float:
-    seconds = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def scheduling() -> str:

@@ -9,8 +9,6 @@ from typing import Any
 
 Fields = Mapping[str, Any]
 _NUMBER = re.compile(r"$|[*]{0,2}-?[0-9]|error$")
-NONE = "No row yet"
-"""The text for a bench without rows; it names the command that makes them."""
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:

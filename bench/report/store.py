@@ -173,9 +173,37 @@ def _cell(key: str) -> Callable[[Fields], str]:
 
 
 def gpu(recorded: Recorded) -> list[str]:
-    """The section on the newest complete run of the GPU bench."""
+    """The section on the newest complete run of the GPU bench, and on what is counted without a GPU."""
+    parts = ["No row yet of a GPU; [PENDING_GPU.md](PENDING_GPU.md) says what is expected."]
     rows = [row for row in recorded.of("gpu") if row.get("device") not in ("", "cpu", None)]
-    if not rows:
-        return ["No row yet of a GPU; [PENDING_GPU.md](PENDING_GPU.md) says what is expected."]
-    run = choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
-    return [f"{sentence(stamp(run))}; {machine(run)}, {run[0]['device']}.\n\n{render_fields(run)}"]
+    if rows:
+        run = choose_rows(rows, lambda row: (row["corpus"], row["system"], row["batch"], row["k"]))
+        parts = [f"{sentence(stamp(run))}; {machine(run)}, {run[0]['device']}.\n\n{render_fields(run)}"]
+    counted = choose_newest(recorded.of("gpu_counted"), "part", "segments", "queries", "step").values()
+    if counted:
+        launches = [row for row in counted if row["part"] != "compile"]
+        compiled = [row for row in counted if row["part"] == "compile"]
+        parts += [
+            f"What the drivers ask of a device, counted without one ({stamp(counted)}):",
+            tabulate(launches, LAUNCHES),
+            *(f"- {row['step']}, ms of CPU to compile: {_spent(row)}" for row in compiled),
+        ]
+    return parts
+
+
+def _spent(row: Fields) -> str:
+    return ", ".join(f"{name} {ms}" for name, ms in row["counts"].items())
+
+
+def _count(name: str) -> Callable[[Fields], str]:
+    return lambda row: f"{row['counts'].get(name, 0):,}"
+
+
+COUNTS = (
+    *("host launches", "captures", "kernels", "copies", "bytes up", "bytes down", "host waits", "stream waits"),
+    *("events", "allocations", "pinned allocations"),
+)
+LAUNCHES = {
+    **{"part": "part", "segments": "segments", "queries": "queries", "step": "step"},
+    **{"nodes": lambda row: str(len(row["nodes"])), **{name: _count(name) for name in COUNTS}},
+}

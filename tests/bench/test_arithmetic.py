@@ -12,9 +12,7 @@ import pytest
 from support.benches import load
 from support.source import ROOT
 
-from fanrank.engine.timing import Phases
-
-cases, code, corpora, counting = load("harness.cases", "harness.code", "harness.corpora", "harness.counting")
+cases, code, corpora = load("harness.cases", "harness.code", "harness.corpora")
 callgrind, reference, rows, systems = load("harness.callgrind", "harness.reference", "harness.rows", "harness.systems")
 asking, methods, verify = load("harness.asking", "harness.methods", "harness.verify")
 instructions, serve = load("instructions", "serve")
@@ -137,12 +135,6 @@ def test_figures_of_the_commands() -> None:
     found = serve.figures([[2.0] * 50, [5.0] * 10, [2.5] * 20], plain, 2.0)
     assert found["queries_per_s"] == asking.FAN_OUT * 20 / 2.0
     assert (found["share"], found["overhead_ms"], found["p50_ms"], found["p99_ms"]) == (0.5, 1.0, 2.0, 5.0)
-    phases = Phases()
-    with counting.count_work() as sums:
-        phases.count("postings", 3)
-        phases.count("postings", 4)
-    phases.count("postings", 1)
-    assert sums == {"postings": 7}
 
 
 PROFILE = """events: Ir
