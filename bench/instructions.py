@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import functools
 import gc
-import json
 import os
 import platform
 import random
@@ -25,16 +24,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import fanrank as fr
 
 from .harness.callgrind import Counting, by_phase, compiler, missing, run
+from .harness.command import stamp_rows
 from .harness.paths import CACHE, RESULTS, ROOT
+from .harness.rows import append, read
 
 ROWS = RESULTS / "instructions.jsonl"
 LIMIT = 0.02
@@ -54,23 +53,6 @@ WHOLE = "whole"
 DOCUMENTS, VOCABULARY, TOKENS, QUERIES = 5_000, 6_000, 40, 60
 MULTIPLIER = 0x9E3779B97F4A7C15
 """In place of the random number that the tables of tokens multiply hashes with."""
-
-
-@dataclass(frozen=True)
-class InstructionsRow:
-    """The instructions of one phase of one call of `batch` texts."""
-
-    bench: str
-    run: str
-    batch: int
-    phase: str
-    instructions: int
-    backend: str
-    versions: dict[str, str] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
-    commit: str = ""
-    code: str = ""
-    date: str = ""
 
 
 Counts = dict[tuple[int, str], int]
@@ -175,25 +157,16 @@ def versions() -> dict[str, str]:
 
 def recorded(path: Path, backend: str, under: Mapping[str, str]) -> Counts:
     """The counts of the newest run under these versions; empty without one."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
-    rows = [row for row in map(json.loads, lines) if row["versions"] == dict(under) and row["backend"] == backend]
+    rows = [row for row in read(path) if row["versions"] == dict(under) and row["backend"] == backend]
     newest = max((row["run"] for row in rows), default=None)
     return {(row["batch"], row["phase"]): row["instructions"] for row in rows if row["run"] == newest}
 
 
 def record(path: Path, backend: str, under: Mapping[str, str], found: Counts) -> None:
-    """Write the rows of this run in place of older ones under the same versions."""
-    from .harness.command import stamp_rows
-
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    kept = [line for line in lines if (row := json.loads(line))["versions"] != dict(under) or row["backend"] != backend]
-    common = stamp_rows("instructions")
-    rows = [
-        InstructionsRow(batch=batch, phase=phase, instructions=number, backend=backend, versions=dict(under), **common)
-        for (batch, phase), number in found.items()
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in [*kept, *(json.dumps(asdict(row)) for row in rows)]))
+    """Append the rows of this run."""
+    common = {"backend": backend, "versions": dict(under), **stamp_rows("instructions")}
+    rows = [{"batch": batch, "phase": phase, "instructions": number} for (batch, phase), number in found.items()]
+    append(path, ({**row, **common} for row in rows))
 
 
 def changes(before: Counts, now: Counts) -> tuple[list[str], bool]:

@@ -38,8 +38,7 @@ def command_of() -> Command:
     command.add("--part", choices=tuple(PARTS), help=argparse.SUPPRESS)
     command.add("--open", type=Path, help=argparse.SUPPRESS)
     for name, value in asdict(Settings()).items():
-        kind = {"half_life": float, "windows": str}.get(name, type(value))
-        command.add(f"--{name.replace('_', '-')}", type=kind, default=value)
+        command.add(f"--{name.replace('_', '-')}", type=type(value), default=value)
     return command
 
 

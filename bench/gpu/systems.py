@@ -34,7 +34,7 @@ from fanrank.kernels.work import DESCRIPTOR_BYTES, ENTRY_BYTES, MAX_SELECTED, Ve
 
 from .batches import HitArrays, Integers, Ready, System, Variant, capture_graph, cut_to_budget, device_name, mean_of
 from .corpora import Problem
-from .others import BaselineSystem, FlatIndex, SparseSystem
+from .others import BaselineSystem, FlatIndex
 
 TENSOR_BATCHES = 32
 """The largest batch of the ``tensors`` phases: an agent's fan-out."""
@@ -277,7 +277,7 @@ class CpuSystem:
 DEVICE_FAMILIES = ("cuda", "triton", "cuda-host")
 NAMES = (
     *(f"fanrank-{family}" for family in DEVICE_FAMILIES),
-    *("baseline-warp", "baseline-naive", "torch-spgemm", "torch-spmm"),
+    *("baseline-warp", "baseline-naive"),
     *("fanrank-native", "fanrank-numpy"),
 )
 HOST_ONLY = ("fanrank-cuda-host",)
@@ -291,7 +291,7 @@ def make(name: str, problem: Problem, threads: int, shared: dict[str, FlatIndex]
         return CpuSystem(rest, problem, threads) if rest in backend.CPU else DeviceSystem(rest, problem)
     if "flat" not in shared:
         shared["flat"] = FlatIndex(problem, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    return BaselineSystem(rest, shared["flat"]) if kind == "baseline" else SparseSystem(rest, shared["flat"])
+    return BaselineSystem(rest, shared["flat"])
 
 
 def list_usable() -> list[str]:

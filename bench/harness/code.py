@@ -10,6 +10,7 @@ import ast
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -33,45 +34,37 @@ _HYBRID = (
     "engine/text/time_expressions/**/*",
 )
 
-FILES: Mapping[str, tuple[str, ...]] = {
-    "fanout": _SEARCH,
-    "instructions": _SEARCH,
-    "build": (*_SEARCH, "engine/storage/storage.py"),
-    "growth": (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*"),
-    "session": (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*"),
-    "serve": (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*"),
-    "shards": (*_HYBRID, "engine/storage/**/*", "engine/serve/**/*", "engine/route/**/*", "shards/**/*"),
-    "shardkills": (*_STORE, "shards/**/*"),
-    "writes": _STORE,
-    "crash": _STORE,
-    "dense": (*_VECTORS, "cpu_fallback/dense.py", "cpu_fallback/select.py", "cpu_fallback/quickselect.py"),
-    "hybrid": _HYBRID,
-    "quality": (*_HYBRID, "engine/route/**/*"),
-    "neighbours": (*_HYBRID, "engine/tune/weights.py"),
-    "gpu": (*_SEARCH, "kernels/**/*"),
-    "gpu_counted": (*_SEARCH, "kernels/**/*"),
-}
-"""Bench, as rows name it -> patterns of the files that its figures depend on. Files that are not there do not count."""
 
-COMMANDS: Mapping[str, str] = {
-    "fanout": "make fanout",
-    "instructions": "python -m bench.instructions --record",
-    "build": "make building",
-    "growth": "make growth",
-    "session": "make session",
-    "serve": "make serve",
-    "shards": "make shards",
-    "shardkills": "make shardkills",
-    "writes": "make writes ARGS='--base 1000000'",
-    "crash": "make crash",
-    "dense": "make dense",
-    "hybrid": "make hybrid",
-    "quality": "make quality",
-    "neighbours": "python -m bench.neighbours",
-    "gpu": "python -m bench.gpu.run",
-    "gpu_counted": "python -m bench.gpu.counted",
+@dataclass(frozen=True)
+class Bench:
+    """The command that takes its rows again, and patterns of the files that they depend on."""
+
+    command: str
+    files: tuple[str, ...]
+
+
+_GROWING = (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*")
+_ROUTED = (*_HYBRID, "engine/route/**/*")
+_SELECTION = tuple(f"cpu_fallback/{name}.py" for name in ("dense", "select", "quickselect"))
+BENCHES: Mapping[str, Bench] = {
+    "fanout": Bench("make fanout", _SEARCH),
+    "instructions": Bench("python -m bench.instructions --record", _SEARCH),
+    "build": Bench("make building", (*_SEARCH, "engine/storage/storage.py")),
+    "growth": Bench("make growth", _GROWING),
+    "session": Bench("make session", _GROWING),
+    "serve": Bench("make serve", (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*")),
+    "shards": Bench("make shards", (*_ROUTED, "engine/storage/**/*", "engine/serve/**/*", "shards/**/*")),
+    "shardkills": Bench("make shardkills", (*_STORE, "shards/**/*")),
+    "writes": Bench("make writes ARGS='--base 1000000'", _STORE),
+    "crash": Bench("make crash", _STORE),
+    "dense": Bench("make dense", (*_VECTORS, *_SELECTION)),
+    "hybrid": Bench("make hybrid", _HYBRID),
+    "quality": Bench("make quality", _ROUTED),
+    "neighbours": Bench("python -m bench.neighbours", (*_HYBRID, "engine/tune/weights.py")),
+    "gpu": Bench("python -m bench.gpu.run", (*_SEARCH, "kernels/**/*")),
+    "gpu_counted": Bench("python -m bench.gpu.counted", (*_SEARCH, "kernels/**/*")),
 }
-"""Bench -> the command that takes its rows again."""
+"""By the name that rows have. Files that are not there do not count."""
 
 SUFFIXES = (".py", ".cpp", ".hpp", ".h", ".cu", ".cuh")
 # A string or a character, or a comment. Strings come first, as they may hold what looks like a comment; a quote after
@@ -89,7 +82,7 @@ _WITH_TEXTS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 def code_of(bench: str, root: Path = ROOT) -> str:
     """The hash of the code that rows of this bench speak of."""
-    return hash_of(FILES[bench], root)
+    return hash_of(BENCHES[bench].files, root)
 
 
 @lru_cache(maxsize=64)

@@ -8,14 +8,12 @@ repeated query term differently, and this is not measured here. It holds no unkn
 
 from __future__ import annotations
 
-import gc
 import gzip
 import json
 import random
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -56,13 +54,8 @@ class Tokens:
     def queries(self) -> int:
         return len(self.query_offsets) - 1
 
-    def document_terms(self) -> list[list[str]]:
-        """Every document as a list of strings. Each term is one shared string object, so a token takes 8 bytes."""
-        with _pause_collector():
-            return list(self.each_document())
-
     def each_document(self) -> Iterator[list[str]]:
-        """The documents of `document_terms`, one after another."""
+        """Every document as a list of strings, one after another. Each term is one shared string object."""
         return _as_lists(self.tokens, self.offsets, self.vocabulary)
 
     def query_terms(self) -> list[list[str]]:
@@ -86,18 +79,6 @@ def _as_lists(
         for start, end in pairwise(bounds):
             yield words[start:end]
         first = stop
-
-
-@contextmanager
-def _pause_collector() -> Iterator[None]:
-    """Switch the garbage collector off in the block. It would scan millions of lists again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def folder_of(corpus: Corpus) -> Path:

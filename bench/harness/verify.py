@@ -17,11 +17,10 @@ from .systems import Peer
 class Verdict:
     """`overlap`: the share of the reference's hits that were found, where a document that ties with the last hit
     (within the tolerance) counts as found. `error`: the largest relative difference of a returned score to the
-    reference's score of that document. `lucene_overlap`: as overlap, against the one formula shared by all."""
+    reference's score of that document."""
 
     overlap: float
     error: float
-    lucene_overlap: float
     queries: int
 
     def passed(self, tolerance: float) -> bool:
@@ -54,20 +53,16 @@ def check(
 
     A padded or zero-scored hit is dropped first: some systems fill a short answer with unmatched documents.
     """
-    shares, shared, errors = [], [], [0.0]
+    shares, errors = [], [0.0]
     for row, query in enumerate(queries):
         terms = corpus.query_ids(query)
-        lucene = scores(postings, terms)
-        truth = lucene
-        if (peer.formula, peer.lengths) != ("lucene", "exact"):
-            truth = scores(postings, terms, peer.formula, peer.lengths)
+        truth = scores(postings, terms, peer.formula, peer.lengths)
         matched = (documents[row] >= 0) & (found[row] > 0)
         hits, values = documents[row][matched], found[row][matched] / peer.scale
         shares.append(overlap(hits, truth, k, peer.tolerance))
-        shared.append(overlap(hits, lucene, k, peer.tolerance))
         if len(hits):
             expected = truth[hits]
             # For a score near zero (a clamped IDF) a relative error means nothing.
             floor = max(1e-3, peer.tolerance * float(expected.max()))
             errors.append(float((np.abs(values - expected) / np.maximum(expected, floor)).max()))
-    return Verdict(float(np.mean(shares)), max(errors), float(np.mean(shared)), len(shares))
+    return Verdict(float(np.mean(shares)), max(errors), len(shares))

@@ -7,23 +7,16 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-import fanrank as fr
-
 from .paths import data_folder
 
-START = 1577836800.0
-"""2020-01-01 UTC, as a synthetic memory's."""
-SGD_INTERVAL = 120.0
-"""Seconds between two replayed records: about two years for all of SGD."""
 SGD_LANES = 6
-DIALOGUES_PER_USER = 20
 DIMENSION = 64
 
 
@@ -47,83 +40,53 @@ def load_work(records: int, questions: int) -> Work:
     """The first records of SGD as an agent's memory, and users' questions from what follows them."""
     replayed = replay_sgd(data_folder() / "sgd" / "train.turns.jsonl.gz")
     kept = [*islice(replayed, records)]
-    asked = list(dict.fromkeys(each.text for each in islice(replayed, 20 * questions) if each.role == "user"))
+    following = islice(replayed, 20 * questions)
+    asked = list(dict.fromkeys(text for _, text, by_user in following if by_user))
     draw = np.random.default_rng(20)
     vectors, of_questions = (
         draw.standard_normal((count, DIMENSION), dtype=np.float32) for count in (len(kept), questions)
     )
     # Texts that recur have one vector, as a model would give it.
     place: dict[str, int] = {}
-    vectors = vectors[[place.setdefault(record.text, number) for number, record in enumerate(kept)]]
+    vectors = vectors[[place.setdefault(text, number) for number, (_, text, _) in enumerate(kept)]]
     asked = [text for text in asked if text not in place][:questions]
     return Work(
-        ids=[record.id for record in kept],
-        texts=[record.text for record in kept],
+        ids=[name for name, _, _ in kept],
+        texts=[text for _, text, _ in kept],
         vectors=vectors / np.linalg.norm(vectors, axis=1, keepdims=True),
         questions=asked,
         question_vectors=(of_questions / np.linalg.norm(of_questions, axis=1, keepdims=True))[: len(asked)],
     )
 
 
-def replay_sgd(
-    path: Path, *, interval: float = SGD_INTERVAL, start: float = START, seed: int = 42
-) -> Iterator[fr.Record]:
-    """SGD as agent memory, in order of time; `path` is a ``.turns.jsonl.gz`` file or the folder that holds three.
+def replay_sgd(path: Path) -> Iterator[tuple[str, str, bool]]:
+    """(id, text, whether a user said it) of SGD as agent memory. Several dialogues run side by side, each a session.
 
-    A dialogue is a session; several run side by side, and twenty dialogues in a row belong to one user. A tool call
-    and its results are records of their own before the utterance that reports them. The service is the agent, and the
-    method is the tool. Raises `OSError` if a file cannot be read.
+    A tool call and its results are records of their own before the utterance that reports them. Raises `OSError` if the
+    file cannot be read.
     """
-    random_numbers = random.Random(seed)
-    dialogues = _dialogues(path)
-    lanes = [iter(dialogue) for dialogue in islice(dialogues, SGD_LANES)]
-    time = start
-    while lanes:
-        lane = random_numbers.randrange(len(lanes))
-        turn = next(lanes[lane], None)
-        if turn is None:
-            following = next(dialogues, None)
-            if following is None:
-                del lanes[lane]
-            else:
+    random_numbers = random.Random(42)
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        dialogues = (list(turns) for _, turns in groupby(map(json.loads, lines), lambda turn: turn["dialogue_id"]))
+        lanes = [iter(dialogue) for dialogue in islice(dialogues, SGD_LANES)]
+        while lanes:
+            lane = random_numbers.randrange(len(lanes))
+            turn = next(lanes[lane], None)
+            if turn is not None:
+                for record in _parts(turn, f"{path.name.split('.')[0]}-{turn['dialogue_id']}-{turn['turn']}"):
+                    random_numbers.random()
+                    yield record
+            elif (following := next(dialogues, None)) is not None:
                 lanes[lane] = iter(following)
-            continue
-        for fields in _parts(turn):
-            time += random_numbers.expovariate(1 / interval)
-            yield fr.Record(**fields, time=time)
+            else:
+                del lanes[lane]
 
 
-def _dialogues(path: Path) -> Iterator[list[dict[str, Any]]]:
-    files = [path / f"{split}.turns.jsonl.gz" for split in ("train", "dev", "test")] if path.is_dir() else [path]
-    number = 0
-    for file in files:
-        dialogue: list[dict[str, Any]] = []
-        split = file.name.split(".")[0]
-        with gzip.open(file, "rt", encoding="utf-8") as lines:
-            for turn in map(json.loads, lines):
-                if dialogue and turn["dialogue_id"] != dialogue[0]["dialogue_id"]:
-                    yield dialogue
-                    dialogue, number = [], number + 1
-                user = f"user-{number // DIALOGUES_PER_USER}"
-                dialogue.append({**turn, "session": f"{split}-{turn['dialogue_id']}", "user": user})
-        if dialogue:
-            yield dialogue
-            number += 1
-
-
-def _parts(turn: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The records of a turn, without their times."""
-    name = f"{turn['session']}-{turn['turn']}"
-    shared = {"session": turn["session"], "user": turn["user"], "agent": turn["services"][0]}
-    call = turn.get("service_call")
-    if call:
-        shared_by_tool = {**shared, "tool": call["method"]}
-        text = f"{call['method']} {_flat(call['parameters'])}"
-        yield {"id": f"{name}-call", "text": text, "role": "tool call", **shared_by_tool}
-        results = "; ".join(map(_flat, turn.get("service_results") or ())) or "no results"
-        yield {"id": f"{name}-output", "text": results, "role": "tool output", **shared_by_tool}
-    role = "user" if turn["speaker"] == "USER" else "assistant"
-    yield {"id": name, "text": turn["utterance"], "role": role, **shared}
+def _parts(turn: Mapping[str, Any], name: str) -> Iterator[tuple[str, str, bool]]:
+    if call := turn.get("service_call"):
+        yield f"{name}-call", f"{call['method']} {_flat(call['parameters'])}", False
+        yield f"{name}-output", "; ".join(map(_flat, turn.get("service_results") or ())) or "no results", False
+    yield name, turn["utterance"], turn["speaker"] == "USER"
 
 
 def _flat(values: Mapping[str, Any]) -> str:

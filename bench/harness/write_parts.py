@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import fanrank as fr
-from fanrank.engine.evaluate.synthetic import SyntheticMemory, SyntheticQuestion
+from fanrank.engine.evaluate.synthetic import SyntheticMemory
 
 from ..growth import grow
 from .load import Asking, Figures, expect, percentiles, write
@@ -45,8 +45,6 @@ class Settings:
     tenants: int = 10_000
     tenant_records: int = 100
     asked: int = 1_000
-    half_life: float | None = None
-    windows: str | None = None
     seed: int = 42
 
 
@@ -67,7 +65,7 @@ def part_searching(settings: Settings, folder: Path) -> Figures:
     memory = SyntheticMemory(settings.base + 3 * settings.records, settings.seed)
     with _store(folder) as engine:
         grow(engine, replace(memory, records=settings.base), 0, lambda line: None)
-        fan_outs = _fan_outs(settings, replace(memory, records=settings.base), 64)
+        fan_outs = _fan_outs(replace(memory, records=settings.base), 64)
         held = settings.base
         for name, pace in (("alone", 0.0), ("flat_out", None), ("paced", settings.pace)):
             batches = list(islice(_batches(memory, held, settings.batch), settings.records // settings.batch))
@@ -84,7 +82,7 @@ def part_tail(settings: Settings, folder: Path) -> Figures:
     base = replace(memory, records=settings.base)
     with _store(folder) as engine:
         grow(engine, base, 0, lambda line: None)
-        fan_outs = _fan_outs(settings, base, 64)
+        fan_outs = _fan_outs(base, 64)
         source = _make_batches(memory, settings.base, settings)
         enough = list(islice(source, settings.records // settings.batch))
         most = write(engine, iter(enough), 1, settings.seconds / 2)
@@ -203,12 +201,8 @@ def part_tenants(settings: Settings, folder: Path) -> Figures:
 
 
 PARTS: dict[str, Callable[[Settings, Path], Figures]] = {
-    "append": part_append,
-    "searching": part_searching,
-    "tail": part_tail,
-    "memory": part_memory,
-    "cold": part_cold,
-    "tenants": part_tenants,
+    **{"append": part_append, "searching": part_searching, "tail": part_tail},
+    **{"memory": part_memory, "cold": part_cold, "tenants": part_tenants},
 }
 
 
@@ -236,15 +230,9 @@ def _make_batches(memory: SyntheticMemory, first: int, settings: Settings) -> It
         first += size
 
 
-def _fan_outs(settings: Settings, memory: SyntheticMemory, count: int) -> list[list[fr.Query]]:
-    questions = memory.questions(count * FAN_OUT)
-    queries = [_query(settings, question) for question in questions]
+def _fan_outs(memory: SyntheticMemory, count: int) -> list[list[fr.Query]]:
+    queries = [fr.Query(question.text, now=question.now) for question in memory.questions(count * FAN_OUT)]
     return [queries[start : start + FAN_OUT] for start in range(0, len(queries), FAN_OUT)]
-
-
-def _query(settings: Settings, question: SyntheticQuestion) -> fr.Query:
-    windows = int(settings.windows) if settings.windows and settings.windows != "auto" else settings.windows
-    return fr.Query(question.text, now=question.now, half_life=settings.half_life, windows=windows)
 
 
 def _tenant(memory: SyntheticMemory, number: int) -> Iterable[fr.Record]:
@@ -289,7 +277,7 @@ def _drop_cache(folder: Path) -> bool:
 def open_cold(settings: Settings, folder: Path, began: float, imported: float) -> Figures:
     """The child's side of ``cold``: milliseconds of import, opening, first and later fan-outs."""
     # The questions are made before the clock starts, from the same seed.
-    fan_outs = _fan_outs(settings, SyntheticMemory(settings.cold_records, settings.seed), 3)
+    fan_outs = _fan_outs(SyntheticMemory(settings.cold_records, settings.seed), 3)
     opening = time.perf_counter()
     engine = fr.Engine.open(folder)
     opened = time.perf_counter()
@@ -314,7 +302,7 @@ def open_cold(settings: Settings, folder: Path, began: float, imported: float) -
 
 def flags(settings: Settings) -> list[str]:
     """The settings as command-line arguments."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in asdict(settings).items() if value is not None]
+    return [f"--{name.replace('_', '-')}={value}" for name, value in asdict(settings).items()]
 
 
 _OPEN = """

@@ -154,6 +154,7 @@ _LABELS = {
     "decay-exhaustive": "decay, everything scored",
 }
 """The methods that are drawn, and their labels."""
+_LINES = ("-", "--", "-", "-.", (0, (1, 1)))
 
 
 def growth(rows: Sequence[Fields]) -> Any:
@@ -161,19 +162,23 @@ def growth(rows: Sequence[Fields]) -> Any:
     found = {method: own for method, own in curves(rows).items() if method in _LABELS} or curves(rows)
     figure = _figure(8.2, 4.6)
     axis = figure.subplots()
-    ends: list[tuple[float, float, str, str]] = []
+    drawn: list[tuple[list[Any], list[float], str, dict[str, Any]]] = []
     for method, own in found.items():
-        x, y = [row["records"] for row in own], [row["p50_us"] for row in own]
         stops = method.startswith(("temporal", "decay")) and not method.endswith("exhaustive")
-        colour = OWN if stops else INK
-        axis.plot(x, y, "-o", color=colour, linewidth=1.8 if stops else 1.2, markersize=3.5, zorder=3)
-        ends.append((x[-1], y[-1], _LABELS.get(method, method), colour))
-    for method, column in COUNTERPARTS.items():
+        style = {
+            "color": OWN if stops else INK,
+            "linewidth": 1.8 if stops else 1.2,
+            "linestyle": _LINES[len(drawn) % 5],
+        }
+        line = [row["records"] for row in own], [row["p50_us"] for row in own]
+        drawn.append((*line, _LABELS.get(method, method), {**style, "marker": "o", "zorder": 3}))
+    for at, (method, column) in enumerate(COUNTERPARTS.items()):
         if method in found:
-            y = [float(value) for value in sources.GROWTH_US[column]]
-            x = list(sources.GROWTH_RECORDS)
-            axis.plot(x, y, ":s", color=PUBLISHED, linewidth=0.8, markersize=3.5, markerfacecolor="none", zorder=2)
-            ends.append((x[-1], y[-1], f"source: {column}", PUBLISHED))
+            style = {"color": PUBLISHED, "linewidth": 0.8, "linestyle": ":", "marker": "s^vD"[at % 4]}
+            line = [*sources.GROWTH_RECORDS], [float(value) for value in sources.GROWTH_US[column]]
+            drawn.append((*line, f"source: {column}", {**style, "markerfacecolor": "none", "zorder": 2}))
+    for x, y, name, style in sorted(drawn, key=lambda own: -own[1][-1]):
+        axis.plot(x, y, label=name, markersize=3.5, **style)
     axis.set_xscale("log")
     axis.set_yscale("log")
     _plain_ticks(axis.xaxis)
@@ -182,39 +187,5 @@ def growth(rows: Sequence[Fields]) -> Any:
     axis.grid(axis="y", linewidth=0.6)
     axis.set_xlabel("records")
     axis.set_title("microseconds a query, steady corpora, 1 thread (source: 8 threads)")
-    _label_ends(axis, ends)
+    figure.legend(loc="outside right upper", frameon=False, labelcolor="linecolor", fontsize=SMALL + 0.5)
     return figure
-
-
-def _label_ends(axis: Any, ends: Sequence[tuple[float, float, str, str]]) -> None:
-    """Labels to the right of the lines, moved apart where they overlap. A shorter line has its label above its end."""
-    furthest = max(end[0] for end in ends)
-    for x, y, name, colour in ends:
-        if x < furthest:
-            above = {"xytext": (0, 7), "textcoords": "offset points", "ha": "right", "color": colour}
-            axis.annotate(name, (x, y), fontsize=SMALL + 0.5, **above)
-    ends = sorted((end for end in ends if end[0] == furthest), key=lambda end: (end[1], end[2]))
-    low, high = (math.log10(value) for value in axis.get_ylim())
-    step = (high - low) / 24
-    tops: list[float] = []
-    for _, y, _, _ in ends:
-        wanted = math.log10(y)
-        tops.append(max(wanted, tops[-1] + step) if tops else wanted)
-    # Labels that were moved up are moved down by half of the shift.
-    shift = max((top - math.log10(end[1]) for top, end in zip(tops, ends, strict=True)), default=0.0) / 2
-    right = axis.get_xlim()[1]
-    for (_, _, name, colour), top in zip(ends, tops, strict=True):
-        axis.annotate(
-            name,
-            (right, 10 ** (top - (shift if _crowded(top, tops, step) else 0.0))),
-            xytext=(2, 0),
-            textcoords="offset points",
-            va="center",
-            color=colour,
-            fontsize=SMALL + 0.5,
-            annotation_clip=False,
-        )
-
-
-def _crowded(top: float, tops: Sequence[float], step: float) -> bool:
-    return any(0 < abs(top - other) < 1.01 * step for other in tops)

@@ -8,11 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..harness.code import COMMANDS, FILES, code_of
+from ..harness.code import BENCHES, code_of
 from ..harness.rows import read
 from .format import Fields
 
-BENCHES = {"building": "build"}
+NAMES = {"building": "build"}
 """Files of rows whose bench has another name."""
 STALE = "before later changes of the code it measures"
 """What stands beside figures whose rows are older than the code that they speak of."""
@@ -54,7 +54,7 @@ def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None
 
 def no_row(kind: str) -> str:
     """The text for a bench without rows; it names the command that makes them."""
-    return f"No row yet: `{COMMANDS[BENCHES.get(kind, kind)]}`."
+    return f"No row yet: `{BENCHES[NAMES.get(kind, kind)].command}`."
 
 
 def choose_rows(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:
@@ -87,7 +87,7 @@ def is_stale(row: Fields) -> bool:
 @lru_cache(maxsize=1)
 def _codes() -> frozenset[str]:
     """The hashes of today's code, by what benches depend on. No two benches share one unless they share their files."""
-    return frozenset(map(code_of, FILES))
+    return frozenset(map(code_of, BENCHES))
 
 
 def stamp(rows: Iterable[Fields]) -> str:
@@ -123,7 +123,7 @@ def describe_stale(recorded: Recorded) -> list[str]:
         runs = [str(row.get("run") or row.get("date")) for row in rows]
         last = [row for row, run in zip(rows, runs, strict=True) if run == max(runs)]
         if any(is_stale(row) for row in last):
-            command = COMMANDS[BENCHES.get(kind, kind)]
+            command = BENCHES[NAMES.get(kind, kind)].command
             found.append(f"{kind}.jsonl: {stamp(last)}; `{command}` takes them again")
     return found
 

@@ -13,11 +13,6 @@ Figures = Mapping[str, Any]
 Lines = Iterator[tuple[str, str]]
 
 
-def parts_of_writes(recorded: Recorded) -> dict[str, Fields]:
-    """The newest row of every part of the bench of writes."""
-    return {part: row for (part,), row in choose_newest(recorded.of("writes"), "part").items()}
-
-
 def _append(figures: Figures, settings: Figures) -> Lines:
     yield "one sync of the disk, median", f"{number(figures['sync_p50_ms'])} ms"
     for name, own in figures.items():
@@ -68,36 +63,31 @@ _WRITES: dict[str, Callable[[Figures, Figures], Lines]] = {
 }
 
 
-def write_lines(recorded: Recorded) -> list[tuple[str, str]]:
-    """(label, figure) of the parts of the bench of writes that have rows."""
-    found = parts_of_writes(recorded)
-    return [
-        line
-        for part, lines in _WRITES.items()
-        if part in found
-        for line in lines(found[part]["figures"], found[part]["settings"])
-    ]
+def write_lines(recorded: Recorded) -> tuple[list[Fields], list[tuple[str, str]]]:
+    """The newest row of every part of the bench of writes, and (label, figure) of them."""
+    found = {part: row for (part,), row in choose_newest(recorded.of("writes"), "part").items()}
+    parts = [(found[part], lines) for part, lines in _WRITES.items() if part in found]
+    return list(found.values()), [line for row, lines in parts for line in lines(row["figures"], row["settings"])]
 
 
 def writes(recorded: Recorded) -> list[str]:
     """The section on writes."""
-    rows = list(parts_of_writes(recorded).values())
+    rows, lines = write_lines(recorded)
     if not rows:
         return [no_row("writes")]
     return [
         f"{sentence(stamp(rows))}; {machine(rows)}. Batches of {rows[0]['settings']['batch']} synthetic records, each "
         "synced before `add` returns. [docs/memory.md](../docs/memory.md) says what a write promises.",
-        table(["", "measured"], write_lines(recorded)),
+        table(["", "measured"], lines),
     ]
 
 
 def writes_block(recorded: Recorded) -> str:
     """The block of docs/figures.md."""
-    rows = list(parts_of_writes(recorded).values())
-    if not rows:
-        return no_row("writes")
-    kept = [(what, figure) for what, figure in write_lines(recorded) if not what.startswith("one sync")]
-    return f"{sentence(stamp(rows))}; {machine(rows)}.\n\n{table(['', 'measured'], kept)}"
+    rows, lines = write_lines(recorded)
+    kept = [line for line in lines if not line[0].startswith("one sync")]
+    told = f"{sentence(stamp(rows))}; {machine(rows)}.\n\n{table(['', 'measured'], kept)}"
+    return told if rows else no_row("writes")
 
 
 def last_crash(recorded: Recorded) -> Fields | None:

@@ -37,8 +37,8 @@ def test_a_prepared_corpus(tiny: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(corpora, "CACHE", tmp_path)
     corpus = cases.Corpus("s", "synthetic", queries=5, documents=50, seed=5)
     once = corpora.load(corpora.prepare(corpus))
-    assert once.document_terms() == corpora._synthetic(corpus).document_terms()
-    assert once.document_terms() != corpora._synthetic(dataclasses.replace(corpus, seed=6)).document_terms()
+    assert [*once.each_document()] == [*corpora._synthetic(corpus).each_document()]
+    assert [*once.each_document()] != [*corpora._synthetic(dataclasses.replace(corpus, seed=6)).each_document()]
 
 
 def test_postings_and_scores_are_the_formula(tiny: Any) -> None:
@@ -49,10 +49,10 @@ def test_postings_and_scores_are_the_formula(tiny: Any) -> None:
     assert postings.touched(tiny) == (2 + 3) / 2
     for formula in ("lucene", "robertson_floor"):
         expected = []
-        for document in tiny.document_terms():
+        for document in tiny.each_document():
             score = 0.0
             for term in tiny.query_terms()[1]:
-                df, tf = sum(term in other for other in tiny.document_terms()), document.count(term)
+                df, tf = sum(term in other for other in tiny.each_document()), document.count(term)
                 odds = (5 - df + 0.5) / (df + 0.5)
                 idf = math.log(1 + odds) if formula == "lucene" else max(1e-6, math.log(odds))
                 score += idf * tf / (tf + 1.2 * (0.25 + 0.75 * len(document) / 1.6))
@@ -122,9 +122,8 @@ def test_the_hash_of_code_follows_code_and_not_words() -> None:
     assert code.c_code(CPP.replace("why", "because").replace("two", "one")) == code.c_code(CPP)
     for old, new in (("1'000", "1'001"), ("http://x", "http://y")):
         assert code.c_code(CPP.replace(old, new)) != code.c_code(CPP)
-    assert code.FILES.keys() == code.COMMANDS.keys()
-    for bench, patterns in code.FILES.items():
-        assert any(path.suffix in code.SUFFIXES for pattern in patterns for path in ROOT.glob(pattern)), bench
+    for name, bench in code.BENCHES.items():
+        assert any(path.suffix in code.SUFFIXES for pattern in bench.files for path in ROOT.glob(pattern)), name
 
 
 def test_figures_of_the_commands() -> None:

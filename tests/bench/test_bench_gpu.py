@@ -42,10 +42,10 @@ def test_a_shaped_corpus_has_its_shape_and_its_seed() -> None:
 @needs_gxx
 def test_a_run_verifies_and_leaves_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "SMOKE_VARIANTS", 1)
-    given = ["--systems", "fanrank-cuda-host,torch-spmm,fanrank-numpy", "--batches", "2", "--ks", "3"]
+    given = ["--systems", "fanrank-cuda-host,baseline-warp,fanrank-numpy", "--batches", "2", "--ks", "3"]
     assert run.main([*SMALL, *given, "--out", str(tmp_path)]) == 0
     found = rows.read(tmp_path / "gpu.jsonl")[1:]
-    assert {row["system"] for row in found} == {"fanrank-cuda-host", "torch-spmm", "fanrank-numpy"}
+    assert {row["system"] for row in found} == {"fanrank-cuda-host", "baseline-warp", "fanrank-numpy"}
     exact = [row for row in found if row["system"].startswith("fanrank")]
     assert {row["phase"] for row in exact} >= {"kernel", "end_to_end", "tensors", "planned"}
     assert all(row["identical"] == 1.0 and row["repeatable"] for row in exact)
