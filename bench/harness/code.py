@@ -17,21 +17,35 @@ from typing import Any
 
 from .paths import ROOT
 
-# What texts in and hits out run through. `setup.py` holds the flags of the compiler.
-_SEARCH = (
-    *("setup.py", "native/**/*", "cpu_fallback/**/*", "engine/arrays.py", "engine/timing.py", "engine/engine.py"),
-    *("engine/searcher.py", "engine/text/*.py", "engine/index/**/*", "engine/plan/**/*", "engine/records/**/*"),
-    *("engine/search/**/*", "engine/backends/**/*"),
-)
 ANALYSIS = ("setup.py", "native/**/*", "engine/text/*.py")
-"""The code that makes tokens of texts."""
-_STORE = (*_SEARCH, "engine/storage/**/*", "engine/opening.py")
-_VECTORS = ("engine/vectors/**/*", "engine/encoders/**/*")
+"""The code that makes tokens of texts. `setup.py` holds the flags of the compiler."""
+# What texts in and hits out run through. A pattern after "!" takes files out again: what only reads and explains.
+_SEARCH = (
+    *(*ANALYSIS, "cpu_fallback/**/*", "!cpu_fallback/dense.py"),
+    *(f"engine/{name}.py" for name in ("arrays", "engine", "locks", "searcher", "searching", "settings", "signatures")),
+    *(f"engine/{room}/**/*" for room in ("backends", "index", "monitor", "plan", "records", "search")),
+    *(f"!engine/records/{name}.py" for name in ("explanation", "query_json", "travelled")),
+    *("engine/timing.py", "engine/storage/state.py", "engine/storage/storage.py", "engine/route/parts.py"),
+    *("!engine/records/dialects/**/*", "!engine/index/learned.py"),
+)
+# Texts alone, on a CPU: no options, no records that come.
+_TEXTS = (
+    *(*_SEARCH, "!engine/records/jsonl.py", "!cpu_fallback/neighbours.py", "!cpu_fallback/newest.py"),
+    *(f"!engine/search/{name}.py" for name in ("events", "keyword_scan", "newest")),
+    *(f"!engine/index/{name}.py" for name in ("decay", "neighbours", "time_order", "windows")),
+)
+# What adds records, in memory.
+_WRITE = (
+    *(f"engine/{name}.py" for name in ("errors", "moments", "opening", "writing")),
+    *("engine/encoders/embed.py", "engine/encoders/pins.py", "engine/recall/graphs.py", "engine/storage/**/*"),
+)
+_STORE = (*_SEARCH, *_WRITE)
+_VECTORS = ("engine/vectors/**/*", "engine/encoders/**/*", "cpu_fallback/dense.py")
+_ROOMS = ("hybrid", "fuse", "feedback", "rerank", "recall", "route", "evaluate", "metrics")
 _HYBRID = (
-    *_SEARCH,
-    *_VECTORS,
-    *(f"engine/{room}/**/*" for room in ("hybrid", "fuse", "feedback", "rerank", "recall", "evaluate", "metrics")),
-    "engine/text/time_expressions/**/*",
+    *(name for name in _SEARCH if name != "!cpu_fallback/dense.py"),
+    *(*_VECTORS, "engine/text/time_expressions/**/*"),
+    *(f"engine/{room}/**/*" for room in _ROOMS),
 )
 
 
@@ -43,23 +57,21 @@ class Bench:
     files: tuple[str, ...]
 
 
-_GROWING = (*_SEARCH, "engine/storage/storage.py", "engine/monitor/**/*")
-_ROUTED = (*_HYBRID, "engine/route/**/*")
-_SELECTION = tuple(f"cpu_fallback/{name}.py" for name in ("dense", "select", "quickselect"))
+_GROWING = (*_STORE, "engine/hybrid/channels.py", "engine/hybrid/strategy.py", "engine/route/parts.py")
 BENCHES: Mapping[str, Bench] = {
-    "fanout": Bench("make fanout", _SEARCH),
-    "instructions": Bench("python -m bench.instructions --record", _SEARCH),
-    "build": Bench("make building", (*_SEARCH, "engine/storage/storage.py")),
+    "fanout": Bench("make fanout", _TEXTS),
+    "instructions": Bench("python -m bench.instructions --record", _TEXTS),
+    "build": Bench("make building", _STORE),
     "growth": Bench("make growth", _GROWING),
     "session": Bench("make session", _GROWING),
     "serve": Bench("make serve", (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*")),
-    "shards": Bench("make shards", (*_ROUTED, "engine/storage/**/*", "engine/serve/**/*", "shards/**/*")),
+    "shards": Bench("make shards", (*_HYBRID, *_WRITE, "engine/serve/**/*", "shards/**/*")),
     "shardkills": Bench("make shardkills", (*_STORE, "shards/**/*")),
     "writes": Bench("make writes ARGS='--base 1000000'", _STORE),
     "crash": Bench("make crash", _STORE),
-    "dense": Bench("make dense", (*_VECTORS, *_SELECTION)),
+    "dense": Bench("make dense", (*_VECTORS, "cpu_fallback/select.py", "engine/arrays.py", "engine/locks.py")),
     "hybrid": Bench("make hybrid", _HYBRID),
-    "quality": Bench("make quality", _ROUTED),
+    "quality": Bench("make quality", _HYBRID),
     "neighbours": Bench("python -m bench.neighbours", (*_HYBRID, "engine/tune/weights.py")),
     "gpu": Bench("python -m bench.gpu.run", (*_SEARCH, "kernels/**/*")),
     "gpu_counted": Bench("python -m bench.gpu.counted", (*_SEARCH, "kernels/**/*")),
@@ -86,11 +98,18 @@ def code_of(bench: str, root: Path = ROOT) -> str:
 
 
 @lru_cache(maxsize=64)
+def paths_of(patterns: tuple[str, ...], root: Path) -> frozenset[Path]:
+    """The files of these patterns below `root`."""
+    wanted = {path for pattern in patterns if pattern[0] != "!" for path in root.glob(pattern)}
+    left_out = {path for pattern in patterns if pattern[0] == "!" for path in root.glob(pattern[1:])}
+    return frozenset(path for path in wanted - left_out if path.suffix in SUFFIXES)
+
+
+@lru_cache(maxsize=64)
 def hash_of(patterns: tuple[str, ...], root: Path) -> str:
     """The hash of the files of these patterns below `root`, with their paths."""
-    paths = {path for pattern in patterns for path in root.glob(pattern) if path.suffix in SUFFIXES}
     total = hashlib.sha256()
-    for path in sorted(paths):
+    for path in sorted(paths_of(patterns, root)):
         total.update(f"{path.relative_to(root).as_posix()}\0{read_code(path)}\0".encode())
     return total.hexdigest()[:12]
 
