@@ -8,12 +8,13 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError, UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.moments import Span
-from ..engine.namespace import AnyFilter, AnyRecord
 from ..engine.records.explanation import Explanation, FusedExplanation
+from ..engine.records.filters import AnyFilter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
@@ -21,9 +22,10 @@ from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
+from ..engine.writing import AnyRecord
 from . import answers, calls
 from .answers import Page
-from .calls import Call, SearchOptions
+from .calls import Call, SentKeywords
 from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
 
 if sys.version_info >= (3, 11):
@@ -92,10 +94,10 @@ class AsyncClient:
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
         self._target = Target(url, key, timeout, retries)
         self._pools = Pools(self._target.options())
-        self._space: str | None = None
+        self.space: str | None = None
 
     def __repr__(self) -> str:
-        space = "" if self._space is None else f", namespace={self._space!r}"
+        space = "" if self.space is None else f", namespace={self.space!r}"
         return f"{type(self).__name__}({self._target.url!r}{space})"
 
     async def __aenter__(self) -> AsyncClient:
@@ -111,7 +113,7 @@ class AsyncClient:
     def namespace(self, name: str) -> AsyncClient:
         """A handle on one namespace, over the same connections: its records and queries belong to this namespace."""
         handle = object.__new__(type(self))
-        handle.__dict__.update(self.__dict__, _space=calls.checked_name(name))
+        handle.__dict__.update(self.__dict__, space=calls.checked_name(name))
         return handle
 
     async def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
@@ -140,11 +142,11 @@ class AsyncClient:
         *,
         batch: int | None = None,
         deadline: float | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Unpack[SentKeywords],
     ) -> Hits:
         """As `Engine.search`: `options` are strategy, texts, payload, timing, its `defaults` for queries, and `partial`
         of a server over shards."""
-        asked = calls.search(queries, k, options, self._space, batch)
+        asked = calls.search(queries, k, options, self.space, batch)
         # One limit for all parts, where the caller asked for one.
         limit = None if deadline is None else self._target.limit(deadline)
 
@@ -157,30 +159,47 @@ class AsyncClient:
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
-        (asked,) = calls.asked_queries([query], self._space)
+        (asked,) = calls.asked_queries([query], self.space)
         return answers.read_explanation(await self._send(calls.explain(asked, document, strategy)), 0)
 
-    async def add(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
-        """As `Engine.add`. Vectors travel with their records, in `Record.embedding`."""
-        return await self._write(records, "add", ttl, batch)
+    async def add(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        ttl: Span | None = None,
+        batch: int | None = None,
+    ) -> int:
+        """As `Memory.add`."""
+        return await self._write(records, "add", vectors, ttl, batch)
 
     async def update(
         self,
         records: Iterable[AnyRecord],
         *,
         insert: bool = False,
+        vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
         """As `Engine.update`."""
-        return await self._write(records, "upsert" if insert else "update", ttl, batch)
+        return await self._write(records, "upsert" if insert else "update", vectors, ttl, batch)
 
-    async def upsert(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
-        """As `Engine.upsert`."""
-        return await self._write(records, "upsert", ttl, batch)
+    async def upsert(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        ttl: Span | None = None,
+        batch: int | None = None,
+    ) -> int:
+        """As `Memory.upsert`."""
+        return await self._write(records, "upsert", vectors, ttl, batch)
 
-    async def _write(self, records: Iterable[AnyRecord], mode: str, ttl: Span | None, batch: int | None) -> int:
-        parts = calls.write(records, mode, ttl, self._space, batch)
+    async def _write(
+        self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None
+    ) -> int:
+        parts = calls.write(records, mode, vectors, ttl, self.space, batch)
         return sum([answers.read_number(await self._send(call), "written") for call in parts])
 
     async def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
@@ -276,7 +295,7 @@ class AsyncClient:
 
     async def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
-        return await self._send(calls.stats(self._space if namespace is None else namespace))
+        return await self._send(calls.stats(self.space if namespace is None else namespace))
 
     def _named(self, namespace: str) -> str:
-        return calls.named(namespace, self._space)
+        return calls.named(namespace, self.space)

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
+
 from ..engine.carry.rows import to_json
+from ..engine.encoders.embed import Given, add_embeddings
 from ..engine.encoders.patch import join_changes
 from ..engine.errors import ParameterError, QueryError, RecordError, check_names, choices
-from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.listing.orders import ORDERS
 from ..engine.moments import Span, to_seconds, to_span
-from ..engine.namespace import AnyFilter, AnyRecord
 from ..engine.records.entities import Relation
-from ..engine.records.filters import parse_filter
+from ..engine.records.filters import AnyFilter, parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids
-from ..engine.records.query import Query, QueryDefaults, check_k
+from ..engine.records.query import Query, check_k
 from ..engine.records.query_json import query_to_json
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
-from ..engine.route.policy import Policy, answerer_to_dict
+from ..engine.route.policy import answerer_to_dict
 from ..engine.search.batch import AnyBatch, own_queries, set_defaults
-from ..engine.signatures import split_defaults
+from ..engine.search.options import SearchOptions
+from ..engine.signatures import SearchKeywords, split_defaults
+from ..engine.writing import AnyRecord
 
 LONGEST_PAGE = 1_000
 """Records of a page at most, as the server has it."""
@@ -37,16 +40,14 @@ STAYS = {
     "reranker": "it is a Python object and runs in the process of its engine; rerank the hits of texts=True",
     "threads": "it changes how fast an engine answers, and the server chooses it",
 }
-"""Keywords of `Engine.search` that no client takes, and why."""
+"""Keywords of `Memory.search` that a client takes at their defaults alone, and why."""
+
+UNSENT = SearchOptions()
 
 
-class SearchOptions(QueryDefaults, total=False):
-    """The keywords of a client's search; `Engine.search` and `ShardedEngine.search` say what each means."""
+class SentKeywords(SearchKeywords, total=False):
+    """The keywords of a client's search; `Memory.search` and `ShardedEngine.search` say what each means."""
 
-    strategy: AnyStrategy | Policy | ByNamespace
-    texts: bool
-    payload: bool
-    timing: bool
     partial: str | None
 
 
@@ -81,15 +82,14 @@ class Asked:
     payload: bool
 
 
-def search(queries: AnyBatch, k: int, options: SearchOptions, space: str | None, batch: int | None) -> Asked:
+def search(queries: AnyBatch, k: int, options: SentKeywords, space: str | None, batch: int | None) -> Asked:
     """A search. Raises as `Engine.search` for what can be told without the engine."""
-    unknown = sorted(set(options) - SearchOptions.__annotations__.keys())
-    if unknown and unknown[0] in STAYS:
-        raise ParameterError(f"{unknown[0]} cannot be sent to a server: {STAYS[unknown[0]]}")
-    check_names(
-        options, SearchOptions.__annotations__, (*SearchOptions.__annotations__, "k", "batch", "deadline"), "search"
-    )
+    known = SentKeywords.__annotations__
+    check_names(options, known, (*known, "k", "batch", "deadline"), "search")
     defaults, rest = split_defaults(options)
+    for name, why in STAYS.items():
+        if rest.get(name, getattr(UNSENT, name)) != getattr(UNSENT, name):
+            raise ParameterError(f"{name} cannot be sent to a server: {why}")
     asked = asked_queries(queries, space, defaults)
     strategy = strategy_to_json(rest.get("strategy", "bm25"))
     body: dict[str, Any] = {"k": check_k(k), "form": "columns"}
@@ -142,10 +142,12 @@ def explain(query: Query, document: str, strategy: Any) -> Call:
 
 
 def write(
-    records: Iterable[AnyRecord], mode: str, ttl: Span | None, space: str | None, batch: int | None
+    records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, space: str | None, batch: int | None
 ) -> tuple[Call, ...]:
     """Records that are added, updated or both (``upsert``), in one write or in several."""
     check_batch(records, mode)
+    if vectors is not None:
+        records = _with_vectors(as_records(records), vectors)
     rows = [_row(record, space) for record in as_records(records)]
     body: dict[str, Any] = {"mode": mode}
     if ttl is not None:
@@ -158,6 +160,13 @@ def write(
         for part in _parts(rows, batch)
     ]
     return tuple(calls)
+
+
+def _with_vectors(records: Iterable[Record], vectors: Given) -> Iterator[Record]:
+    """The records with these vectors as their embeddings. The server knows which dimension they must have."""
+    rows = np.asarray(next(iter(vectors.values()), ())) if isinstance(vectors, Mapping) else np.asarray(vectors)
+    pin = {"name": "of the vectors", "dimension": rows.shape[-1] if rows.ndim else 0, "encodes": False}
+    return add_embeddings(records, pin, None, vectors)
 
 
 def _row(record: Record, space: str | None) -> dict[str, Any]:
@@ -197,7 +206,10 @@ def patch(
 
 
 def update_where(
-    filter: AnyFilter, changes: Mapping[str, Any] | None, fields: Mapping[str, Any], namespace: str
+    filter: AnyFilter,
+    changes: Mapping[str, Any] | Callable[[Record], Record] | None,
+    fields: Mapping[str, Any],
+    namespace: str,
 ) -> Call:
     """Some fields of all records that pass a filter are changed. Raises `ParameterError`."""
     if callable(changes):
@@ -299,10 +311,10 @@ def checked_name(name: object) -> str:
     return name
 
 
-def named(namespace: str, space: str | None) -> str:
+def named(namespace: str | None, space: str | None) -> str:
     """The namespace that a verb means: the one that it names, or that of its handle. Raises `QueryError`."""
     if namespace is None:
-        raise QueryError("a client reads one namespace at a time: name one of client.namespaces()")
+        raise QueryError("a client reads one namespace at a time: name one of client.namespaces")
     if namespace == "":
         return space or ""
     if space is not None and checked_name(namespace) != space:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.lacking import CLIENT
+from ..engine.listing.listing import Listing
+from ..engine.memory import Memory
 from ..engine.moments import Span
-from ..engine.namespace import AnyFilter, AnyRecord
+from ..engine.reading import checked_wanted
 from ..engine.records.explanation import Explanation, FusedExplanation
+from ..engine.records.filters import AnyFilter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
@@ -20,9 +26,12 @@ from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
+from ..engine.writing import AnyRecord
 from . import answers, calls
 from .answers import Page
-from .calls import Call, SearchOptions
+from .calls import Call, SentKeywords
+from .listing import ServedListing
+from .searcher import ServedSearcher
 from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
 
 if TYPE_CHECKING:
@@ -34,7 +43,7 @@ else:
     from typing_extensions import Unpack
 
 
-class Client:
+class Client(Memory, lacking=CLIENT):
     """The memory behind the server at `url`, with the verbs of `Engine`, its answers and its errors.
 
     `key` is sent with every request. `timeout` is the most seconds of one request, its repetitions included; `deadline`
@@ -58,32 +67,62 @@ class Client:
 
     @hinting()
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._target = Target(url, key, timeout, retries)
-        self._pool = load_httpx().Client(**self._target.options())
-        self._space: str | None = None
+        self._server = Target(url, key, timeout, retries)
+        self._pool = load_httpx().Client(**self._server.options())
+        self.space = None
+        self._closed = False
+
+    @property
+    def searcher(self) -> ServedSearcher:  # type: ignore[override]
+        """What the coalescer asks."""
+        return ServedSearcher(self.search)
+
+    @property
+    def pin(self) -> dict[str, Any] | None:
+        pin: dict[str, Any] | None = self.stats().get("pin")
+        return pin
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._pool.is_closed)
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Always true: a server's memory keeps the records."""
+        return True
+
+    @property
+    def opening(self) -> bool:
+        """Always false: while a server opens its memory, requests wait or say so."""
+        return False
+
+    def refresh(self) -> None:
+        """Does nothing: a server sees all writes."""
+
+    def __len__(self) -> int:
+        """The number of live records that the client or the handle reaches."""
+        return int(self.stats()["documents"])
 
     def __repr__(self) -> str:
-        space = "" if self._space is None else f", namespace={self._space!r}"
-        return f"{type(self).__name__}({self._target.url!r}{space})"
-
-    def __enter__(self) -> Client:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        space = "" if self.space is None else f", namespace={self.space!r}"
+        return f"{type(self).__name__}({self._server.url!r}{space})"
 
     def close(self) -> None:
         """Close the connections, also those of handles on namespaces."""
+        if (coalescer := self.__dict__.get("_coalescer")) is not None:
+            coalescer.close()
+        self._end_writers()
         self._pool.close()
 
     def namespace(self, name: str) -> Client:
         """A handle on one namespace, over the same connections: its records and queries belong to this namespace."""
         handle = object.__new__(type(self))
-        handle.__dict__.update(self.__dict__, _space=calls.checked_name(name))
+        kept = {name: value for name, value in vars(self).items() if name != "_coalescer"}
+        handle.__dict__.update(kept, space=calls.checked_name(name))
         return handle
 
     def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
-        attempt = Attempt(self._target, call, limit)
+        attempt = Attempt(self._server, call, limit)
         httpx = load_httpx()
         while True:
             if self._pool.is_closed:
@@ -116,13 +155,13 @@ class Client:
         *,
         batch: int | None = None,
         deadline: float | None = None,
-        **options: Unpack[SearchOptions],
+        **options: Unpack[SentKeywords],
     ) -> Hits:
         """As `Engine.search`: `options` are strategy, texts, payload, timing, its `defaults` for queries, and `partial`
         of a server over shards."""
-        asked = calls.search(queries, k, options, self._space, batch)
+        asked = calls.search(queries, k, options, self.space, batch)
         # One limit for all parts, where the caller asked for one.
-        limit = None if deadline is None else self._target.limit(deadline)
+        limit = None if deadline is None else self._server.limit(deadline)
 
         def explain(position: int, document: str) -> Explanation | FusedExplanation:
             number = answers.checked_position(position, asked.queries)
@@ -135,37 +174,54 @@ class Client:
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         """As `Engine.explain`."""
-        (asked,) = calls.asked_queries([query], self._space)
+        (asked,) = calls.asked_queries([query], self.space)
         return answers.read_explanation(self._send(calls.explain(asked, document, strategy)), 0)
 
-    def add(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
-        """As `Engine.add`. Vectors travel with their records, in `Record.embedding`."""
-        return self._write(records, "add", ttl, batch)
+    def add(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        progress: bool = False,
+        threads: int | None = None,
+        ttl: Span | None = None,
+        batch: int | None = None,
+    ) -> int:
+        """As `Memory.add`; `progress` and `threads` say nothing here."""
+        return self._write_parts(records, "add", vectors, ttl, batch)
 
     def update(
         self,
         records: Iterable[AnyRecord],
         *,
         insert: bool = False,
+        vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
-        """As `Engine.update`."""
-        return self._write(records, "upsert" if insert else "update", ttl, batch)
+        return self._write_parts(records, "upsert" if insert else "update", vectors, ttl, batch)
 
-    def upsert(self, records: Iterable[AnyRecord], *, ttl: Span | None = None, batch: int | None = None) -> int:
-        """As `Engine.upsert`."""
-        return self._write(records, "upsert", ttl, batch)
+    def upsert(
+        self,
+        records: Iterable[AnyRecord],
+        *,
+        vectors: Given = None,
+        ttl: Span | None = None,
+        batch: int | None = None,
+    ) -> int:
+        return self._write_parts(records, "upsert", vectors, ttl, batch)
 
-    def _write(self, records: Iterable[AnyRecord], mode: str, ttl: Span | None, batch: int | None) -> int:
-        parts = calls.write(records, mode, ttl, self._space, batch)
+    def _write_parts(
+        self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None
+    ) -> int:
+        parts = calls.write(records, mode, vectors, ttl, self.space, batch)
         return sum([answers.read_number(self._send(call), "written") for call in parts])
 
-    def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
+    def delete(self, ids: Iterable[str], *, namespace: str | None = "", missing_ok: bool = False) -> int:
         """As `Engine.delete`."""
         return answers.read_number(self._send(calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
 
-    def delete_where(self, filter: AnyFilter, *, namespace: str = "") -> int:
+    def delete_where(self, filter: AnyFilter, *, namespace: str | None = "") -> int:
         """As `Engine.delete_where`, in one namespace."""
         return answers.read_number(self._send(calls.delete_where(filter, self._named(namespace))), "deleted")
 
@@ -174,7 +230,7 @@ class Client:
         ids: str | Sequence[str],
         changes: Mapping[str, Any] | None = None,
         *,
-        namespace: str = "",
+        namespace: str | None = "",
         missing_ok: bool = False,
         **fields: Unpack[RecordFields],
     ) -> int:
@@ -185,9 +241,9 @@ class Client:
     def update_where(
         self,
         filter: AnyFilter,
-        changes: Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
         *,
-        namespace: str = "",
+        namespace: str | None = "",
         **fields: Unpack[RecordFields],
     ) -> int:
         """As `Engine.update_where`, in one namespace. A function cannot be sent."""
@@ -198,11 +254,11 @@ class Client:
         """As `Engine.drop`. On a handle it drops the namespace of the handle."""
         self._send(calls.drop(self._named(namespace)))
 
-    def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
+    def fetch(self, ids: Sequence[str], *, namespace: str | None = "") -> list[Record | None]:
         """As `Engine.fetch`."""
         return answers.read_records(self._send(calls.fetch(ids, self._named(namespace))))
 
-    def get(self, id: str, *, namespace: str = "") -> Record | None:
+    def get(self, id: str, *, namespace: str | None = "") -> Record | None:
         """As `Engine.get`."""
         return self.fetch(calls.one_id(id), namespace=namespace)[0]
 
@@ -210,7 +266,7 @@ class Client:
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str = "",
+        namespace: str | None = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
@@ -223,35 +279,30 @@ class Client:
         self,
         *,
         filter: AnyFilter | None = None,
-        namespace: str = "",
+        namespace: str | None = "",
         order: str = "written",
         reverse: bool = False,
         after: str | None = None,
         limit: int | None = None,
-    ) -> Iterator[Record]:
-        """As `Engine.records`, in one namespace: an iterator that asks for page after page."""
-        calls.check_order(order, limit)
-        return self._pages(limit, after, filter=filter, namespace=self._named(namespace), order=order, reverse=reverse)
+        texts: bool = True,
+    ) -> Listing:
+        """As `Memory.records`, in one namespace; the records are whole, whatever `texts` says."""
+        wanted = checked_wanted(filter, self._named(namespace), order, reverse, limit, texts)
+        page = partial(self.page, filter=filter, namespace=self._named(namespace), order=order, reverse=reverse)
+        return ServedListing(lambda start, count: page(after=start, limit=count), wanted, after, limit)
 
-    def _pages(self, limit: int | None, after: str | None, **listing: Any) -> Iterator[Record]:
-        while limit is None or limit > 0:
-            page = self.page(**listing, after=after, limit=limit)
-            yield from page.records
-            after, limit = page.after, None if limit is None else limit - len(page.records)
-            if after is None:
-                return
-
-    def count(self, filter: AnyFilter | None = None, *, namespace: str = "") -> int:
+    def count(self, filter: AnyFilter | None = None, *, namespace: str | None = "") -> int:
         """As `Engine.count`, in one namespace."""
         return answers.read_number(self._send(calls.count(filter, self._named(namespace))), "count")
 
+    @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
         return answers.read_namespaces(self._send(calls.namespaces()))
 
     def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
-        """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
-        return self._send(calls.stats(self._space if namespace is None else namespace))
+        """As `Memory.stats`; of a handle those of its namespace."""
+        return self._send(calls.stats(self.space if namespace is None else namespace))
 
-    def _named(self, namespace: str) -> str:
-        return calls.named(namespace, self._space)
+    def _named(self, namespace: str | None) -> str:
+        return calls.named(namespace, self.space)

@@ -1,7 +1,6 @@
 """`Engine`: records in, a batch of queries in one call, hits out; in memory, or over a durable directory.
 
-Long because each verb that is of one engine alone stands here with its promise: what it takes, returns and raises. The
-modules that it calls do the work.
+The verbs that every memory has are those of `Memory`; what is of one engine alone stands here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ import numpy.typing as npt
 
 from .backends import choose as backends
 from .backends.choose import Backend
-from .carrying import Carrying
 from .encoders.embed import Given
 from .encoders.encoder import Encoder
 from .encoders.pins import PINNED, Models
@@ -31,26 +29,24 @@ from .index.column_names import check_names
 from .index.columns import AUTO, ORDER, Schema
 from .index.profiles import CHOSEN, LITERATURE, bm25_of, default_profile
 from .index.snapshot import WEEK
-from .moments import Moment, Span
-from .monitor.health import DriftReport
+from .memory import Memory
+from .moments import Span
 from .monitor.monitor import Monitor
-from .monitor.recency import EPSILON, MAX_WINDOWS, RATE, Recency
+from .monitor.recency import EPSILON, MAX_WINDOWS, RATE
 from .namespace import Namespace
 from .opening import OpenIndex
 from .plan.device_options import DeviceOptions
-from .reading import Reading
 from .records.checks import checked_span
 from .records.query import DEFAULT_K
 from .search.batch import AnyBatch, as_queries
 from .search.lexical import encode_batch
 from .searcher import Searcher
-from .searching import Searching
 from .signatures import EngineOptions, hinting
 from .storage import index_files
 from .storage.record_store import RecordStore
 from .storage.storage import Storage
 from .text.analyzers import DEFAULT_ANALYZER, Analyzer, get_analyzer
-from .writing import AnyRecord, Writing
+from .writing import AnyRecord
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -68,7 +64,7 @@ SERVING = ("cuda", "triton", "cuda-host")
 
 
 # Sources: A030 to A032, B004.
-class Engine(Searching, Reading, Writing, Carrying):
+class Engine(Memory):
     """A batch retrieval engine over records that grow while they are searched.
 
     ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
@@ -289,30 +285,6 @@ class Engine(Searching, Reading, Writing, Carrying):
     def backend(self, backend: Backend) -> None:
         self.searcher.backend = backend
 
-    @property
-    def keeps_texts(self) -> bool:
-        """Whether the engine has the records' texts: on disk, or in memory."""
-        memory = self.index.memory
-        return memory.store is not None or memory.keeps
-
-    @property
-    def opened(self) -> str | None:
-        """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
-        return self.index.opened
-
-    @property
-    def opening(self) -> bool:
-        """Whether the index is still loaded or built after `open` with ``wait`` false.
-
-        Searches wait while files are loaded. While the index is built from the records, a scan for keywords answers.
-        """
-        return self.index.building
-
-    @property
-    def opening_error(self) -> BaseException | None:
-        """The error by which building the index failed after `open` with ``wait`` false, or None."""
-        return self.index.error
-
     @classmethod
     @hinting()
     def load(
@@ -368,12 +340,6 @@ class Engine(Searching, Reading, Writing, Carrying):
         """The number of live records, over all namespaces."""
         return sum(snapshot.size for snapshot in self.index.ready().state.present(time.time()).values())
 
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Bring the index files up to date and release the directory; writes are refused from now on.
 
@@ -387,40 +353,6 @@ class Engine(Searching, Reading, Writing, Carrying):
             coalescer.close()
         self.index.close()
         self._end_writers()
-
-    def flush(self) -> None:
-        """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
-        self.index.ready().flush()
-
-    def vacuum(self) -> int:
-        """Give back the disk and memory that deleted records still take; returns the bytes by which the files shrank.
-
-        What is left of a deleted record is overwritten or gone afterwards: its document in the index, the words and
-        values that only it had, and its room in the database. Expired records are deleted first. No answer changes.
-
-        Everything is written anew: it takes as long as a copy, and up to twice the database's size on disk meanwhile.
-        Searches go on, writes wait. A process that reads the directory at the moment may delay the shrinking until
-        `close`. Raises `StorageError`.
-        """
-        return self.index.ready().vacuum()
-
-    def sweep(self) -> int:
-        """Delete the records that have expired by now; returns how many. Raises `StorageError`.
-
-        They count in no answer since they expired. Writes, `flush` and the background thread sweep too, so a program
-        need not call this.
-        """
-        return self.index.ready().sweep()
-
-    def refresh(self) -> None:
-        """Catch up with the writer of a directory opened with ``read_only``."""
-        self.index.refresh()
-
-    @property
-    def namespaces(self) -> tuple[str, ...]:
-        """The namespaces that hold live records."""
-        present = self.index.ready().state.present(time.time())
-        return tuple(name for name, snapshot in present.items() if snapshot.size)
 
     def namespace(self, name: str) -> Namespace:
         """A handle on one namespace. It sees no record of any other namespace."""
@@ -478,39 +410,6 @@ class Engine(Searching, Reading, Writing, Carrying):
         self.searcher.backend = chosen
         return self
 
-    def stats(self) -> dict[str, Any]:
-        """Sizes of the index, and the state of merges and checkpoints (all int but ratio, names and reasons).
-
-        Counts:
-
-        - `namespaces`, `documents`: those that are live; `deleted`: documents that no merge has left out yet
-        - `segments`, `postings`: of BM25, deleted documents included, as in the next three
-        - `vectors`: rows; `weights`: postings of learned term weights; `entities`: postings of what records say of
-          entities
-        - `vocabulary`, `weight_terms`, `entity_terms`, `column_values`: entries of the vocabularies
-
-        Bytes in memory. Arrays that are mapped from files count in full:
-
-        - `index_bytes`: the whole index, which is the sum of the next seven
-        - `posting_bytes`: lists and lengths of BM25 (`bytes_per_posting` is their share of each posting)
-        - `evidence_bytes`: the same of learned weights and of entities; `vector_bytes`: vectors
-        - `id_bytes`: ids and their hash tables; `column_bytes`: codes and numbers of the metadata columns
-        - `deleted_bytes`: what says which documents are deleted, and the document frequencies that large namespaces
-          keep
-        - `vocabulary_bytes`: strings of terms and column values, and their numbers
-        - `cache_bytes`: beside the index, what searches worked out and keep: contributions, masks, filtered corpora.
-          The tables of compiled loops are not counted.
-        - `device_bytes`: what the backend holds on its device
-
-        Work done: `writes` (batches), `commits`, `merges`, `merged_documents`, `compacted_documents` (deleted documents
-        that merges left out), `renumberings` (of vocabularies without their unused entries). `merging` says whether the
-        background thread runs, and `background_error` its last failure. `backend` names what serves.
-
-        A durable engine also has `sequence` (the last change), `checkpointed` (the last change in the index files),
-        `checkpoints`, `store_bytes` and `opened`.
-        """
-        return self.searcher.stats()
-
     def encode(self, queries: AnyBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
 
@@ -561,39 +460,6 @@ class Engine(Searching, Reading, Writing, Carrying):
         if numbering is not None and numbering != state.numbering:
             raise QueryError("the terms have other ids since they were encoded; call engine.encode again")
         return self.backend.device.tensors(state.snapshot(namespace), terms, offsets, weights, k)
-
-    def recency(self, namespace: str = "") -> Recency:
-        """The k* rule of a namespace: how many of its newest windows a query with ``windows="auto"`` searches."""
-        return self.monitor.recency(namespace)
-
-    # Sources: A032.
-    def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
-    ) -> None:
-        """Report which hits were used, so that the k* rule learns how recent useful records are.
-
-        `now` is the time of the queries; `windows` is how many windows they searched (None: all). Ids that are not
-        live, and records without a time, have no effect.
-        """
-        self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
-
-    # Sources: B025.
-    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
-        """Report that `name`, in queries to a namespace, meant the entity with the id `entity`, so many `times`.
-
-        Where several entities have one name, ``recall`` and the channel `Graph` believe a meaning the more, the more
-        often it was reported: as a prior, beside the words around and the entities near. What was reported is kept with
-        a directory at its next checkpoint, and goes with its namespace. A name's counts are halved beyond 256, and a
-        namespace remembers 10,000 names, the last reported ones. Case and punctuation of a name do not matter. Raises
-        `ParameterError` for a name without a word, an empty id, times outside 1 to 256, and an id or a namespace with a
-        lone surrogate, which no file can store.
-        """
-        self.monitor.resolved(name, entity, namespace, times)
-
-    # Sources: B014.
-    def drift(self, namespace: str = "") -> DriftReport:
-        """How far the namespace's most frequent terms have moved since the last call."""
-        return self.monitor.drift(self.index.ready(), namespace)
 
 
 def _check_name(analyzer: Analyzer) -> None:

@@ -77,6 +77,10 @@ class NotBroughtError(FanrankError, AttributeError):
     """A hit is asked for a text, a record or a payload that its search did not bring; the message names the keyword."""
 
 
+class NotSupportedError(FanrankError, AttributeError):
+    """A memory of this kind does not have the verb; `Memory.lacking` of its class lists all that it does not have."""
+
+
 class OverloadedError(FanrankError, RuntimeError):
     """A coalescer's queue of waiting queries is full, and the caller asked not to wait for room."""
 

@@ -1,30 +1,21 @@
-"""`Namespace`: a tenant's view of an engine, which sees one namespace and no other."""
+"""`Namespace`: a tenant's view of a memory, which sees one namespace and no other."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import Any, TypeVar, cast
 
-from .carry.files import AnyFile
-from .encoders.embed import Given
-from .encoders.encoder import Encoder
-from .encoders.patch import RecordFields
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
-from .index.segment import evidence_stats
-from .index.snapshot import Snapshot
-from .listing.listing import Listing
-from .moments import Moment, Span
-from .monitor.health import DriftReport, HealthReport
-from .monitor.recency import Recency
-from .opening import OpenIndex
+from .lacking import NAMESPACE
+from .memory import Memory
 from .records.explanation import Explanation, FusedExplanation
-from .records.filters import Filter
 from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
 from .records.query import DEFAULT_K, Query
@@ -33,343 +24,138 @@ from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyBatch, AnyQuery, own_queries, queries_in
 from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
-from .storage.sizes import sizes_in
+from .writing import AnyRecord
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
 else:
     from typing_extensions import Unpack
 
-AnyRecord = Record | Mapping[str, Any]
-AnyFilter = Filter | Mapping[str, Any]
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 ENGINE = "the engine"
 """What is asked of several namespaces."""
 
 
-class Verbs(Protocol):
-    """The verbs of `Engine` that a namespace passes on; `engine/engine.py` says what each promises."""
+def _awaited_too(verb: Verb, ask: Callable[..., Any]) -> Verb:
+    """`ask` as a verb of the handle, which is awaited where the verb of the memory is."""
+    if not iscoroutinefunction(verb):
+        return cast(Verb, wraps(verb)(ask))
 
-    @property
-    def index(self) -> OpenIndex: ...
+    @wraps(verb)
+    async def awaited(*given: Any, **keywords: Any) -> Any:
+        return await ask(*given, **keywords)
 
-    @property
-    def encoder(self) -> Encoder | None: ...
-
-    @property
-    def pin(self) -> dict[str, Any] | None: ...
-
-    def add(
-        self, records: Iterable[AnyRecord], *, vectors: Given, progress: bool, threads: int | None, ttl: Span | None
-    ) -> int: ...
-
-    def update(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
-
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
-
-    def patch(
-        self,
-        ids: str | Sequence[str],
-        changes: Mapping[str, Any] | None,
-        *,
-        namespace: str,
-        missing_ok: bool,
-        **fields: Unpack[RecordFields],
-    ) -> int: ...
-
-    def update_where(
-        self,
-        filter: AnyFilter,
-        changes: Mapping[str, Any] | Callable[[Record], Record] | None,
-        *,
-        namespace: str,
-        **fields: Unpack[RecordFields],
-    ) -> int: ...
-
-    def delete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
-
-    def delete_where(self, filter: AnyFilter, *, namespace: str) -> int: ...
-
-    async def aadd(
-        self, records: Iterable[AnyRecord], *, vectors: Given, threads: int | None, ttl: Span | None
-    ) -> int: ...
-
-    async def aupdate(self, records: Iterable[AnyRecord], *, insert: bool, vectors: Given, ttl: Span | None) -> int: ...
-
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given, ttl: Span | None) -> int: ...
-
-    async def adelete(self, ids: Iterable[str], *, namespace: str, missing_ok: bool) -> int: ...
-
-    def drop(self, namespace: str) -> None: ...
-
-    def fetch(self, ids: Sequence[str], *, namespace: str) -> list[Record | None]: ...
-
-    def get(self, id: str, *, namespace: str) -> Record | None: ...
-
-    def records(
-        self,
-        *,
-        filter: AnyFilter | None,
-        namespace: str,
-        order: str,
-        reverse: bool,
-        after: str | None,
-        limit: int | None,
-        texts: bool,
-    ) -> Listing: ...
-
-    def count(self, filter: AnyFilter | None, *, namespace: str) -> int: ...
-
-    def ids(self, filter: AnyFilter | None, *, namespace: str) -> Iterator[str]: ...
-
-    def distinct(self, column: str, filter: AnyFilter | None, *, namespace: str) -> dict[str | float | None, int]: ...
-
-    def search(self, queries: AnyBatch, k: int, **keywords: Unpack[SearchKeywords]) -> Hits: ...
-
-    async def asearch(self, queries: AnyBatch, k: int, **keywords: Unpack[LaunchKeywords]) -> Hits: ...
-
-    def submit(self, queries: AnyBatch, k: int, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]: ...
-
-    def candidates(
-        self, queries: AnyBatch, strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]
-    ) -> Evidence: ...
-
-    def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace
-    ) -> Explanation | FusedExplanation: ...
-
-    def events(
-        self,
-        since: Moment,
-        until: Moment,
-        *,
-        type: str | None,
-        filter: Filter | Mapping[str, Any] | None,
-        namespace: str,
-    ) -> list[tuple[str, float]]: ...
-
-    def export(
-        self,
-        file: AnyFile,
-        *,
-        format: str | None,
-        namespace: str,
-        filter: Filter | Mapping[str, Any] | None,
-        vectors: bool,
-        progress: bool,
-    ) -> int: ...
-
-    def observe(self, ids: Iterable[str], *, namespace: str, now: Moment | None, windows: int | None) -> None: ...
-
-    def resolved(self, name: str, entity: str, *, namespace: str, times: int) -> None: ...
-
-    def recency(self, namespace: str) -> Recency: ...
-
-    def health(self, namespace: str) -> HealthReport: ...
-
-    def drift(self, namespace: str) -> DriftReport: ...
+    return cast(Verb, awaited)
 
 
-class Namespace:
-    """One namespace of an engine, with its own records, segments, statistics and counts.
+def _in_namespace(verb: Verb) -> Verb:
+    """The verb of a memory, in the handle's namespace."""
+
+    def ask(self: Namespace, *given: Any, namespace: str | None = "", **keywords: Any) -> Any:
+        return getattr(self._memory, verb.__name__)(*given, namespace=self.named(namespace), **keywords)
+
+    return _awaited_too(verb, ask)
+
+
+def _of_records(verb: Verb) -> Verb:
+    """The verb of a memory that writes records, for those of the handle's namespace."""
+
+    def ask(self: Namespace, records: Iterable[AnyRecord], **keywords: Any) -> Any:
+        return getattr(self._memory, verb.__name__)(self._own_records(records, verb.__name__), **keywords)
+
+    return _awaited_too(verb, ask)
+
+
+def _of_memory(name: str) -> Any:
+    """An attribute of the memory."""
+    return property(lambda self: getattr(self._memory, name))
+
+
+class Namespace(Memory, lacking=NAMESPACE):
+    """One namespace of a memory, with its own records, segments, statistics and counts.
 
     Records and queries that name no namespace belong to this one; those that name another are refused. The methods are
-    those of `Engine`, which says what they promise and raise. `Engine.namespace` makes it. That costs nothing, so a
+    those of `Memory`, which says what they promise and raise. `Engine.namespace` makes it. That costs nothing, so a
     server can make one for each request.
     """
 
-    def __init__(self, engine: Verbs, name: str) -> None:
+    def __init__(self, memory: Memory, name: str) -> None:
         if not isinstance(name, str):
             raise QueryError(f"a namespace's name must be a string, not {type(name).__name__}")
-        self._engine = engine
-        self.name = name
+        self._memory = memory
+        self.name = self.space = name
 
     def __repr__(self) -> str:
         return f"Namespace({self.name!r})"
 
     def __len__(self) -> int:
         """The number of live records."""
-        return self._snapshot().size
+        return self.count()
 
-    def __bool__(self) -> bool:
-        return True
+    searcher, coalescer, columns, closed = map(_of_memory, ("searcher", "coalescer", "columns", "closed"))
+    encoder, pin, term_encoder, term_pin = map(_of_memory, ("encoder", "pin", "term_encoder", "term_pin"))
+    keeps_texts, opened, opening = map(_of_memory, ("keeps_texts", "opened", "opening"))
+    opening_error = _of_memory("opening_error")
+
+    add, aadd = _of_records(Memory.add), _of_records(Memory.aadd)
+    update, aupdate = _of_records(Memory.update), _of_records(Memory.aupdate)
+    upsert, aupsert = _of_records(Memory.upsert), _of_records(Memory.aupsert)
+    patch, update_where = _in_namespace(Memory.patch), _in_namespace(Memory.update_where)
+    delete, adelete = _in_namespace(Memory.delete), _in_namespace(Memory.adelete)
+    delete_where = _in_namespace(Memory.delete_where)
+    fetch, records, count = _in_namespace(Memory.fetch), _in_namespace(Memory.records), _in_namespace(Memory.count)
+    ids, distinct, events = _in_namespace(Memory.ids), _in_namespace(Memory.distinct), _in_namespace(Memory.events)
+    observe, resolved = _in_namespace(Memory.observe), _in_namespace(Memory.resolved)
+    export, recency = _in_namespace(Memory.export), _in_namespace(Memory.recency)
+    health, drift = _in_namespace(Memory.health), _in_namespace(Memory.drift)
 
     @property
-    def encoder(self) -> Encoder | None:
-        return self._engine.encoder
+    def namespaces(self) -> tuple[str, ...]:
+        """This namespace, if it holds live records."""
+        return (self.name,) if len(self) else ()
 
-    @property
-    def pin(self) -> dict[str, Any] | None:
-        return self._engine.pin
+    def namespace(self, name: str) -> Namespace:
+        """This handle, by the name of its namespace. Raises `QueryError` for another."""
+        self.named(name)
+        return self
 
-    def _snapshot(self) -> Snapshot:
-        return self._engine.index.ready().snapshot(self.name).at(time.time())
+    def named(self, namespace: str | None) -> str:
+        """The namespace that a verb means, which is this one. Raises `QueryError` for another."""
+        if namespace not in ("", self.name):
+            raise QueryError(f"the handle is on the namespace {self.name!r}; ask {ENGINE} for {namespace!r}")
+        return self.name
 
-    def add(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        progress: bool = False,
-        threads: int | None = None,
-        ttl: Span | None = None,
-    ) -> int:
-        checked = self._own_records(records, "add")
-        return self._engine.add(checked, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
-
-    def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
-        return self._engine.update(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
-
-    def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        return self._engine.upsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
-
-    def patch(
-        self,
-        ids: str | Sequence[str],
-        changes: Mapping[str, Any] | None = None,
-        *,
-        missing_ok: bool = False,
-        **fields: Unpack[RecordFields],
-    ) -> int:
-        return self._engine.patch(ids, changes, namespace=self.name, missing_ok=missing_ok, **fields)
-
-    def update_where(
-        self,
-        filter: AnyFilter,
-        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
-        **fields: Unpack[RecordFields],
-    ) -> int:
-        return self._engine.update_where(filter, changes, namespace=self.name, **fields)
-
-    def delete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
-        return self._engine.delete(ids, namespace=self.name, missing_ok=missing_ok)
-
-    def delete_where(self, filter: AnyFilter) -> int:
-        return self._engine.delete_where(filter, namespace=self.name)
-
-    async def aadd(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        threads: int | None = None,
-        ttl: Span | None = None,
-    ) -> int:
-        return await self._engine.aadd(self._own_records(records, "add"), vectors=vectors, threads=threads, ttl=ttl)
-
-    async def aupdate(
-        self, records: Iterable[AnyRecord], *, insert: bool = False, vectors: Given = None, ttl: Span | None = None
-    ) -> int:
-        return await self._engine.aupdate(self._own_records(records, "update"), insert=insert, vectors=vectors, ttl=ttl)
-
-    async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        return await self._engine.aupsert(self._own_records(records, "upsert"), vectors=vectors, ttl=ttl)
-
-    async def adelete(self, ids: Iterable[str], *, missing_ok: bool = False) -> int:
-        return await self._engine.adelete(ids, namespace=self.name, missing_ok=missing_ok)
-
-    def drop(self) -> None:
-        self._engine.drop(self.name)
-
-    def fetch(self, ids: Sequence[str]) -> list[Record | None]:
-        return self._engine.fetch(ids, namespace=self.name)
-
-    def get(self, id: str) -> Record | None:
-        return self._engine.get(id, namespace=self.name)
-
-    def records(
-        self,
-        *,
-        filter: AnyFilter | None = None,
-        order: str = "written",
-        reverse: bool = False,
-        after: str | None = None,
-        limit: int | None = None,
-        texts: bool = True,
-    ) -> Listing:
-        return self._engine.records(
-            filter=filter, namespace=self.name, order=order, reverse=reverse, after=after, limit=limit, texts=texts
-        )
-
-    def count(self, filter: AnyFilter | None = None) -> int:
-        return self._engine.count(filter, namespace=self.name)
-
-    def ids(self, filter: AnyFilter | None = None) -> Iterator[str]:
-        return self._engine.ids(filter, namespace=self.name)
-
-    def distinct(self, column: str, filter: AnyFilter | None = None) -> dict[str | float | None, int]:
-        return self._engine.distinct(column, filter, namespace=self.name)
+    def drop(self, namespace: str = "") -> None:
+        self._memory.drop(self.named(namespace))
 
     def search(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[SearchKeywords]) -> Hits:
-        """As `Engine.search`, with its keywords."""
+        """As `Memory.search`, with its keywords."""
         checked, rest = self._own_batch(queries, keywords)
-        return self._engine.search(checked, k, **rest)
+        return self._memory.search(checked, k, **rest)
 
     async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Hits:
-        """As `Engine.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
+        """As `Memory.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
         checked, rest = self._own_batch(queries, keywords)
-        return await self._engine.asearch(checked, k, **rest)
+        return await self._memory.asearch(checked, k, **rest)
 
     def submit(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Future[Hits]:
-        """As `Engine.submit`, with its keywords; launches are shared with other namespaces, answers are not."""
+        """As `Memory.submit`, with its keywords; launches are shared with other namespaces, answers are not."""
         checked, rest = self._own_batch(queries, keywords)
-        return self._engine.submit(checked, k, **rest)
+        return self._memory.submit(checked, k, **rest)
 
     def candidates(self, queries: AnyBatch, strategy: AnyStrategy, **keywords: Unpack[CandidateKeywords]) -> Evidence:
-        """As `Engine.candidates`, with its keywords."""
+        """As `Memory.candidates`, with its keywords."""
         checked = own_queries(queries, self.name, {}, ENGINE, "candidates")
-        return self._engine.candidates(checked, strategy, **keywords)
+        return self._memory.candidates(checked, strategy, **keywords)
 
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
     ) -> Explanation | FusedExplanation:
         (checked,) = own_queries([query], self.name, {}, ENGINE)
-        return self._engine.explain(checked, document, strategy=strategy)
+        return self._memory.explain(checked, document, strategy=strategy)
 
-    def events(
-        self,
-        since: Moment,
-        until: Moment,
-        *,
-        type: str | None = "Event",
-        filter: Filter | Mapping[str, Any] | None = None,
-    ) -> list[tuple[str, float]]:
-        return self._engine.events(since, until, type=type, filter=filter, namespace=self.name)
-
-    def export(
-        self,
-        file: AnyFile,
-        *,
-        format: str | None = None,
-        filter: Filter | Mapping[str, Any] | None = None,
-        vectors: bool = True,
-        progress: bool = False,
-    ) -> int:
-        return self._engine.export(
-            file, format=format, namespace=self.name, filter=filter, vectors=vectors, progress=progress
-        )
-
-    def observe(self, ids: Iterable[str], *, now: Moment | None = None, windows: int | None = None) -> None:
-        self._engine.observe(ids, namespace=self.name, now=now, windows=windows)
-
-    def resolved(self, name: str, entity: str, *, times: int = 1) -> None:
-        self._engine.resolved(name, entity, namespace=self.name, times=times)
-
-    def health(self) -> HealthReport:
-        return self._engine.health(self.name)
-
-    def drift(self) -> DriftReport:
-        return self._engine.drift(self.name)
-
-    def stats(self) -> dict[str, Any]:
-        """Sizes of this namespace's part of the index, and its k* rule."""
-        return {**snapshot_stats(self._snapshot()), "recency": self._engine.recency(self.name).to_dict()}
+    def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
+        return self._memory.stats(namespace=self.named(namespace or ""))
 
     def _own_records(self, records: Iterable[AnyRecord], verb: str) -> Iterator[Record]:
         check_batch(records, verb)
@@ -384,17 +170,3 @@ class Namespace:
         if not defaults and isinstance(queries, (list, tuple)) and {*map(type, queries)} == {str}:
             return queries_in(self.name, queries), rest
         return own_queries(queries, self.name, defaults, ENGINE), rest
-
-
-def snapshot_stats(snapshot: Snapshot) -> dict[str, int]:
-    """Sizes of a namespace's part of the index."""
-    sizes = sizes_in([snapshot])
-    return {
-        "documents": snapshot.size,
-        "deleted": snapshot.numbers - snapshot.size,
-        "segments": len(snapshot.segments),
-        "postings": sum(segment.postings for segment in snapshot.segments),
-        "index_bytes": sum(sizes.values()),
-        **sizes,
-        **evidence_stats(snapshot.segments),
-    }

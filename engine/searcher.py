@@ -48,7 +48,6 @@ from .search.options import SearchOptions
 from .search.shaping import RecordsOf, is_shaped
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
-from .storage.sizes import sizes_of
 from .storage.state import MemoryState
 from .timing import Phases
 
@@ -234,6 +233,8 @@ class Searcher:
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
+        from .storage.sizes import sizes_of  # what a search does not need
+
         memory = self.index.ready()
         state = memory.state
         snapshots = state.present(time.time()).values()

@@ -13,6 +13,8 @@ from pathlib import Path
 from ..engine.errors import ParameterError
 from ..engine.hybrid.evidence import Evidence
 from ..engine.hybrid.strategy import AnyStrategy, Strategy
+from ..engine.lacking import SHARDS
+from ..engine.namespace import Namespace
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, QueryDefaults
 from ..engine.rerank.reranker import DEPTH, CheckedReranker
@@ -29,7 +31,6 @@ from .operations import ShardedOperations
 from .replicas.replicas import check_replicas
 from .search.candidates import collect
 from .search.searcher import PARTIAL, REFUSE, ShardedSearcher
-from .verbs import ShardedNamespace
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -42,7 +43,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations):
+class ShardedEngine(ShardedOperations, lacking=SHARDS):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies
@@ -173,15 +174,9 @@ class ShardedEngine(ShardedOperations):
         """The number of live records."""
         return sum(self.sizes().values())
 
-    def __enter__(self) -> ShardedEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def namespace(self, name: str) -> ShardedNamespace:
+    def namespace(self, name: str) -> Namespace:
         """As `Engine.namespace`."""
-        return ShardedNamespace(self, name)
+        return Namespace(self, name)
 
     @property
     def namespaces(self) -> tuple[str, ...]:

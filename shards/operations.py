@@ -125,7 +125,7 @@ class ShardedOperations(ShardedVerbs):
         if self._splitter is not None:
             self._splitter.join()
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, added up over the shards, and ``shards``: the statistics of each.
 
         Each has its ``shard`` number, ``queries`` and ``messages`` since it was started, ``p50_ms`` and ``p99_ms`` of
@@ -134,6 +134,8 @@ class ShardedOperations(ShardedVerbs):
         (``leading``, ``away``; ``following``, ``filling``, ``lost``), the ``messages`` that it was sent, its ``lag``
         behind the leader in writes, and by which ``failure`` it was lost; it is empty with ``replicas=1``.
         """
+        if namespace is not None:
+            return super().stats(namespace=namespace)
         self.coordinator.check_open()
         own = call_all(self.coordinator.links, self.coordinator.until(), "stats")
         view = self.coordinator.view

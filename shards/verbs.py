@@ -1,41 +1,36 @@
-"""`ShardedVerbs`: how the verbs of `Engine` reach the shards of a `ShardedEngine`, and which of them do not."""
+"""`ShardedVerbs`: how the verbs of `Memory` reach the shards of a `ShardedEngine`."""
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
-from functools import wraps
 from itertools import chain
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar
 
 from ..engine.backends.choose import Backend
 from ..engine.carry.export import Source
 from ..engine.carry.files import path_of
 from ..engine.carry.importing import Held, Reader, Target
-from ..engine.carrying import Carrying, shown_progress
+from ..engine.carrying import shown_progress
 from ..engine.engine import Engine
-from ..engine.errors import ShardError
 from ..engine.listing.listing import Wanted
 from ..engine.listing.matching import read_matching
+from ..engine.memory import Memory
 from ..engine.moments import Moment
 from ..engine.monitor.health import DriftReport
 from ..engine.monitor.monitor import checked_namespace, observed_ids
 from ..engine.monitor.recency import Recency
-from ..engine.namespace import Namespace, Verbs, snapshot_stats
-from ..engine.reading import Reading
 from ..engine.records.filters import Filter, parse_filter
 from ..engine.records.jsonl import checked_ids
 from ..engine.records.query import Query
 from ..engine.records.record import Record
-from ..engine.searching import Searching
 from ..engine.storage.pending import Decision
+from ..engine.storage.sizes import snapshot_stats
 from ..engine.storage.state import MemoryState
-from ..engine.writing import Writing
 from .coordinator.columns import change_columns
 from .coordinator.learning import find_windows, frequencies_of, learned_of, most_frequent, ranks_over, tell
 from .listing.listing import ShardedPages
@@ -52,23 +47,8 @@ from .shard.shard import Shard
 
 T = TypeVar("T")
 
-NUMBERED = "each shard numbers its own terms; use search, or an Engine for tensors"
 
-
-def refuse(verb: str, why: str) -> Any:
-    """A verb of `Engine`, with its parameters, which raises `ShardError`."""
-    kept = inspect.getattr_static(Engine, verb)
-    plain: Any = kept.fget if isinstance(kept, property) else getattr(kept, "__func__", kept)
-
-    @wraps(plain)
-    def refused(*_: object, **__: object) -> NoReturn:
-        raise ShardError(why)
-
-    refused.__doc__ = f"Raises `ShardError`: {why}."
-    return refused if kept is plain else type(kept)(refused)
-
-
-class ShardedVerbs(Searching, Reading, Writing, Carrying):
+class ShardedVerbs(Memory):
     """A part of `ShardedEngine`, which says what it is."""
 
     coordinator: MovingCoordinator
@@ -295,6 +275,14 @@ class ShardedVerbs(Searching, Reading, Writing, Carrying):
     def refresh(self) -> None:
         """Does nothing: the process that owns a sharded memory sees all its writes."""
 
+    def _stats_of(self, namespace: str) -> dict[str, Any]:
+        """Added up over the shards."""
+        parts = self.read_parts(namespace, stats_of, namespace)
+        total = Counter[str]()
+        for part in parts.values():
+            total.update(part)
+        return {**total, "shards": list(parts)}
+
     def vacuum(self) -> int:
         """As `Engine.vacuum`, in all shards at a time. Writes to all of them wait."""
         with self.coordinator.paused():
@@ -304,26 +292,6 @@ class ShardedVerbs(Searching, Reading, Writing, Carrying):
         """As `Engine.sweep`, in all shards."""
         with self.coordinator.paused():
             return sum(call_all(self.coordinator.links, None, "call", of_engine, "sweep").values())
-
-    from_records = refuse(
-        "from_records",
-        "a sharded memory lives in a directory: ShardedEngine.open(path, shards=...), then add the records",
-    )
-    load = refuse("load", "a saved index is of one engine, and has no records; use ShardedEngine.open(path)")
-    save = refuse("save", "each shard keeps an index of its own, beside its records; backup(path) copies all of them")
-    copy_to = refuse(
-        "copy_to",
-        "copy_to makes one engine's directory; export the records to a file, open another memory with the new "
-        "parameters (ShardedEngine.open or Engine.open), and import_records from the file",
-    )
-    to = refuse(
-        "to",
-        "a shard that is started anew serves from where it was opened: say num_gpus=1, or backend, to "
-        "ShardedEngine.open",
-    )
-    encode = refuse("encode", NUMBERED)
-    numbering = refuse("numbering", NUMBERED)
-    search_tensors = refuse("search_tensors", NUMBERED)
 
 
 class HeldReader:
@@ -370,26 +338,6 @@ class _Target:
     fields: Mapping[str, float]
     write: Callable[[Collection[str], Callable[[Reader], Decision]], object]
     keeps: bool = True
-
-
-class ShardedNamespace(Namespace):
-    """As `Namespace`, of a `ShardedEngine`."""
-
-    def __init__(self, engine: ShardedVerbs, name: str) -> None:
-        # It has all verbs of an engine, and nothing of this class asks for its index.
-        super().__init__(cast(Verbs, engine), name)
-        self._sharded = engine
-
-    def __len__(self) -> int:
-        return self._sharded.sizes().get(self.name, 0)
-
-    def stats(self) -> dict[str, Any]:
-        """As `Namespace.stats`, added up over the shards, and ``shards``: those that hold the namespace."""
-        parts = self._sharded.read_parts(self.name, stats_of, self.name)
-        total = Counter[str]()
-        for part in parts.values():
-            total.update(part)
-        return {**total, "recency": self._sharded.recency(self.name).to_dict(), "shards": list(parts)}
 
 
 def stats_of(shard: Shard, state: MemoryState, namespace: str) -> dict[str, int]:

@@ -369,6 +369,10 @@ def all_of(*filters: Filter | None) -> Filter | None:
     return And(present) if present else None
 
 
+AnyFilter = Filter | Mapping[str, Any]
+"""A filter, or its JSON form."""
+
+
 def parse_filter(value: Filter | Mapping[str, Any] | None) -> Filter | None:
     """The filter expression for `value`: an expression itself, or its JSON form. None and ``{}`` give None, no filter.
 

@@ -29,16 +29,16 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, cast
 
 from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterError, QueryError, StorageError
 from ..hybrid.channels import BM25
 from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
-from ..search.batch import AnyBatch, set_defaults
+from ..search.batch import AnyBatch, own_queries, set_defaults
 from ..searcher import Searcher
 from ..signatures import BatchKeywords, check_keywords, hinting, split_defaults
 from ..storage.storage import cores
@@ -108,7 +108,9 @@ class CoalescerStatistics(TypedDict):
 
 
 class Searched(Protocol):
-    """An engine, or anything else with a searcher."""
+    """A memory of any kind."""
+
+    space: str | None
 
     @property
     def searcher(self) -> Searcher: ...
@@ -137,7 +139,7 @@ class Coalescer:
         max_waiting: int = MAX_WAITING,
         threads: int | None = None,
     ) -> None:
-        self.searcher = engine.searcher
+        self.searcher, self._space = engine.searcher, engine.space
         self.max_wait, self.max_batch, self.max_waiting, self.threads = 0.0, MAX_BATCH, MAX_WAITING, threads
         self.configure(max_wait=max_wait, max_batch=max_batch, max_waiting=max_waiting, threads=threads)
         self._options = LaunchOptions.of({}, None)
@@ -239,7 +241,7 @@ class Coalescer:
             return self._search_within(batch, k, threads, keywords)
         lane, me = self._lanes[size > self.max_batch], threading.get_ident()
         try:
-            if until is None and self._enters(lane):
+            if until is None and self._space is None and self._enters(lane):
                 return self._search_alone(batch, k, size, threads, keywords)
         finally:
             # The lane is released before anything is called: an interrupt in a call would leave it taken for ever.
@@ -349,7 +351,7 @@ class Coalescer:
         try:
             defaults, rest = split_defaults(keywords)
             options = LaunchOptions.of(rest, threads)  # type: ignore[arg-type]
-            batch = set_defaults(queries, defaults)
+            batch = self._read(queries, defaults)
             limit = check_k(k)
         except FanrankError as error:
             self.searcher.count_failure(queries, error)
@@ -359,6 +361,10 @@ class Coalescer:
         if options.answerer is not last.answerer or not options.equals(last):
             last = self._options = options
         return batch, limit, last.of_queries(batch)
+
+    def _read(self, queries: AnyBatch, defaults: Mapping[str, Any]) -> tuple[Query, ...]:
+        space = self._space
+        return set_defaults(queries, defaults) if space is None else own_queries(queries, space, defaults, "the memory")
 
     @property
     def _waiting(self) -> int:
@@ -373,6 +379,9 @@ class Coalescer:
         """Answer a call that comes from within a launch."""
         if self._closed:
             raise closed_error()
+        if self._space is not None:
+            defaults, rest = split_defaults(keywords)
+            batch, keywords = self._read(batch, defaults), cast(BatchKeywords, rest)
         return self._search_alone(batch, k, size_of(batch), threads, keywords)
 
     def _hurry(self, call: Call | None) -> None:

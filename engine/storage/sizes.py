@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..index.segment import NESTED, Segment
+from ..index.segment import NESTED, Segment, evidence_stats
 from ..index.snapshot import Snapshot
 from ..index.tombstones import Tombstones
 from .renumber import vocabularies_of
@@ -88,3 +88,17 @@ def _counts_of(snapshot: Snapshot) -> int:
 
 def _arrays_in(values: Iterable[Any]) -> int:
     return sum(int(value.nbytes) for value in values if isinstance(value, np.ndarray))
+
+
+def snapshot_stats(snapshot: Snapshot) -> dict[str, int]:
+    """Sizes of a namespace's part of the index."""
+    sizes = sizes_in([snapshot])
+    return {
+        "documents": snapshot.size,
+        "deleted": snapshot.numbers - snapshot.size,
+        "segments": len(snapshot.segments),
+        "postings": sum(segment.postings for segment in snapshot.segments),
+        "index_bytes": sum(sizes.values()),
+        **sizes,
+        **evidence_stats(snapshot.segments),
+    }

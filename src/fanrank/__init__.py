@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .engine.errors import FanrankError
     from .engine.hybrid.strategy import Strategy
     from .engine.index.bm25 import BM25
+    from .engine.memory import Memory
     from .engine.records.entities import Relation
     from .engine.records.filters import col
     from .engine.records.hit import Hit
@@ -68,6 +69,7 @@ __all__ = [
     "FanrankError",
     "Hit",
     "Hits",
+    "Memory",
     "Neighbours",
     "OwnVectors",
     "Query",
@@ -93,6 +95,7 @@ _HOMES = {
     "FanrankError": "engine.errors",
     "Hit": "engine.records.hit",
     "Hits": "engine.records.hits",
+    "Memory": "engine.memory",
     "Neighbours": "engine.records.neighbours",
     "OwnVectors": "engine.encoders.encoder",
     "Query": "engine.records.query",

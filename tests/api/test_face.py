@@ -20,7 +20,7 @@ import fanrank as fr
 from fanrank.engine import errors as all_errors
 
 FACE = (
-    "AsyncClient BM25 Cascade Client Coalescer Engine FanrankError Hit Hits Neighbours OwnVectors Query Record "
+    "AsyncClient BM25 Cascade Client Coalescer Engine FanrankError Hit Hits Memory Neighbours OwnVectors Query Record "
     "Relation Router SearchScope SentenceEncoder ShardedEngine Strategy col parse_when read_records"
 )
 THEMES = {
@@ -28,8 +28,8 @@ THEMES = {
     "errors": (
         "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError KeyRefusedError "
-        "MissingExtraError ModelMismatchError NewerFormatError NotBroughtError OverloadedError ParameterError "
-        "PolicyFileError QueryError RecencyWarning RecordError ServerError ShardError ShardVersionError "
+        "MissingExtraError ModelMismatchError NewerFormatError NotBroughtError NotSupportedError OverloadedError "
+        "ParameterError PolicyFileError QueryError RecencyWarning RecordError ServerError ShardError ShardVersionError "
         "SplitNamespaceError StorageError StoreLockedError UnknownColumnError UnknownIdError UnreachableError"
     ),
     "evaluation": (

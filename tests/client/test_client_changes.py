@@ -95,7 +95,7 @@ def test_a_change_is_the_engines_own_awaited_or_not(change: Callable[[Any], Any]
 def test_a_keyword_that_cannot_be_sent_is_named(name: str) -> None:
     with fr.Client("http://127.0.0.1:9") as client:
         with pytest.raises(fr.errors.ParameterError, match=f"{name} cannot be sent"):
-            client.search(["tea"], **{name: 1})  # type: ignore[arg-type]
+            client.search(["tea"], **{name: 2})  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="unexpected"):
             client.search(["tea"], nope=1)  # type: ignore[call-arg]
         with pytest.raises(fr.errors.ParameterError, match="a function cannot be sent"):

@@ -29,7 +29,7 @@ READS: list[Callable[[fr.Client], Any]] = [
     lambda client: client.get("a"),
     lambda client: client.count(),
     lambda client: list(client.records()),
-    lambda client: client.namespaces(),
+    lambda client: client.namespaces,
     lambda client: client.add([{"id": "a", "text": "b"}]),
     lambda client: client.delete(["a"]),
     lambda client: client.patch("a", role="user"),

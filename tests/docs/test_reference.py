@@ -51,7 +51,7 @@ def functions(kind: type) -> Iterator[tuple[str, Callable[..., Any]]]:
     names = dict.fromkeys(name for base in bases for name in vars(base) if not name.startswith("_"))
     for name in names:
         value = getattr(kind, name)
-        if inspect.isroutine(value):
+        if inspect.isroutine(value) and name not in getattr(kind, "lacking", ()):
             yield name, value
 
 

@@ -230,7 +230,7 @@ class Twins:
         """Records, ids, counts and statistics of every namespace."""
         asked, model = self.own.asked, self.model
         assert len(asked) == len(model) if self.own.local else asked.stats()["documents"] == len(model)
-        names = asked.namespaces() if not self.own.local else asked.namespaces
+        names = asked.namespaces() if callable(asked.namespaces) else asked.namespaces
         assert sorted(names) == model.namespaces
         for name in NAMESPACES:
             wanted = model.all(name)

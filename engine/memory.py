@@ -1,19 +1,25 @@
-"""`Searching`: the verbs of `Engine` that rank records, and the models that it compares them by."""
+"""`Memory`: what every memory is, and its verbs, with what they promise. Those that rank records stand here."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from .carrying import Carrying
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .errors import check_names
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
-from .monitor.health import HealthReport
-from .monitor.monitor import Monitor
+from .lacking import Lacking
+from .moments import Moment
+from .monitor.health import DriftReport, HealthReport
+from .monitor.monitor import Monitor, checked_namespace
+from .monitor.recency import Recency
+from .reading import Reading
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import parse_filter
 from .records.hits import Hits
@@ -25,22 +31,52 @@ from .search.batch import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
 from .signatures import LaunchKeywords
+from .writing import Writing
 
 if sys.version_info >= (3, 11):
-    from typing import Unpack
+    from typing import Self, Unpack
 else:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
 if TYPE_CHECKING:
     from .serve.coalesce import Coalescer
 
 
-class Searching:
-    """A part of `Engine`, which says what an engine is."""
+class Memory(Reading, Writing, Carrying):
+    """Records, and what is asked of them: an engine, one of its namespaces, shards, or a client of a server.
+
+    All have these verbs, with the same parameters, answers and errors. `Memory.lacking` of a class says which verbs its
+    memories do not have, and why; using one raises `NotSupportedError`, and ``hasattr`` is false for it. `fanrank.open`
+    opens one.
+    """
 
     searcher: Searcher
     monitor: Monitor
+    space: str | None = None
+    """The namespace to which all of its records and queries belong; None: they name their own."""
+    lacking: ClassVar[Mapping[str, str]] = {}
+    """The verbs that memories of this class do not have, each with why, and what to do instead."""
     _closed: bool
+
+    def __init_subclass__(cls, lacking: Mapping[str, str] | None = None) -> None:
+        if lacking is not None:
+            cls.lacking = lacking
+            for verb, why in lacking.items():
+                setattr(cls, verb, Lacking(cls.__name__, verb, why))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release what the memory holds. A second call does nothing."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        """The number of live records, over all namespaces."""
+        return self.count(namespace=None)
 
     def __bool__(self) -> bool:
         """True, also for a memory without records: ``memory or fr.Engine()`` keeps an empty one."""
@@ -232,6 +268,145 @@ class Searching:
         `UnknownIdError`, `QueryError` for a query for the newest records, which are not scored, and as `search`.
         """
         return self.search([query], strategy=strategy).explain(0, document)
+
+    def namespace(self, name: str) -> Memory:
+        """A handle on one namespace. It sees no record of any other namespace."""
+        raise NotImplementedError
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that hold live records."""
+        present = self.index.ready().state.present(time.time())
+        return tuple(name for name, snapshot in present.items() if snapshot.size)
+
+    @property
+    def keeps_texts(self) -> bool:
+        """Whether the engine has the records' texts: on disk, or in memory."""
+        memory = self.index.memory
+        return memory.store is not None or memory.keeps
+
+    @property
+    def opened(self) -> str | None:
+        """How `open` got the index: ``loaded``, or ``built`` and why. None for an engine in memory."""
+        return self.index.opened
+
+    @property
+    def opening(self) -> bool:
+        """Whether the index is still loaded or built after `open` with ``wait`` false.
+
+        Searches wait while files are loaded. While the index is built from the records, a scan for keywords answers.
+        """
+        return self.index.building
+
+    @property
+    def opening_error(self) -> BaseException | None:
+        """The error by which building the index failed after `open` with ``wait`` false, or None."""
+        return self.index.error
+
+    def flush(self) -> None:
+        """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""
+        self.index.ready().flush()
+
+    def vacuum(self) -> int:
+        """Give back the disk and memory that deleted records still take; returns the bytes by which the files shrank.
+
+        What is left of a deleted record is overwritten or gone afterwards: its document in the index, the words and
+        values that only it had, and its room in the database. Expired records are deleted first. No answer changes.
+
+        Everything is written anew: it takes as long as a copy, and up to twice the database's size on disk meanwhile.
+        Searches go on, writes wait. A process that reads the directory at the moment may delay the shrinking until
+        `close`. Raises `StorageError`.
+        """
+        return self.index.ready().vacuum()
+
+    def sweep(self) -> int:
+        """Delete the records that have expired by now; returns how many. Raises `StorageError`.
+
+        They count in no answer since they expired. Writes, `flush` and the background thread sweep too, so a program
+        need not call this.
+        """
+        return self.index.ready().sweep()
+
+    def refresh(self) -> None:
+        """Catch up with the writer of a directory opened with ``read_only``."""
+        self.index.refresh()
+
+    def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
+        """Sizes of the index, and the state of merges and checkpoints (all int but ratio, names and reasons).
+
+        Counts:
+
+        - `namespaces`, `documents`: those that are live; `deleted`: documents that no merge has left out yet
+        - `segments`, `postings`: of BM25, deleted documents included, as in the next three
+        - `vectors`: rows; `weights`: postings of learned term weights; `entities`: postings of what records say of
+          entities
+        - `vocabulary`, `weight_terms`, `entity_terms`, `column_values`: entries of the vocabularies
+
+        Bytes in memory. Arrays that are mapped from files count in full:
+
+        - `index_bytes`: the whole index, which is the sum of the next seven
+        - `posting_bytes`: lists and lengths of BM25 (`bytes_per_posting` is their share of each posting)
+        - `evidence_bytes`: the same of learned weights and of entities; `vector_bytes`: vectors
+        - `id_bytes`: ids and their hash tables; `column_bytes`: codes and numbers of the metadata columns
+        - `deleted_bytes`: what says which documents are deleted, and the document frequencies that large namespaces
+          keep
+        - `vocabulary_bytes`: strings of terms and column values, and their numbers
+        - `cache_bytes`: beside the index, what searches worked out and keep: contributions, masks, filtered corpora.
+          The tables of compiled loops are not counted.
+        - `device_bytes`: what the backend holds on its device
+
+        Work done: `writes` (batches), `commits`, `merges`, `merged_documents`, `compacted_documents` (deleted documents
+        that merges left out), `renumberings` (of vocabularies without their unused entries). `merging` says whether the
+        background thread runs, and `background_error` its last failure. `backend` names what serves.
+
+        A durable engine also has `sequence` (the last change), `checkpointed` (the last change in the index files),
+        `checkpoints`, `store_bytes` and `opened`.
+
+        With a `namespace` they are the sizes of its part of the index, and the state of its k* rule (``recency``); over
+        shards also which ``shards`` hold it.
+        """
+        if namespace is None:
+            return self.searcher.stats()
+        name = checked_namespace(namespace)
+        return {**self._stats_of(name), "recency": self.recency(name).to_dict()}
+
+    def _stats_of(self, namespace: str) -> dict[str, Any]:
+        from .storage.sizes import snapshot_stats  # what a search does not need
+
+        return snapshot_stats(self.index.ready().snapshot(namespace).at(time.time()))
+
+    def recency(self, namespace: str = "") -> Recency:
+        """The k* rule of a namespace: how many of its newest windows a query with ``windows="auto"`` searches."""
+        return self.monitor.recency(namespace)
+
+    # Sources: A032.
+    def observe(
+        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
+    ) -> None:
+        """Report which hits were used, so that the k* rule learns how recent useful records are.
+
+        `now` is the time of the queries; `windows` is how many windows they searched (None: all). Ids that are not
+        live, and records without a time, have no effect.
+        """
+        self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
+
+    # Sources: B025.
+    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+        """Report that `name`, in queries to a namespace, meant the entity with the id `entity`, so many `times`.
+
+        Where several entities have one name, ``recall`` and the channel `Graph` believe a meaning the more, the more
+        often it was reported: as a prior, beside the words around and the entities near. What was reported is kept with
+        a directory at its next checkpoint, and goes with its namespace. A name's counts are halved beyond 256, and a
+        namespace remembers 10,000 names, the last reported ones. Case and punctuation of a name do not matter. Raises
+        `ParameterError` for a name without a word, an empty id, times outside 1 to 256, and an id or a namespace with a
+        lone surrogate, which no file can store.
+        """
+        self.monitor.resolved(name, entity, namespace, times)
+
+    # Sources: B014.
+    def drift(self, namespace: str = "") -> DriftReport:
+        """How far the namespace's most frequent terms have moved since the last call."""
+        return self.monitor.drift(self.index.ready(), namespace)
 
     # Sources: C040.
     def health(self, namespace: str = "") -> HealthReport:

@@ -1,0 +1,93 @@
+"""Every memory is an `fr.Memory`: it has the verbs of it with the same parameters, or says which it lacks and why."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+from support.memories import make_memory
+
+import fanrank as fr
+from fanrank.errors import NotSupportedError
+
+OTHER_PARAMETERS = {
+    (fr.Engine, "open"): "an address, and how many shards",
+    (fr.ShardedEngine, "search"): "partial, which says what becomes of an answer that some shards have not given",
+    (fr.Client, "search"): "partial; batch and deadline, which are about requests",
+    (fr.Client, "add"): "batch: in parts of so many",
+    (fr.Client, "update"): "batch",
+    (fr.Client, "upsert"): "batch",
+    (fr.Client, "drop"): "a handle drops its own namespace",
+    (fr.scopes.Namespace, "drop"): "a handle drops its own namespace",
+    (fr.scopes.Namespace, "search"): "the keywords as they are typed",
+    (fr.scopes.Namespace, "candidates"): "the keywords as they are typed",
+}
+"""The verbs whose parameters differ from `Memory`'s, and why."""
+
+KINDS = [fr.Engine, fr.ShardedEngine, fr.scopes.Namespace, fr.Client]
+INHERITED = {
+    *("aadd", "aupdate", "aupsert", "adelete", "asearch", "submit", "coalescer", "get", "lacking", "space"),
+    *("encoder", "term_encoder", "term_pin", "columns"),
+}
+"""What works for every memory by what it has."""
+
+
+def names_of(kind: type) -> list[str]:
+    return sorted(name for name in dir(kind) if not name.startswith("_"))
+
+
+def parameters_of(kind: type, name: str) -> list[tuple[str, Any, Any]]:
+    """The name, kind and default of each parameter."""
+    parameters = inspect.signature(getattr(kind, name)).parameters.values()
+    return [(each.name, each.kind, each.default) for each in parameters]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_verb_is_there_with_its_parameters_or_is_said_to_be_lacking(kind: type[fr.Memory]) -> None:
+    for name in names_of(fr.Memory if kind is not fr.ShardedEngine else fr.Engine):
+        if name in kind.lacking:
+            continue
+        first = inspect.getattr_static(fr.Memory if hasattr(fr.Memory, name) else fr.Engine, name)
+        second = inspect.getattr_static(kind, name)
+        assert isinstance(first, property) == isinstance(second, property), name
+        if not isinstance(first, property) and callable(first) and (kind, name) not in OTHER_PARAMETERS:
+            plain = fr.Memory if hasattr(fr.Memory, name) else fr.Engine
+            if (plain, name) not in OTHER_PARAMETERS:
+                assert parameters_of(kind, name) == parameters_of(plain, name), name
+    for name, why in kind.lacking.items():
+        made: Any = object.__new__(kind)
+        assert not hasattr(made, name)
+        with pytest.raises(NotSupportedError, match=rf"^{kind.__name__} has no {name}: "):
+            getattr(made, name)
+        with pytest.raises(NotSupportedError):
+            getattr(kind, name)()
+        assert why in str(getattr(kind, name).__doc__)
+
+
+@pytest.mark.parametrize("kind", [fr.scopes.Namespace, fr.Client])
+def test_a_verb_that_is_not_lacking_is_made_of_what_the_memory_has(kind: type[fr.Memory]) -> None:
+    """Else it would read an index that is not there."""
+    own = {name for base in kind.__mro__[: kind.__mro__.index(fr.Memory)] for name in vars(base)}
+    assert {*names_of(fr.Memory)} - own - INHERITED == set()
+
+
+@pytest.mark.parametrize("kind", ["engine", "shards"])
+def test_it_is_a_memory_and_so_is_each_namespace(kind: str) -> None:
+    with make_memory(kind) as memory:
+        memory.add([fr.Record("1", "tea", "ana"), fr.Record("2", "tea")])
+        handle = memory.namespace("ana")
+        assert isinstance(memory, fr.Memory)
+        assert isinstance(handle, fr.Memory)
+        assert handle.namespaces == ("ana",)
+        assert handle.namespace("ana").search("tea")[0] == memory.search("tea", namespace="ana")[0]
+        assert handle.stats() == memory.stats(namespace="ana")
+        assert [record.id for record in handle.records(namespace="ana")] == ["1"]
+        for ask in (handle.namespace, handle.drop, lambda name: handle.count(namespace=name)):
+            with pytest.raises(fr.errors.QueryError, match="on the namespace 'ana'"):
+                ask("bo")
+        with fr.Coalescer(handle) as coalescer:
+            for found in (coalescer.search("tea"), coalescer.submit(["tea"]).result()):
+                assert [hit.id for hit in found[0]] == ["1"]
+            with pytest.raises(fr.errors.QueryError, match="another namespace"):
+                coalescer.search([fr.Query("tea", namespace="bo")])
