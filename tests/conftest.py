@@ -56,6 +56,14 @@ def gpu_only(request: pytest.FixtureRequest) -> None:
         pytest.skip("no CUDA driver on this machine")
 
 
+@pytest.fixture
+def small_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tile, group, chunk and segment is small, so that small corpora cross all their borders."""
+    from support import borders  # it imports the product, which not every test does
+
+    borders.shrink_all(monkeypatch)
+
+
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     """No failpoint stays armed after its test."""

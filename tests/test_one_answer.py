@@ -40,14 +40,10 @@ from fanrank.engine.check.oracle import Oracle, VectorOracle, WeightOracle, borr
 from fanrank.engine.index.profiles import DEFAULT_PROFILE
 from fanrank.engine.settings import PROFILE_VARIABLE
 
+pytestmark = pytest.mark.usefixtures("small_borders")
+
 # How the corpus came about: in one go, or by the history with this seed.
 histories = st.none() | st.integers(0, 1 << 16)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shrink every tile, group, chunk and segment, so that small corpora cross all their borders."""
-    borders.shrink_all(monkeypatch)
 
 
 def forms(engine: fr.Engine) -> Iterator[str]:

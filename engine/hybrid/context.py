@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -120,7 +121,7 @@ class ContextScorer:
                 numbers = searched.filtered(accepted)[1]
                 at = np.searchsorted(numbers, own)
                 at = np.where(numbers[np.minimum(at, max(len(numbers) - 1, 0))] == own, at, -1)
-            near = np.concatenate([at[:, None], links_of(plan.snapshot).around(at, len(lent))], axis=1)
+            near = self._surroundings(plan.snapshot, at, len(lent))
             sums = _best_of_words(plan, counts, near, (STEPS, *np.repeat(lent, 2).tolist()))
             faded = sums.astype(np.float64)
             ends = np.cumsum(counts)
@@ -147,9 +148,7 @@ class ContextScorer:
                 if span.stop == span.start:
                     continue
                 own = documents[span]
-                near = np.concatenate(
-                    [own[:, None], links_of(group.snapshot).around(own, len(channel.neighbours.steps))], axis=1
-                )
+                near = self._surroundings(group.snapshot, own, len(channel.neighbours.steps))
                 asked = vectors[row].astype(np.float64)
                 # At once the vectors around all of 460,000 records, 5 of 384 numbers each, would be 7 GB.
                 size = max(1, BLOCK_VALUES // max(1, near.shape[1] * len(asked)))
@@ -170,7 +169,7 @@ class ContextScorer:
                 lengths = _lengths(group.snapshot, own)
                 found = lengths / (lengths + HALF_LENGTH)
                 if channel.cue == "assistant_length":
-                    found = np.where(self._by_assistants(group.snapshot, own), found, 0.0)
+                    found = np.where(self._by_assistants(group.snapshot, own)[1], found, 0.0)
             elif channel.cue == "speaker":
                 words = [set(_WORDS.findall(self.batch.queries[row].text.casefold())) for row in group.rows.tolist()]
                 speakers = self._read(group, np.where(turns, own, -1))[1].tolist()
@@ -183,14 +182,32 @@ class ContextScorer:
             scores[places] = np.where(turns, found, 0.0)
         return scores
 
-    def _by_assistants(self, snapshot: Snapshot, documents: Integers) -> Flags:
-        """[documents] whether an assistant says each: by its role, or without one by how much the two sides write."""
+    def _surroundings(self, snapshot: Snapshot, documents: Integers, window: int) -> Integers:
+        """[documents, 1 + 2 window] each document, and what stands around it and may lend to it; -1 for none.
+
+        The long answers around would hold nearly every word of a query, so where an assistant writes at length only
+        the other turn of the same exchange lends.
+        """
+        near = np.concatenate([documents[:, None], links_of(snapshot).around(documents, window)], axis=1)
+        told, answers = self._by_assistants(snapshot, documents)
+        own, other = _sides(snapshot, documents)
+        wordy = np.where(told, np.where(answers, own.wordy, other.wordy), own.outwrites(other) | other.outwrites(own))
+        # Of the columns (the record, 1 before, 1 after, 2 before, ...): an answer's question, a question's answer.
+        kept = np.where(answers, 1, 2)
+        columns = np.arange(near.shape[1])
+        near[wordy[:, None] & (columns > 0) & (columns != kept[:, None])] = -1
+        return near
+
+    def _by_assistants(self, snapshot: Snapshot, documents: Integers) -> tuple[Flags, Flags]:
+        """[documents] whether each has a role; and whether an assistant says it: by its role, or without one by how
+        much the two sides write."""
         roles = snapshot.codes_of("role", documents)
         assistants: Flags = roles == self.batch.memory.values["role"].ids.get(ASSISTANT, ABSENT - 1)
         without = np.flatnonzero(roles == ABSENT)
         if len(without):
-            assistants[without] = _wordy_sides(snapshot, documents[without])
-        return assistants
+            own, other = _sides(snapshot, documents[without])
+            assistants[without] = own.outwrites(other)
+        return roles != ABSENT, assistants
 
     def _read(self, group: SearchedRows, documents: Integers) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.object_]]:
         """(whether each document asks, the words of its speaker's name); of none where a number is -1.
@@ -334,19 +351,32 @@ def _cosines(stretches: Sequence[Stretch], asked: Floats, near: Integers, steps:
     return np.asarray(np.where(products[:, 0, 0] > 0.0, cosines, -np.inf))
 
 
-def _wordy_sides(snapshot: Snapshot, documents: Integers) -> Flags:
-    """[documents] whether each is of a side of its session that writes at length, while the other does not."""
+@dataclass(frozen=True, eq=False)
+class Side:
+    """What one side of a session writes around some documents: whole numbers, so sums and products are exact."""
+
+    terms: Floats  # [documents]
+    turns: Integers  # [documents]
+
+    @property
+    def wordy(self) -> Flags:
+        """[documents] whether it writes at length."""
+        return (self.turns > 0) & (self.terms >= WORDY * self.turns)
+
+    def outwrites(self, other: Side) -> Flags:
+        """[documents] whether it writes at length, while the other does not."""
+        return self.wordy & (self.terms * other.turns >= TIMES * other.terms * self.turns)
+
+
+def _sides(snapshot: Snapshot, documents: Integers) -> tuple[Side, Side]:
+    """The side of its session that each document is of, and the other."""
     near = np.concatenate([documents[:, None], links_of(snapshot).around(documents, SIDES)], axis=1)
     distinct, places = numbered(near)
-    # Whole numbers, so their sums and products are exact; 0 for a neighbour that is not there.
-    lengths = _lengths(snapshot, distinct)[places]
+    lengths = _lengths(snapshot, distinct)[places]  # 0 for a neighbour that is not there
     # Of the columns (the record, 1 before, 1 after, 2 before, ...) those at even distances are of its own side.
     own = (np.arange(near.shape[1]) + 1) // 2 % 2 == 0
-    (terms, turns), (other_terms, other_turns) = (
-        (lengths[:, side].sum(axis=1), (near[:, side] >= 0).sum(axis=1)) for side in (own, ~own)
-    )
-    wordy: Flags = (terms >= WORDY * turns) & (terms * other_turns >= TIMES * other_terms * turns)
-    return wordy
+    mine, theirs = (Side(lengths[:, side].sum(axis=1), (near[:, side] >= 0).sum(axis=1)) for side in (own, ~own))
+    return mine, theirs
 
 
 def _lengths(snapshot: Snapshot, documents: Integers) -> Floats:

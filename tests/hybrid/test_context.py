@@ -10,20 +10,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import borders
-from support.answers import document, made, oracle, parameters, queries, records
+from support.answers import document, made, of, oracle, parameters, queries, records
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
 from fanrank.engine.check.oracle import Oracle
+from fanrank.engine.hybrid import context
 from fanrank.engine.hybrid.channels import CUES
 from fanrank.engine.index.bm25 import SCALE
 from fanrank.strategies import ContextVectors, ContextWords, Cue, Dense, Lexical, Linear
+
+pytestmark = pytest.mark.usefixtures("small_borders")
 
 Names = Sequence[str | None]
 
@@ -48,39 +52,47 @@ TALK = [
 ROLES: dict[int, str] = {7: "user", 8: "assistant", 9: "tool"}
 
 
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink_all(monkeypatch)
-
-
-def of(weights: Sequence[int]) -> fr.Neighbours:
-    return fr.Neighbours(len(weights), [weight / 64 for weight in weights])
-
-
 def alone(channel: Any, *others: Any, **how: Any) -> fr.Strategy:
     """A strategy whose scores are those of one channel over all records that pass; BM25 and vectors bring them."""
     return fr.Strategy("alone", (Lexical(), *others, channel), Linear({channel.name: 1.0}, ()), depth=None, **how)
 
 
-def around(number: int, names: Names, weights: Sequence[int]) -> list[tuple[int, int]]:
-    """(document, weight in 64ths) of a document and its neighbours: the one before, the one after, two before, ..."""
-    found = [(number, 64)]
-    if names[number] is not None:
-        members = [other for other, name in enumerate(names) if name == names[number]]
-        place = members.index(number)
-        for distance, weight in enumerate(weights, 1):
-            found += [(members[at], weight) for at in (place - distance, place + distance) if 0 <= at < len(members)]
-    return found
+def around(
+    number: int, names: Names, weights: Sequence[int], terms: Sequence[int] = (), roles: Names = ()
+) -> list[tuple[int, int]]:
+    """(document, weight in 64ths) of a document and its neighbours: the one before, the one after, two before, ...
+
+    Where an assistant writes at length by these numbers of terms, only the other turn of the exchange lends.
+    """
+    if names[number] is None:
+        return [(number, 64)]
+    members = [other for other, name in enumerate(names) if name == names[number]]
+    place = members.index(number)
+    at = {0: 64, **{sign * distance: weight for distance, weight in enumerate(weights, 1) for sign in (-1, 1)}}
+    if terms:
+        long, answers = wordy(number, members, terms, roles[number])
+        at = {step: weight for step, weight in at.items() if not long or step in (0, -1 if answers else 1)}
+    return [(members[place + step], weight) for step, weight in at.items() if 0 <= place + step < len(members)]
 
 
-def best_words(
-    judge: Oracle, query: Sequence[str], number: int, names: Names, weights: Sequence[int], once: bool
-) -> int:
+def wordy(number: int, members: list[int], terms: Sequence[int], role: str | None) -> tuple[bool, bool]:
+    """Whether an assistant writes at length around a member of a session, and whether the assistant says that one."""
+    away = {other: abs(place - members.index(number)) for place, other in enumerate(members)}
+    own, others = ([terms[n] for n in members if away[n] in side] for side in ((0, 2, 4), (1, 3)))
+    long = [bool(side) and np.mean(side) >= context.WORDY for side in (own, others)]
+    if role is not None:
+        return long[role != "assistant"], role == "assistant"
+    first, second = (float(np.mean(side or [0])) for side in (own, others))
+    answers = long[0] and (not others or first >= context.TIMES * second)
+    return answers or (long[1] and second >= context.TIMES * first), answers
+
+
+def best_words(judge: Oracle, query: Sequence[str], number: int, near: Sequence[tuple[int, int]], once: bool) -> int:
     total = 0
     for term in dict.fromkeys(query):
         given_by = [
             weight * judge.quanta(term, other)
-            for other, weight in around(number, names, weights)
+            for other, weight in near
             if any(term in counts for counts in judge.counts[other])
         ]
         total += max(given_by, default=0) * (1 if once else list(query).count(term))
@@ -99,6 +111,7 @@ def ranked(scores: dict[int, float], k: int) -> list[tuple[str, float]]:
     st.none() | st.integers(0, 1 << 16),
     parameters(),
     st.booleans(),
+    st.sampled_from([2, 40]),
 )
 def test_words_around_count_once_where_they_count_most(
     documents: list[tuple[list[str], str | None]],
@@ -107,27 +120,32 @@ def test_words_around_count_once_where_they_count_most(
     history: int | None,
     options: dict[str, object],
     filtered: bool,
+    length: int,
 ) -> None:
     texts, names = [text for text, _ in documents], [name for _, name in documents]
+    roles: Names = [("x", "assistant", None)[n % 3] for n in range(len(texts))]
     wanted = [
-        replace(record, session=name, role="uv"[n % 3 > 0])
+        replace(record, session=name, role=roles[n])
         for n, (record, name) in enumerate(zip(records(texts), names, strict=True))
     ]
     engine = made(wanted, history, **options)
     judge = oracle(texts, **options)
     # The words of two others bring every record that has a word of the query.
     strategy = alone(ContextWords(of(weights)))
-    how: dict[str, Any] = {"filter": {"role": "v"}, "statistics": "filtered"} if filtered else {}
+    how: dict[str, Any] = {"filter": {"role": ["assistant", None]}, "statistics": "filtered"} if filtered else {}
     asked = [fr.Query(" ".join(words), **how) for words in batch]
     passing = [n for n in range(len(texts)) if not filtered or n % 3 > 0]
     if filtered:
         judge = oracle([texts[n] for n in passing], **options)
-        names = [names[n] for n in passing]
+        names, roles = [names[n] for n in passing], [roles[n] for n in passing]
+    terms = [len(texts[n]) for n in passing]
+    with patch.object(context, "WORDY", length):
+        near = [around(n, names, weights, terms, roles) for n in range(len(passing))]
     wholes = []
     for words in batch:
         once = options["query_tf"] == "unique"
         found = {
-            passing[n]: best_words(judge, words, n, names, weights, once) / 64 / SCALE
+            passing[n]: best_words(judge, words, n, near[n], once) / 64 / SCALE
             for n in range(len(passing))
             if judge.score(words, n) is not None
         }
@@ -135,8 +153,9 @@ def test_words_around_count_once_where_they_count_most(
     for status in backends.statuses():
         if status.usable and not status.by_name:
             engine.backend = backends.choose(status.name)
-            assert [list(row) for row in engine.search(asked, 30, strategy=strategy)] == wholes
-            assert [list(engine.search([one], 30, strategy=strategy)[0]) for one in asked] == wholes
+            with patch.object(context, "WORDY", length):
+                assert [list(row) for row in engine.search(asked, 30, strategy=strategy)] == wholes
+                assert [list(engine.search([one], 30, strategy=strategy)[0]) for one in asked] == wholes
 
 
 def test_a_half_life_fades_words_around_by_the_age_of_the_record() -> None:
@@ -213,9 +232,7 @@ def plain_cue(cue: str, number: int, texts: list[str], names: Names, query: str,
         return float(bool(before) and asks[before[0]])
     if "length" in cue:
         members = [other for other, name in enumerate(names) if name == names[number]]
-        away = {other: abs(place - members.index(number)) for place, other in enumerate(members)}
-        own, others = (np.mean([terms[n] for n in members if away[n] in side]) for side in ((0, 2, 4), (1, 3)))
-        assistant = ROLES[number] == "assistant" if number in ROLES else own >= max(40, 3 * others)
+        assistant = wordy(number, members, terms, ROLES.get(number))[1]
         return terms[number] / (terms[number] + 16.0) if assistant or cue == "length" else 0.0
     match = re.match(r"([^\W\d_][^:\n]*):\s", texts[number])
     spoken = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 1}

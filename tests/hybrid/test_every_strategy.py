@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import borders
 from support.few import FEW, each
 from support.hashing import Hashing
 
@@ -23,6 +22,8 @@ from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.route.router import Router
 from fanrank.strategies import ScoreRRF
+
+pytestmark = pytest.mark.usefixtures("small_borders")
 
 DAY = 86_400.0
 NOW = 100 * DAY
@@ -49,11 +50,6 @@ NEARLY = ("dense-lse10", "dense-lme10")
 # One for each kind of work that a device does.
 DEVICES = ("dense-top3", "dense-lme10", "dense-int8", "sparse", "rm3", "again", "decay", "recall", "dialogue", "auto")
 READS_TEXTS = ("rm3", "dialogue", "dialogue-words", "auto")
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink_all(monkeypatch)
 
 
 def records(size: int) -> list[fr.Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,6 +29,11 @@ CONSTANTS = {
 }
 PROFILES = ("literature", DEFAULT_PROFILE)
 profiles = st.sampled_from(PROFILES)
+
+
+def of(weights: Sequence[int]) -> fr.Neighbours:
+    """Neighbours that lend by these weights, in 64ths."""
+    return fr.Neighbours(len(weights), [weight / 64 for weight in weights])
 
 
 @st.composite
