@@ -26,7 +26,7 @@ mypy = $(BIN)/mypy -n 2 $(1) || { test $$? -eq 2 && $(BIN)/mypy $(1); }
 # Tests start many processes. Where nothing may write bytecode, each compiles the 200 modules of a search anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all turn lint types extended $(SHARES) fanout growth session writes dense hybrid quality building serve shards work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -60,7 +60,7 @@ extended: $(VENV)/.test
 types: $(VENV)/.dev
 	$(call mypy)
 
-fanout growth session writes dense hybrid building serve shards work instructions: $(VENV)/.dev
+figures fanout growth session writes dense hybrid building serve shards work instructions: $(VENV)/.dev
 	$(BIN)/python -m bench.$@ $(ARGS)
 
 quality: $(VENV)/.dev

@@ -22,7 +22,7 @@ ANALYSIS = ("setup.py", "native/**/*", "engine/text/*.py")
 # What texts in and hits out run through. A pattern after "!" takes files out again: what only reads and explains.
 _SEARCH = (
     *(*ANALYSIS, "cpu_fallback/**/*", "!cpu_fallback/dense.py"),
-    *(f"engine/{name}.py" for name in ("arrays", "engine", "locks", "searcher", "searching", "settings", "signatures")),
+    *(f"engine/{name}.py" for name in ("arrays", "engine", "locks", "memory", "searcher", "settings", "signatures")),
     *(f"engine/{room}/**/*" for room in ("backends", "index", "monitor", "plan", "records", "search")),
     *(f"!engine/records/{name}.py" for name in ("explanation", "query_json", "travelled")),
     *("engine/timing.py", "engine/storage/state.py", "engine/storage/storage.py", "engine/route/parts.py"),
@@ -51,30 +51,34 @@ _HYBRID = (
 
 @dataclass(frozen=True)
 class Bench:
-    """The command that takes its rows again, and patterns of the files that they depend on."""
+    """The modules, with arguments, that take its rows again, and patterns of the files that they depend on."""
 
-    command: str
+    runs: tuple[str, ...]
     files: tuple[str, ...]
+
+    @property
+    def command(self) -> str:
+        return " && ".join(f"python -m {run}" for run in self.runs)
 
 
 _GROWING = (*_STORE, "engine/hybrid/channels.py", "engine/hybrid/strategy.py", "engine/route/parts.py")
 BENCHES: Mapping[str, Bench] = {
-    "fanout": Bench("make fanout", _TEXTS),
-    "instructions": Bench("python -m bench.instructions --record", _TEXTS),
-    "build": Bench("make building", _STORE),
-    "growth": Bench("make growth", _GROWING),
-    "session": Bench("make session", _GROWING),
-    "serve": Bench("make serve", (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*")),
-    "shards": Bench("make shards", (*_HYBRID, *_WRITE, "engine/serve/**/*", "shards/**/*")),
-    "shardkills": Bench("make shardkills", (*_STORE, "shards/**/*")),
-    "writes": Bench("make writes ARGS='--base 1000000'", _STORE),
-    "crash": Bench("make crash", _STORE),
-    "dense": Bench("make dense", (*_VECTORS, "cpu_fallback/select.py", "engine/arrays.py", "engine/locks.py")),
-    "hybrid": Bench("make hybrid", _HYBRID),
-    "quality": Bench("make quality", _HYBRID),
-    "neighbours": Bench("python -m bench.neighbours", (*_HYBRID, "engine/tune/weights.py")),
-    "gpu": Bench("python -m bench.gpu.run", (*_SEARCH, "kernels/**/*")),
-    "gpu_counted": Bench("python -m bench.gpu.counted", (*_SEARCH, "kernels/**/*")),
+    "fanout": Bench(("bench.fanout",), _TEXTS),
+    "instructions": Bench(("bench.instructions --record",), _TEXTS),
+    "build": Bench(("bench.building",), _STORE),
+    "growth": Bench(("bench.growth",), _GROWING),
+    "session": Bench(("bench.session",), _GROWING),
+    "serve": Bench(("bench.serve",), (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*")),
+    "shards": Bench(("bench.shards",), (*_HYBRID, *_WRITE, "engine/serve/**/*", "shards/**/*")),
+    "shardkills": Bench(("bench.shard_kills",), (*_STORE, "shards/**/*")),
+    "writes": Bench(("bench.writes --base 1000000",), _STORE),
+    "crash": Bench(("tests.extended.histories.kills --results bench/results/crash.jsonl",), _STORE),
+    "dense": Bench(("bench.dense",), (*_VECTORS, "cpu_fallback/select.py", "engine/arrays.py", "engine/locks.py")),
+    "hybrid": Bench(("bench.hybrid",), _HYBRID),
+    "quality": Bench(("bench.quality", "bench.strategies"), _HYBRID),
+    "neighbours": Bench(("bench.neighbours",), (*_HYBRID, "engine/tune/weights.py")),
+    "gpu": Bench(("bench.gpu.run",), (*_SEARCH, "kernels/**/*")),
+    "gpu_counted": Bench(("bench.gpu.counted", "bench.gpu.counted --parts compile"), (*_SEARCH, "kernels/**/*")),
 }
 """By the name that rows have. Files that are not there do not count."""
 

@@ -116,18 +116,6 @@ def note_stale(rows: Iterable[Fields]) -> str:
     return f"Taken {STALE}: {', '.join(dict.fromkeys(_run_and_commit(row)[1] for row in stale))}." if stale else ""
 
 
-def describe_stale(recorded: Recorded) -> list[str]:
-    """The benches whose newest rows are stale, each with the command that takes them again."""
-    found = []
-    for kind, rows in recorded.rows.items():
-        runs = [str(row.get("run") or row.get("date")) for row in rows]
-        last = [row for row, run in zip(rows, runs, strict=True) if run == max(runs)]
-        if any(is_stale(row) for row in last):
-            command = BENCHES[NAMES.get(kind, kind)].command
-            found.append(f"{kind}.jsonl: {stamp(last)}; `{command}` takes them again")
-    return found
-
-
 def _run_and_commit(row: Fields) -> tuple[str, str]:
     return str(row.get("run") or row.get("date") or "unknown")[:16], str(row.get("commit") or "unknown")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from ..harness.code import BENCHES
 from . import fanout, growth, neighbours, published, quality, serve, shards, store, strategies
 from .format import Fields
-from .rows import Recorded
+from .rows import NAMES, STALE, Recorded
 
 SECTIONS: Mapping[str, Callable[[Recorded], list[str]]] = {
     "Fan-outs beside the peers": fanout.fanout,
@@ -42,3 +43,15 @@ def show(kind: str, rows: Sequence[Fields]) -> str:
 
 NAMING = ("case", "corpus", "dataset", "part", "records", "system", "method", "threads")
 """The fields that name a row."""
+
+
+def stale(recorded: Recorded) -> dict[str, str]:
+    """The benches whose quoted rows are older than the code or not there, each with the command that takes them again.
+
+    Rows of a GPU come from a machine with one, and are no fault where there are none.
+    """
+    found = {}
+    for kind, rows in recorded.rows.items():
+        if STALE in show(kind, rows) or (not rows and kind != "gpu"):
+            found[kind] = BENCHES[NAMES.get(kind, kind)].command
+    return found

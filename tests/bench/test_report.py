@@ -5,25 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.benches import load
 
-cases, code = load("harness.cases", "harness.code")
-report, formats, readme, report_rows, fanout, sources = load(
-    *(f"report.{name}" for name in ("__main__", "format", "readme", "rows", "fanout", "sources"))
+code, figures = load("harness.code", "figures")
+report, formats, readme, report_rows, fanout, sections = load(
+    *(f"report.{name}" for name in ("__main__", "format", "readme", "rows", "fanout", "sections"))
 )
 
 
 def row(system: str, ms: float | None, case: str = "scifact", run: str = "2026-01-01T00:00", **more: Any) -> Any:
-    fields: dict[str, Any] = {
-        "process": "warm",
-        "batch": 20,
-        "whole": False,
-        "documents": 100,
-        "cpu_ms": 1.0,
-        "calls": 9,
-    }
+    fields: dict[str, Any] = {"process": "warm", "batch": 20, "whole": False, "documents": 100, "calls": 9}
     fields |= {"commit": "abc", "date": run, "machine": {"cpu": "X", "cores": 2}, "run": run, "case": case}
-    return {**fields, "system": system, "ms": ms, "p99_ms": ms, "calls": 9, **more}
+    return {**fields, "system": system, "ms": ms, "p99_ms": ms, "cpu_ms": ms, "round_ms": [ms], **more}
 
 
 def test_of_a_corpus_the_newest_complete_run_counts() -> None:
@@ -53,8 +47,21 @@ def test_a_report_does_without_any_rows(tmp_path: Path) -> None:
 
 def test_blocks_are_filled_and_differences_are_told(tmp_path: Path) -> None:
     filled = readme.fill_blocks("a\n<!-- rows: crash -->\nstale\n<!-- /rows -->\nb\n", report_rows.Recorded({}))
-    assert filled == "a\n<!-- rows: crash -->\nNo row yet: `make crash`.\n<!-- /rows -->\nb\n"
+    assert filled == f"a\n<!-- rows: crash -->\n{report_rows.no_row('crash')}\n<!-- /rows -->\nb\n"
     page = tmp_path / "REPORT.md"
     page.write_text("old")
     assert report.differences({page: b"new"}, tmp_path) == [f"{page}: not what the rows give"]
     assert report.differences({page: b"old"}, tmp_path) == []
+
+
+def test_what_is_quoted_and_old_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh, old = row("fanrank", 1.0, code=code.code_of("fanout")), row("fanrank", 1.0)
+    assert "fanout" not in sections.stale(report_rows.Recorded({"fanout": [fresh], "gpu": []}))
+    assert sections.stale(report_rows.Recorded({"fanout": [old]})) == {"fanout": "python -m bench.fanout"}
+    ran: list[str] = []
+    monkeypatch.setattr(figures, "run", lambda module: not ran.append(module))
+    monkeypatch.setattr(figures, "load", lambda folder: report_rows.Recorded({"fanout": [fresh], "quality": []}))
+    assert figures.main(["--only", "fanout,quality"]) == 0
+    assert ran == ["bench.quality", "bench.strategies", "bench.report"]
+    assert figures.main(["--only", "fanout", "--all"]) == 0
+    assert ran[3:] == ["bench.fanout", "bench.report"]

@@ -10,6 +10,7 @@ from support.source import ROOT
 from fanrank.engine.evaluate import synthetic
 
 cases, methods, report_readme, report_rows = load("harness.cases", "harness.methods", "report.readme", "report.rows")
+(report_sections,) = load("report.sections")
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in report_readme.PAGES]
 SETTINGS = {
     "5 to 20": "what a planner asks, from the description of the workload",
@@ -40,7 +41,7 @@ def prose(text: str) -> str:
 
 def test_the_blocks_are_what_the_rows_give():
     recorded = report_rows.load(ROOT / "bench" / "results")
-    stale = "\n".join(report_rows.describe_stale(recorded))
+    stale = "\n".join(report_sections.stale(recorded).values())
     for page in PAGES:
         # A change of the code makes rows older than it. Writing the pages anew marks them; a bench takes them again.
         assert report_readme.fill_blocks(page, recorded) == page, (
