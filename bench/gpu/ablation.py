@@ -79,32 +79,21 @@ class Sizes:
 
 
 FULL = Sizes(
-    ideas=("sgd", "fiqa-shaped", "nq-shaped"),
-    postings=tuple(10**n for n in range(4, 9)),
-    grown=10**7,
-    batch=256,
-    batches=(1, 4, 20, 100, 500, 2_000, 10_000),
-    ks=(10, 30, 100, 300, 1_000),
-    lengths=(2, 5, 10, 20, 50, 100, 200, 500),
-    terms=5,
-    k=100,
-    streamed="sgd",
-    stream_batches=(20, 250),
-    variants=4,
+    **{"ideas": ("sgd", "fiqa-shaped", "nq-shaped"), "postings": tuple(10**n for n in range(4, 9)), "grown": 10**7},
+    **{"batch": 256, "batches": (1, 4, 20, 100, 500, 2_000, 10_000), "ks": (10, 30, 100, 300, 1_000)},
+    **{"lengths": (2, 5, 10, 20, 50, 100, 200, 500), "terms": 5, "k": 100, "streamed": "sgd"},
+    **{"stream_batches": (20, 250), "variants": 4},
 )
 SMOKE = Sizes(
-    ideas=("fiqa-shaped",),
-    postings=(400, 2_000),
-    grown=2_000,
-    batch=3,
-    batches=(1, 4),
-    ks=(3, 20),
-    lengths=(2, 9),
-    terms=3,
-    k=5,
-    streamed="fiqa-shaped",
-    stream_batches=(2, 3),
-    variants=1,
+    **{
+        "ideas": ("fiqa-shaped",),
+        "postings": (400, 2_000),
+        "grown": 2_000,
+        "batch": 3,
+        "batches": (1, 4),
+        "ks": (3, 20),
+    },
+    **{"lengths": (2, 9), "terms": 3, "k": 5, "streamed": "fiqa-shaped", "stream_batches": (2, 3), "variants": 1},
 )
 
 

@@ -100,8 +100,6 @@ STAGES_MS = {"BM25": 0.40, "encoder": 51.98, "RRF": 0.05, "recency": 0.38}
 """A hybrid query's parts (A122)."""
 TENANTS = ((1, 1.0), (2, 2.0), (4, 3.6), (8, 5.5))
 """Processes of one thread each, and their queries a second over one's (A124)."""
-TENANT_P99_MS = (0.74, 9.3)
-"""p99 with one process and with eight (A124)."""
 
 DOLLARS_PER_QUERY = {"AgentIR, .40 ms": 5.6e-9, "Pinecone, list price": 3.3e-7}
 """At .05 $ an hour for its machine (A127)."""
