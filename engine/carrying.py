@@ -29,27 +29,6 @@ else:
     from typing_extensions import Unpack
 
 
-def change_columns(engine: Carrying, dropped: Sequence[str], added: Mapping[str, str]) -> None:
-    """Declare columns no longer, and declare others, in one step: all of it, or nothing after an error.
-
-    Raises as `Carrying.drop_column` and `Carrying.add_column`, and `ParameterError` for a column that is dropped twice.
-    """
-
-    def change(schema: Schema) -> Schema:
-        columns = schema.declared()
-        for number, name in enumerate(dropped):
-            if name in dropped[:number]:
-                raise ParameterError(f"column {name!r} is to be dropped twice; name it once")
-            _check_declared(name, columns)
-        columns = {name: kind for name, kind in columns.items() if name not in dropped}
-        for name, kind in added.items():
-            _check_new(name, kind, columns)
-            columns[name] = kind
-        return Schema.of(columns)
-
-    engine.index.ready().change_columns(change)
-
-
 def _check_declared(name: str, columns: Mapping[str, str]) -> None:
     if name not in columns:
         raise ParameterError(f"no declared column {name!r}{choices(name, columns)}")
@@ -189,7 +168,7 @@ class Carrying:
         Raises `ParameterError` for a name that is taken or longer than 200 bytes, `RecordError` with the id of a record
         whose value is of the wrong type, and `StorageError` for an engine that keeps no texts; nothing is changed then.
         """
-        change_columns(self, (), {name: kind})
+        self.change_columns((), {name: kind})
 
     def keep_columns(self) -> None:
         """From now on no filter declares a column: `add_column` alone does.
@@ -204,7 +183,27 @@ class Carrying:
 
         Raises `ParameterError` for a column that was not declared, and as `add_column`.
         """
-        change_columns(self, (name,), {})
+        self.change_columns((name,), {})
+
+    def change_columns(self, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+        """Declare columns no longer, and declare others, in one step: all of it, or nothing after an error.
+
+        Raises as `drop_column` and `add_column`, and `ParameterError` for a column that is dropped twice.
+        """
+
+        def change(schema: Schema) -> Schema:
+            columns = schema.declared()
+            for number, name in enumerate(dropped):
+                if name in dropped[:number]:
+                    raise ParameterError(f"column {name!r} is to be dropped twice; name it once")
+                _check_declared(name, columns)
+            columns = {name: kind for name, kind in columns.items() if name not in dropped}
+            for name, kind in added.items():
+                _check_new(name, kind, columns)
+                columns[name] = kind
+            return Schema.of(columns)
+
+        self.index.ready().change_columns(change)
 
     def backup(self, path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:
         """Copy the memory, as of one moment, to the new directory `path`, which `Engine.open` opens.

@@ -23,7 +23,7 @@ SHARDS: Mapping[str, str] = {
 
 _BY_ENGINE = (
     "close flush vacuum sweep refresh verify backup check_backup restore copy_to import_records add_column drop_column "
-    "keep_columns rewrite arewrite search_stream"
+    "change_columns keep_columns rewrite arewrite search_stream"
 )
 NAMESPACE: Mapping[str, str] = dict.fromkeys(
     _BY_ENGINE.split(), "it is of more than one namespace: call it on what the handle was made of"
@@ -31,8 +31,8 @@ NAMESPACE: Mapping[str, str] = dict.fromkeys(
 
 _OF_FILES = "flush vacuum sweep verify backup check_backup restore copy_to import_records export"
 _OF_MEMORY = (
-    "opened opening_error ids distinct events candidates search_stream observe resolved recency health drift columns "
-    "add_column drop_column keep_columns"
+    "opened opening_error backend ids distinct events candidates search_stream observe resolved recency health drift "
+    "columns add_column drop_column change_columns keep_columns"
 )
 CLIENT: Mapping[str, str] = {
     **dict.fromkeys(_OF_FILES.split(), "it is done on the server's machine, in its process or by the command fanrank"),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from .backends.choose import Backend
 from .carrying import Carrying
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
@@ -278,6 +279,11 @@ class Memory(Reading, Writing, Carrying):
         """The namespaces that hold live records."""
         present = self.index.ready().state.present(time.time())
         return tuple(name for name, snapshot in present.items() if snapshot.size)
+
+    @property
+    def backend(self) -> Backend:
+        """The backend that serves searches."""
+        return self.searcher.backend
 
     @property
     def keeps_texts(self) -> bool:

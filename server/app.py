@@ -28,8 +28,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..engine.engine import Engine
 from ..engine.errors import FanrankError
+from ..engine.memory import Memory
 from . import changes, openapi, page, records, search, status, vector_stores
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
@@ -78,7 +78,7 @@ class Part:
 
 
 def make_app(
-    engine: Engine,
+    engine: Memory,
     *,
     admit: Admit | None = None,
     limits: Limits | None = None,

@@ -26,8 +26,8 @@ from pydantic import Field, ValidationError
 from starlette.requests import Request
 
 from ..engine.carry.rows import to_json
-from ..engine.engine import Engine
 from ..engine.errors import DuplicateIdError, RecordError
+from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
@@ -84,7 +84,7 @@ class Settings:
     limits: Limits = LIMITS
 
 
-def make_mcp(engine: Engine, settings: Settings | None = None, *, local: bool = False) -> MCPServer[Any]:
+def make_mcp(engine: Memory, settings: Settings | None = None, *, local: bool = False) -> MCPServer[Any]:
     """The server over an engine. `local`: who asks may do everything, as over the pipe of the process that began it.
 
     Otherwise each HTTP request says who asks (`principal_of`), and what comes without one is refused.
@@ -204,7 +204,7 @@ def _place(parts: Sequence[int | str]) -> str:
 class Tools:
     """The tools. Each reads its arguments, checks who asks, and never works on the event loop for long."""
 
-    def __init__(self, engine: Engine, settings: Settings, caller: Principal | None) -> None:
+    def __init__(self, engine: Memory, settings: Settings, caller: Principal | None) -> None:
         self.engine, self.settings, self.caller = engine, settings, caller
 
     async def search_memory(

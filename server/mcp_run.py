@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..engine.engine import Engine
-from ..shards.choosing import ShardSettings, open_directory
+from ..client.opening import open_with
+from ..engine.memory import Memory
+from ..shards.choosing import ShardSettings
 from .app import Part
 from .bodies import check_json, read_bytes
 from .keys import Keyring
@@ -80,7 +81,7 @@ def serve_http(
             listener.close()
 
 
-def make_part(engine: Engine, settings: Settings | None = None, *, limits: Limits | None = None) -> Part:
+def make_part(engine: Memory, settings: Settings | None = None, *, limits: Limits | None = None) -> Part:
     """The tools as a part of `make_app`, whose gate says who asks and from where. It may run once.
 
     `limits` are those of the server beside it, of which the smaller hold.
@@ -131,5 +132,5 @@ class WholeBodies:
 
 def _open(
     path: str | os.PathLike[str], settings: Settings, opening: Mapping[str, Any], shards: ShardSettings | None
-) -> Engine:
-    return open_directory(path, shards, read_only=settings.read_only, wait=False, **opening)
+) -> Memory:
+    return open_with(path, shards, read_only=settings.read_only, wait=False, **opening)

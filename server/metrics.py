@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..engine.engine import Engine
 from ..engine.errors import DeadlineError, ShardError
 from ..engine.hybrid.strategy import NAMED
+from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from .exposition import Family, Histogram, Labels, write_text
 from .seen import Seen, name_strategy
@@ -106,7 +106,7 @@ class _Operation:
 class Metrics:
     """What one application counts. Its methods may be called from any thread."""
 
-    def __init__(self, engine: Engine, titles: Iterable[str]) -> None:
+    def __init__(self, engine: Memory, titles: Iterable[str]) -> None:
         """`titles` are the problems that have a count of their own."""
         self.engine, self.titles = engine, frozenset(titles)
         self.dropped_lines: Callable[[], int] = lambda: 0

@@ -15,9 +15,10 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..engine.engine import Engine
+from ..client.opening import open_with
 from ..engine.errors import ParameterError, StorageError
-from ..shards.choosing import ShardSettings, open_directory
+from ..engine.memory import Memory
+from ..shards.choosing import ShardSettings
 from .app import Admit, Part, make_app
 from .connections import protocol_of
 from .keys import Keyring
@@ -39,7 +40,7 @@ def serve(
     keys: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda url: None,
-    parts: Callable[[Engine], Sequence[Part]] = lambda engine: (),
+    parts: Callable[[Memory], Sequence[Part]] = lambda engine: (),
     opening: Mapping[str, Any] = MappingProxyType({}),
     shards: ShardSettings | None = None,
     log: Log | None = None,
@@ -60,7 +61,7 @@ def serve(
     try:
         with (
             nullcontext() if log is None else logging_to(log),
-            open_directory(path, shards, wait=False, **opening) as engine,
+            open_with(path, shards, wait=False, **opening) as engine,
         ):
             run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log)
     finally:
@@ -69,7 +70,7 @@ def serve(
 
 
 def run_app(
-    engine: Engine,
+    engine: Memory,
     listeners: list[socket.socket],
     admit: Admit | None,
     limits: Limits,

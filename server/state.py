@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from ..engine.engine import Engine
+from ..engine.memory import Memory
 from .limits import Limits
 from .metrics import Metrics
 from .problems import Problem
@@ -22,7 +22,7 @@ DEADLINE = "fanrank-deadline"
 class State:
     """The engine behind the server, its limits and counts, and how many requests are under way."""
 
-    engine: Engine
+    engine: Memory
     limits: Limits
     metrics: Metrics
     in_flight: int = 0

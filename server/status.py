@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from functools import partial
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -29,9 +30,10 @@ async def stats(request: Request) -> Response:
         answer = await run_in_threadpool(state.engine.stats)
     else:
         check_read(principal, namespace, "namespace")
-        answer = await run_in_threadpool(state.engine.namespace(namespace).stats)
+        answer = await run_in_threadpool(partial(state.engine.stats, namespace=namespace))
         # Where a namespace lies depends on what other tenants wrote.
         answer.pop("shards", None)
+    answer["pin"] = state.engine.pin
     return Response(json.dumps(answer, default=str), media_type="application/json")
 
 
@@ -53,7 +55,7 @@ async def monitor(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_read(principal, namespace, "namespace")
-    return Response(json.dumps(state.engine.health(namespace).to_dict()), media_type="application/json")
+    return Response(json.dumps(state.engine.health(namespace=namespace).to_dict()), media_type="application/json")
 
 
 async def drift(request: Request) -> Response:
@@ -66,7 +68,7 @@ async def drift(request: Request) -> Response:
     body = await read_json(request, state.limits, DRIFT_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
-    report = await run_in_threadpool(state.engine.drift, namespace)
+    report = await run_in_threadpool(partial(state.engine.drift, namespace=namespace))
     return Response(json.dumps(asdict(report)), media_type="application/json")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from opentelemetry.trace import Span
 
-from ..engine.engine import Engine
+from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from .seen import SEEN, common_namespace, name_strategy
@@ -19,7 +19,7 @@ NO_SPAN = nullcontext[Span | None](None)
 
 
 async def search_engine(
-    engine: Engine, queries: Sequence[Query], k: int, *, operation: str = SEARCH, **keywords: Any
+    engine: Memory, queries: Sequence[Query], k: int, *, operation: str = SEARCH, **keywords: Any
 ) -> Hits:
     """As `Engine.asearch`. `operation` is how the conventions of traces call it. Raises as `Engine.asearch`."""
     work = engine.asearch(queries, k, **keywords)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from ..engine import carrying
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError
+from ..engine.memory import Memory
 from ..engine.storage import index_files
 from ..engine.storage.row_codec import RECORDS
 
@@ -47,24 +46,13 @@ def is_sharded_memory(engine: object) -> bool:
     return hasattr(engine, "coordinator")
 
 
-def memory_class(path: str | os.PathLike[str]) -> type[Engine]:
+def memory_class(path: str | os.PathLike[str]) -> type[Memory]:
     """The class whose verbs check and restore such a directory."""
     if not is_sharded(path):
         return Engine
     from .engine import ShardedEngine  # as below
 
-    return cast("type[Engine]", ShardedEngine)
-
-
-def change_columns(engine: Engine, dropped: Sequence[str], added: Mapping[str, str]) -> None:
-    """Declare columns no longer, and declare others, in what `open_directory` opened: all of it, or nothing."""
-    if is_sharded_memory(engine):
-        from .coordinator import columns  # as below
-
-        several = cast(Any, engine)
-        columns.change_columns(several.coordinator, several.template, dropped, added)
-    else:
-        carrying.change_columns(engine, dropped, added)
+    return ShardedEngine
 
 
 def open_directory(
@@ -76,7 +64,7 @@ def open_directory(
     wait: bool = True,
     progress: bool = False,
     **options: Any,
-) -> Engine:
+) -> Memory:
     """The engine or the sharded memory of the directory `path`, which is made if it is not there.
 
     A sharded memory has one owner. So `read_only` opens it as any other call does, and `wait` says nothing. The other
@@ -91,8 +79,7 @@ def open_directory(
                 f"{root}: is a sharded memory; a loss is accepted for the one shard that has it, by the directory that "
                 "the error names"
             )
-        # It has the verbs of an engine.
-        return cast(Engine, _open_shards(root, settings, progress=progress, **options))
+        return _open_shards(root, settings, progress=progress, **options)
     given = {name: value for name, value in vars(settings).items() if name != "transport" and value is not None}
     if given:
         do = (

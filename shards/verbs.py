@@ -264,13 +264,9 @@ class ShardedVerbs(Memory):
         """Always None: what goes wrong, `open` raises."""
         return None
 
-    def add_column(self, name: str, kind: str) -> None:
-        """As `Engine.add_column`, in all shards or in none."""
-        change_columns(self.coordinator, self.template, (), {name: kind})
-
-    def drop_column(self, name: str) -> None:
-        """As `Engine.drop_column`, in all shards. After a crash in between, `open` brings the column back."""
-        change_columns(self.coordinator, self.template, (name,), {})
+    def change_columns(self, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+        """As `Engine.change_columns`, in all shards or in none. After a crash, `open` may bring a column back."""
+        change_columns(self.coordinator, self.template, dropped, added)
 
     def refresh(self) -> None:
         """Does nothing: the process that owns a sharded memory sees all its writes."""

@@ -7,10 +7,10 @@ import time
 
 import click
 
-from ...shards.choosing import change_columns, open_directory
+from ...shards.choosing import open_directory
 from ..encoders.embed import show_pin
-from ..engine import Engine
 from ..errors import ForeignIndexError
+from ..memory import Memory
 from ..storage.row_codec import RECORDS
 from .options import (
     EngineParameters,
@@ -124,13 +124,13 @@ def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...],
     fresh = parse_columns(added, "--add")
     with _open(path, read_only=not (added or dropped)) as engine:
         if dropped or fresh:
-            change_columns(engine, dropped, fresh)
+            engine.change_columns(dropped, fresh)
         columns = engine.columns
     text = "\n".join(f"{name:20} {kind}" for name, kind in columns.items())
     print_result({"path": path, "columns": columns}, as_json, text or "no declared columns")
 
 
-def _open(path: str, read_only: bool) -> Engine:
+def _open(path: str, read_only: bool) -> Memory:
     if not holds_records(path):
         raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
     return open_directory(path, read_only=read_only, progress=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from ..engine import Engine
 from ..errors import ForeignIndexError
 from ..listing.orders import ORDERS
+from ..memory import Memory
 from ..records.record import Record
 from .options import json_option, memory_argument, open_engine
 from .output import print_json, print_result, print_text
@@ -67,7 +67,7 @@ def list_command(
     """
     with _open_memory(path) as engine:
         listing = engine.records(
-            filter=parse_filters(filters, engine.columns),
+            filter=parse_filters(filters, getattr(engine, "columns", {})),
             namespace=None if everywhere else namespace,
             order=order,
             reverse=reverse,
@@ -99,7 +99,7 @@ def count_command(
     """Count the records of MEMORY."""
     scope = None if everywhere else namespace
     with open_engine(path) as engine:
-        filter = parse_filters(filters, engine.columns)
+        filter = parse_filters(filters, getattr(engine, "columns", {}))
         if column is None:
             count = engine.count(filter, namespace=scope)
             print_result({"path": path, "count": count}, as_json, f"{count:,}")
@@ -138,7 +138,7 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _open_memory(path: str) -> Engine:
+def _open_memory(path: str) -> Memory:
     """The engine of a directory with records. A saved index has no texts to list."""
     engine = open_engine(path)
     if not engine.keeps_texts:

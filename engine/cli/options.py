@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from ...client.opening import is_address, open_with
 from ...shards.choosing import LOCAL, RAY, ShardSettings, is_sharded, open_directory
 from ..backends import choose as backends
 from ..carry.files import FORMATS
@@ -22,6 +23,7 @@ from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
 from ..index.profiles import DEFAULT_PROFILE, PROFILES
+from ..memory import Memory
 from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
 from ..records.neighbours import Neighbours
 from ..route.by_namespace import AnyAnswerer, answerer_of
@@ -345,8 +347,10 @@ def holds_records(path: str) -> bool:
     return os.path.exists(os.path.join(path, RECORDS)) or is_sharded(path)
 
 
-def open_engine(path: str, **options: Any) -> Engine:
-    """Open what `path` holds for searching: an engine's directory, a sharded memory or a saved index."""
+def open_engine(path: str, **options: Any) -> Memory:
+    """Open what `path` holds for searching: an engine's directory, a sharded memory or a saved index; or a server."""
+    if is_address(path):
+        return open_with(path, None, **options)
     if holds_records(path):
         return open_directory(path, read_only=True, progress=True, **options)
     return Engine.load(path, **options)

@@ -212,7 +212,7 @@ def search(
         term_encoder=models.term_encoder if learned else None,
     )
     with open_engine(path, backend=backend, **needed.load()) as engine:
-        filter = parse_filters(query_options.filters, engine.columns)
+        filter = parse_filters(query_options.filters, getattr(engine, "columns", {}))
         batch[: len(query)] = [replace(asked, filter=filter) for asked in batch[: len(query)]]
         started = time.perf_counter()
         # A run holds ids and scores alone.

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from ..engine import Engine
 from ..errors import ParameterError
+from ..memory import Memory
 from ..records.query import Query
 from ..route.policy import Answerer
 
@@ -50,7 +50,7 @@ def default_sample(answerer: Answerer) -> int:
 
 
 def measure_latency(
-    engine: Engine, queries: Sequence[Query], answerer: Answerer, k: int, *, threads: int = 1, sample: int | None = None
+    engine: Memory, queries: Sequence[Query], answerer: Answerer, k: int, *, threads: int = 1, sample: int | None = None
 ) -> Latency:
     """Ask queries one at a time, then as a batch, and measure. Nothing is kept between the calls but the engine's own.
 
@@ -77,7 +77,7 @@ def summarise(alone: Floats, batches: Sequence[float]) -> Latency:
     return Latency(len(alone), mean, p50, p95, p99, 1e3 / max(mean, 1e-9), batch, 1e3 / max(batch, 1e-9))
 
 
-def _milliseconds(engine: Engine, queries: Sequence[Query], answerer: Answerer, k: int, threads: int) -> float:
+def _milliseconds(engine: Memory, queries: Sequence[Query], answerer: Answerer, k: int, threads: int) -> float:
     started = time.perf_counter()
     engine.search(queries, k, strategy=answerer, threads=threads)
     return 1e3 * (time.perf_counter() - started)

@@ -41,6 +41,7 @@ from ..encoders.sparse import TermEncoder
 from ..engine import Engine
 from ..errors import ParameterError, choices
 from ..hybrid.strategy import Strategy
+from ..memory import Memory
 from ..metrics.bootstrap import Comparison, cluster_bootstrap, paired_bootstrap
 from ..metrics.ranking import HIGHEST_GRADE, METRICS, cutoff, means, per_query
 from ..opening import shows_progress
@@ -311,7 +312,7 @@ def prepare_dataset(dataset: Dataset, strategy: Answerer, types: str, *, encoder
     return replace(dataset, queries=queries)
 
 
-def warm_up(engine: Engine, dataset: Dataset, strategy: Answerer, k: int) -> None:
+def warm_up(engine: Memory, dataset: Dataset, strategy: Answerer, k: int) -> None:
     """Search with the first query of every namespace, so that the engine derives nothing during the measurement."""
     first: dict[str, Query] = {}
     for query in dataset.queries:
@@ -379,7 +380,7 @@ def open_engine(
 
 
 def measure(
-    engine: Engine,
+    engine: Memory,
     dataset: Dataset,
     preset: Preset,
     strategy: Answerer | None,

@@ -31,7 +31,7 @@ from .tuner import SLACK, SYSTEMS, tune
 from .weights import fit_weights, write_weights
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..memory import Memory
 
 LABELS = 50
 """The number of labelled questions (SPEC A093)."""
@@ -53,7 +53,7 @@ class Source:
     encoder: str | None = None
     embeddings: str | None = None
     backend: str | None = None
-    engine: Engine | None = None
+    engine: Memory | None = None
     questions: str | None = None
     given: bool = False
     """Whether queries keep their type, so that no classifier has to predict it."""
@@ -64,7 +64,7 @@ class Source:
     @contextmanager
     def opened(
         self, answerers: Sequence[Answerer], progress: bool, vectors: bool = False
-    ) -> Iterator[tuple[Engine, list[Labelled], dict[str, Any]]]:
+    ) -> Iterator[tuple[Memory, list[Labelled], dict[str, Any]]]:
         """(the engine, all questions in order, what a result says about them), closed at the end of the context.
 
         A dataset's records are encoded as `answerers` need it, and if a classifier reads `vectors`. Raises what reading

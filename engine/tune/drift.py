@@ -23,7 +23,7 @@ from ..route.policy import Answerer
 from .measure import Judge, Labelled, PolicyRun, Questions
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..memory import Memory
 
 
 LEVEL = 0.05
@@ -108,7 +108,7 @@ def reference_of(run: PolicyRun, of: str, seed: int = 0) -> dict[str, Any]:
 def check(
     policy: Answerer,
     about: Mapping[str, Any],
-    engine: Engine,
+    engine: Memory,
     questions: Sequence[Labelled | Query],
     *,
     judge: Judge | None = None,

@@ -25,7 +25,7 @@ from ..records.query import Query, SearchScope
 from ..route.policy import Answerer
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..memory import Memory
 
 Judge = Callable[[Query, "list[str]"], float]
 """``judge(query, ids of the answer, best first)`` returns the value of the answer; higher is better (SPEC A118)."""
@@ -95,7 +95,7 @@ class Questions:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Memory,
         labelled: Sequence[Labelled],
         metric: str = "hit@5",
         *,
@@ -256,7 +256,7 @@ def _remove_limit(scope: SearchScope | None) -> SearchScope | None:
 
 
 @contextmanager
-def encode_afresh(engine: Engine) -> Iterator[None]:
+def encode_afresh(engine: Memory) -> Iterator[None]:
     """Within this context the engine encodes all queries, even those in its encoder's cache.
 
     A look-up takes almost no time, but the query of a user has not been encoded before. Searches of other threads are

@@ -22,6 +22,7 @@ from ..evaluate.tables import table
 from ..fuse.alpha import fit_alpha, folds
 from ..hybrid.strategy import PLAIN
 from ..index.bm25 import BM25, METHODS
+from ..memory import Memory
 from ..metrics.bootstrap import Comparison, paired_bootstrap
 from .measure import Labelled, Questions
 
@@ -98,7 +99,7 @@ class TunedBM25:
 
 
 def tune_bm25(
-    engine: Engine,
+    engine: Memory,
     questions: Sequence[Labelled],
     *,
     methods: Sequence[str] = METHODS_TRIED,
@@ -169,14 +170,14 @@ def question_folds(questions: Sequence[Labelled], count: int, seed: int) -> list
     return [of_name[space] for space in spaces]
 
 
-def _values(engine: Engine, questions: Sequence[Labelled], bm25: BM25, metric: str) -> Floats:
+def _values(engine: Memory, questions: Sequence[Labelled], bm25: BM25, metric: str) -> Floats:
     with scored_by(engine, bm25) as other:
         depth = None if "@" in metric else DEPTH
         return Questions(other, questions, metric, k=depth).answer(PLAIN).values
 
 
 @contextmanager
-def scored_by(engine: Engine, bm25: BM25) -> Iterator[Engine]:
+def scored_by(engine: Memory, bm25: BM25) -> Iterator[Engine]:
     """An engine in memory over the same segments, scored with other parameters.
 
     Sharing them costs no copy. It holds no texts, and what is written to `engine` later is not seen.

@@ -59,7 +59,7 @@ from .thresholds import (
 from .tuned import Confirmation, Tuned, point_to_dict
 
 if TYPE_CHECKING:
-    from ..engine import Engine
+    from ..memory import Memory
 
 SYSTEMS = ("bm25", "dense", "rrf", "agent_rrf", "fused")
 """AgentIR's four systems (A093), and z-normalised fusion."""
@@ -76,7 +76,7 @@ Types = list["str | None"]
 
 
 def tune(
-    engine: Engine,
+    engine: Memory,
     labelled: Sequence[Labelled],
     *,
     systems: Sequence[AnyStrategy | AnyPolicy] | None = None,
@@ -477,7 +477,7 @@ class _Tuner:
         }
 
 
-def _vectors_of(engine: Engine, queries: Sequence[Query]) -> Floats:
+def _vectors_of(engine: Memory, queries: Sequence[Query]) -> Floats:
     """[queries, dimension] the vectors that a search would compare; zeros for a query without a text and a vector."""
     encoder, pin = engine.encoder, engine.pin
     texts = [query.text for query in queries if query.vector is None and query.text]

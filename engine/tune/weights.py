@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers, offsets_of
-from ..engine import Engine
 from ..errors import ParameterError
 from ..evaluate.tables import table
 from ..fuse.candidates import Candidates
 from ..fuse.linear import Linear
 from ..hybrid.strategy import AnyStrategy, Strategy
+from ..memory import Memory
 from ..metrics.bootstrap import Comparison, paired_bootstrap
 from ..route import policy as policies
 from .measure import Labelled, Questions
@@ -82,7 +82,7 @@ class FittedWeights:
 
 
 def fit_weights(
-    engine: Engine,
+    engine: Memory,
     questions: Sequence[Labelled],
     strategy: AnyStrategy = "dialogue",
     *,
@@ -119,7 +119,7 @@ Collected = tuple[Candidates, npt.NDArray[np.object_]]
 """The candidates of some questions, and the record id of each."""
 
 
-def collect(engine: Engine, questions: Sequence[Labelled], strategy: Strategy) -> list[Collected]:
+def collect(engine: Memory, questions: Sequence[Labelled], strategy: Strategy) -> list[Collected]:
     """The candidates of the questions, in order, `AT_ONCE` questions a part."""
     parts = []
     for start in range(0, len(questions), AT_ONCE):
@@ -222,7 +222,7 @@ def _with(strategy: Strategy, weights: Mapping[str, float]) -> Strategy:
 
 
 def _values(
-    engine: Engine, questions: Sequence[Labelled], strategy: Strategy, weights: Mapping[str, float], metric: str
+    engine: Memory, questions: Sequence[Labelled], strategy: Strategy, weights: Mapping[str, float], metric: str
 ) -> Floats:
     return Questions(engine, questions, metric).answer(_with(strategy, weights)).values
 

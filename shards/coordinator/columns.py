@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...engine import carrying
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError
 from ...engine.index.columns import ORDER, Schema
@@ -26,7 +25,7 @@ def change_columns(
         raise ParameterError(f"no declared column {ORDER!r}; there are: {', '.join(template.columns) or 'none'}")
     with coordinator.paused():
         before = template.columns
-        carrying.change_columns(template, dropped, added)
+        template.change_columns(dropped, added)
         done: list[Link] = []
         try:
             waiting = [(link, link.send("change", take_columns, template.columns)) for link in coordinator.links]

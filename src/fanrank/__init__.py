@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from . import strategies as strategies
     from . import text as text
     from .client.asynchronous import AsyncClient
+    from .client.opening import open as open
     from .client.synchronous import Client
     from .engine.encoders.encoder import OwnVectors
     from .engine.encoders.sentence import SentenceEncoder
@@ -81,6 +82,7 @@ __all__ = [
     "ShardedEngine",
     "Strategy",
     "col",
+    "open",
     "parse_when",
     "read_records",
 ]
@@ -107,6 +109,7 @@ _HOMES = {
     "ShardedEngine": "shards.engine",
     "Strategy": "engine.hybrid.strategy",
     "col": "engine.records.filters",
+    "open": "client.opening",
     "parse_when": "engine.text.time_expressions.parse",
     "read_records": "engine.records.jsonl",
 }

@@ -21,7 +21,7 @@ from fanrank.engine import errors as all_errors
 
 FACE = (
     "AsyncClient BM25 Cascade Client Coalescer Engine FanrankError Hit Hits Memory Neighbours OwnVectors Query Record "
-    "Relation Router SearchScope SentenceEncoder ShardedEngine Strategy col parse_when read_records"
+    "Relation Router SearchScope SentenceEncoder ShardedEngine Strategy col open parse_when read_records"
 )
 THEMES = {
     "encoders": "CachedEncoder Encoder SparseSentenceEncoder TermEncoder weights_of",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.memories import make_memory
+from support.serving import served
 
 import fanrank as fr
 from fanrank.errors import NotSupportedError
@@ -91,3 +94,25 @@ def test_it_is_a_memory_and_so_is_each_namespace(kind: str) -> None:
                 assert [hit.id for hit in found[0]] == ["1"]
             with pytest.raises(fr.errors.QueryError, match="another namespace"):
                 coalescer.search([fr.Query("tea", namespace="bo")])
+
+
+def test_open_takes_options_a_directory_of_either_kind_or_an_address(tmp_path: Path) -> None:
+    assert isinstance(fr.open(analyzer="minimal"), fr.Engine)
+    for name, kind, options in (("one", fr.Engine, {}), ("several", fr.ShardedEngine, {"shards": 2})):
+        with fr.open(tmp_path / name, **options) as memory:
+            assert isinstance(memory, kind)
+            memory.add([fr.Record(f"r{number}", "tea", "ana") for number in range(7)])
+        with fr.open(tmp_path / name) as memory, served(memory) as url, fr.open(url, key=None) as client:
+            assert isinstance(client, fr.Client)
+            assert isinstance(client, fr.Memory)
+            assert (len(client), client.pin, client.namespaces) == (7, None, ("ana",))
+            handle = client.namespace("ana")
+            listing = handle.records(limit=3)
+            assert [record.id for record in listing] == ["r0", "r1", "r2"]
+            assert [record.id for record in handle.records(after=listing.cursor)] == ["r3", "r4", "r5", "r6"]
+            wanted = memory.namespace("ana").search(["tea"])[0]
+            assert handle.submit(["tea"]).result()[0] == asyncio.run(handle.asearch(["tea"]))[0] == wanted
+            assert asyncio.run(handle.adelete(["r0"])) == 1
+            assert handle.submit(["tea"]).result()[0] == memory.search(["tea"], namespace="ana")[0] != wanted
+        with pytest.raises(fr.errors.ParameterError, match="analyzer is for a directory"):
+            fr.open("http://127.0.0.1:9", analyzer="minimal")

@@ -17,7 +17,6 @@ import pytest
 
 import fanrank as fr
 from fanrank.engine import opening
-from fanrank.engine.carrying import change_columns
 from fanrank.engine.storage import storage
 from fanrank.integrations.shared import metadata_filter
 
@@ -292,7 +291,7 @@ def test_only_columns_of_json_take_the_new_formats(tmp_path: Path) -> None:
 def test_a_column_may_change_its_kind_in_one_step() -> None:
     engine = fr.Engine(columns={"v": "category"})
     engine.add([fr.Record("a", "tea", extra={"v": "5"}), fr.Record("b", "tea")])
-    change_columns(engine, ["v"], {"v": "json"})
+    engine.change_columns(["v"], {"v": "json"})
     assert list(engine.ids(fr.col("v").like("_"))) == ["a"]
     engine.add([fr.Record("c", "tea", extra={"v": 5})])
     assert (engine.distinct("v"), engine.count({"v": 5})) == ({None: 1, 5: 1, "5": 1}, 1)

@@ -10,7 +10,6 @@ import pytest
 from support.carry_cases import COLUMNS, DIMENSION, answers, engine_at, filtered_questions, plain
 
 import fanrank as fr
-from fanrank.engine.carrying import change_columns
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.index_files import IndexDirectory
 
@@ -156,9 +155,9 @@ def test_several_changes_are_made_together_or_not_at_all(
     with fr.Engine.open(tmp_path / "one", backend="numpy", columns=made) as engine:
         engine.add([{"id": "r", "text": "tea", "a": "x", "b": 1, "c": 2}])
         with pytest.raises((fr.errors.ParameterError, fr.errors.RecordError), match=wrong):
-            change_columns(engine, dropped, added)
+            engine.change_columns(dropped, added)
         assert engine.columns == made
-        change_columns(engine, ["a", "b"], {"b": "number", "c": "number"})
+        engine.change_columns(["a", "b"], {"b": "number", "c": "number"})
         assert engine.columns == {"b": "number", "c": "number"}
         assert engine.count({"b": 1, "c": 2}) == 1
     with fr.Engine.open(tmp_path / "one", backend="numpy") as engine:
