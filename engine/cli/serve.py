@@ -17,6 +17,7 @@ from .options import (
     Models,
     backend_option,
     bundle,
+    config_option,
     engine_options,
     json_option,
     memory_argument,
@@ -49,6 +50,7 @@ limit_options = bundle(
 
 @click.command()
 @memory_argument
+@config_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port", default=8765, show_default=True, type=click.IntRange(0, 65_535), help="Port to listen on; 0: a free one."
@@ -95,7 +97,8 @@ def serve(
     Prints the address. Without keys it listens on this machine alone, and everyone there may read and write. Ctrl-C or
     SIGTERM ends it: what is under way is answered first.
 
-    Each --max option is a limit; a request beyond it gets the status that its help names. What says how texts are
+    Each --max option is a limit; a request beyond it gets the status that its help names. --config FILE may set them
+    all, and the other options too. What says how texts are
     analysed and scored is kept when the directory is made, and may be left out later.
     """
     try:

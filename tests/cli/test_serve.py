@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import ENVIRONMENT, START, fails, run
+from support.commands import ENVIRONMENT, START, fails, run, write
 
 import fanrank as fr
 from fanrank.server.keys import add_key
@@ -48,7 +48,8 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> str:
 def test_a_directory_is_served_as_it_was_made_and_the_server_says_where_and_to_whom(tmp_path: Path) -> None:
     memory, keys = tmp_path / "memory", tmp_path / "keys.json"
     query = fr.Query("tea", filter={"project": "atlas"})
-    with started("serve", memory, "--log", "none", "--column", "project:category", "--k1", "0.9") as process:
+    options = write(tmp_path / "options.json", [{"log": "none", "column": ["project:category"], "k1": 0.5}])
+    with started("serve", memory, "--config", options, "--k1", "0.9") as process:
         url = process.stderr.readline().rstrip("\n")
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
         # Both lines are read alike: what one reader has buffered is lost to another.
@@ -188,6 +189,8 @@ def test_a_directory_that_cannot_serve(tmp_path: Path) -> None:
     )
     (tmp_path / "file").write_text("x")
     assert fails("serve", tmp_path / "file", "--port", 0).endswith("is a file: fanrank serve MEMORY")
+    options = write(tmp_path / "options.json", [{"max-kk": 4}])
+    assert "has no option 'max-kk'; did you mean 'max-k'?" in fails("serve", memory, "--config", options)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").write_text("x")
     assert "holds other files" in fails("serve", tmp_path / "other", "--port", 0)
