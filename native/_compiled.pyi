@@ -1,7 +1,7 @@
 """Types of the extension module, by binding file."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,14 @@ def join_postings(
     flags: int,
     /,
 ) -> tuple[npt.NDArray[Any], ...]: ...
+
+# rows_binding.cpp
+
+Row = TypeVar("Row", bound=tuple[object, ...])
+
+def encode_rows(
+    records: list[Any], encode: Callable[[Any], Row], type: type[Row], plain: int, with_payload: int, /
+) -> list[Row]: ...
 
 # search_binding.cpp
 

@@ -6,7 +6,7 @@ namespace {
 using namespace fanrank::python;
 
 int fill(PyObject* module) {
-    for (auto add : {add_text, add_postings, add_search, add_ids}) {
+    for (auto add : {add_text, add_postings, add_search, add_ids, add_rows}) {
         if (add(module) != 0) return -1;
     }
     return 0;

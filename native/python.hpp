@@ -231,5 +231,6 @@ int add_text(PyObject* module);
 int add_postings(PyObject* module);
 int add_search(PyObject* module);
 int add_ids(PyObject* module);
+int add_rows(PyObject* module);
 
 }  // namespace fanrank::python

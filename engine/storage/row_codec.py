@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import DamagedStoreError, RecordError
 from ..records.entities import Relation
 from ..records.record import CATEGORIES, Record
+from ..settings import compiled_loops
 from ..vectors.vectors import Halves
 
 RECORDS = "records.sqlite"
@@ -28,6 +29,8 @@ fourth, payloads and times of expiry; since the fifth, columns of JSON values an
 format of the newest record or column that it ever held, so that versions of fanrank that do not know the others can
 open it."""
 VERSION = JSON_VERSION
+ROWS = 1 << 10
+"""Records that are encoded at a time, in about a millisecond."""
 _HALF = np.dtype("<f2")
 _CRC = struct.Struct("<I")
 
@@ -91,6 +94,18 @@ def encode(record: Record) -> EncodedRecord:
         return EncodedRecord(record.id, checksum, data, vectors, _version_of(record))
     except UnicodeEncodeError:
         raise _surrogate_error(record) from None
+
+
+def encode_all(records: Sequence[Record]) -> list[EncodedRecord]:
+    """`encode` of each record, by compiled loops where there are some."""
+    if (loops := compiled_loops()) is None:
+        return list(map(encode, records))
+    rows: list[EncodedRecord] = []
+    # Between two calls other threads may run.
+    for start in range(0, len(records), ROWS):
+        part = list(records[start : start + ROWS])
+        rows += loops.encode_rows(part, encode, EncodedRecord, PLAIN_VERSION, PAYLOAD_VERSION)
+    return rows
 
 
 def _version_of(record: Record) -> int:

@@ -52,7 +52,7 @@ from .pending import Decide, Pending
 from .record_store import Change, ChangeRun, Notes, RecordStore
 from .record_stream import stream_records
 from .renumber import Left, Renumbering, UnusedEntries
-from .row_codec import EncodedRecord, check_objects, encode
+from .row_codec import EncodedRecord, check_objects, encode_all
 from .sqlite import StoreMoment
 from .state import MemoryState, new_numbering
 from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
@@ -392,7 +392,7 @@ class Storage:
                 else:
                     new[namespace] = [self.build(group, check_new(namespace, group, before))]
                 if self.store is not None:
-                    added.setdefault(namespace, []).extend(map(encode, group))
+                    added.setdefault(namespace, []).extend(encode_all(group))
                 else:
                     for record in group:
                         if record.payload is not None:

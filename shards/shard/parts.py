@@ -21,7 +21,7 @@ from typing import Any
 from ...engine.errors import StorageError
 from ...engine.records.record import Record
 from ...engine.storage.record_store import Notes, RecordStore
-from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode
+from ...engine.storage.row_codec import JSON, EncodedRecord, check_objects, decode, encode_all
 from ...engine.storage.state import MemoryState
 from ..protocol.messages import Part
 
@@ -177,17 +177,16 @@ class Reserve:
 
 def encode_part(generation: int, part: Part) -> str:
     """A part that is prepared, as text."""
-    added = [_encode_record(record) for record in part.added]
+    added = [_row_of(record.namespace, row) for record, row in zip(part.added, encode_all(part.added), strict=True)]
     removed = {name: list(ids) for name, ids in part.removed.items()}
     return JSON.encode(
         {"generation": generation, "removed": removed, "added": added, "drop": part.drop, "show": part.show}
     )
 
 
-def _encode_record(record: Record) -> list[Any]:
-    row = encode(record)
+def _row_of(namespace: str, row: EncodedRecord) -> list[Any]:
     vectors = None if row.vectors is None else base64.b64encode(row.vectors).decode()
-    return [record.namespace, row.id, row.checksum, row.data, vectors]
+    return [namespace, row.id, row.checksum, row.data, vectors]
 
 
 def decode_record(namespace: str, record_id: str, checksum: int, text: str, vectors: str | None) -> Record:

@@ -103,7 +103,7 @@ def expected(
         k = query.scope.limit
     held = {record.id: record for record in records}
     ranked = Model(held={query.namespace: held}).search(replace(query, filter=None, k=len(held)))
-    return [(name, score) for _, name, score in ranked if passes(held[name])][:k]
+    return [(name, score) for _, name, score, *_ in ranked if passes(held[name])][:k]
 
 
 def paths(engine: fr.Engine, batch: Sequence[fr.Query], k: int) -> Iterator[tuple[str, fr.Hits]]:

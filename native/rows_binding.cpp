@@ -1,0 +1,246 @@
+// Records as the rows of a store: the JSON of engine/storage/row_codec.py, for most records.
+#include "python.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace fanrank::python {
+
+namespace {
+
+// CRC-32 of zlib, eight bytes at a time.
+constexpr auto crc_tables = [] {
+    std::array<std::array<std::uint32_t, 256>, 8> made{};
+    for (std::uint32_t byte = 0; byte < 256; ++byte) {
+        std::uint32_t value = byte;
+        for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? 0xEDB88320u : 0u);
+        made[0][byte] = value;
+    }
+    for (std::size_t table = 1; table < 8; ++table) {
+        for (std::size_t byte = 0; byte < 256; ++byte) {
+            const std::uint32_t before = made[table - 1][byte];
+            made[table][byte] = (before >> 8) ^ made[0][before & 255];
+        }
+    }
+    return made;
+}();
+
+std::uint32_t crc32(std::string_view text, std::uint32_t value) {
+    value = ~value;
+    const auto* at = reinterpret_cast<const unsigned char*>(text.data());
+    std::size_t left = text.size();
+    for (; left >= 8; left -= 8, at += 8) {
+        const auto& tables = crc_tables;
+        value ^= static_cast<std::uint32_t>(at[0]) | static_cast<std::uint32_t>(at[1]) << 8 |
+                 static_cast<std::uint32_t>(at[2]) << 16 | static_cast<std::uint32_t>(at[3]) << 24;
+        value = tables[7][value & 255] ^ tables[6][(value >> 8) & 255] ^ tables[5][(value >> 16) & 255] ^
+                tables[4][value >> 24] ^ tables[3][at[4]] ^ tables[2][at[5]] ^ tables[1][at[6]] ^ tables[0][at[7]];
+    }
+    for (; left > 0; --left, ++at) value = (value >> 8) ^ crc_tables[0][(value ^ *at) & 255];
+    return ~value;
+}
+
+// A record that the loops do not know: Python encodes it, or says by which error it is refused.
+struct Unknown {};
+
+std::string_view utf8_of(PyObject* text) {
+    if (!PyUnicode_Check(text)) throw Unknown();
+    Py_ssize_t size = 0;
+    const char* data = PyUnicode_AsUTF8AndSize(text, &size);
+    if (data == nullptr) {
+        PyErr_Clear();
+        throw Unknown();
+    }
+    return {data, static_cast<std::size_t>(size)};
+}
+
+// As `json.encoder.encode_basestring`.
+void put_string(std::string& to, PyObject* text) {
+    const std::string_view bytes = utf8_of(text);
+    to += '"';
+    std::size_t done = 0;
+    for (std::size_t place = 0; place < bytes.size(); ++place) {
+        const auto byte = static_cast<unsigned char>(bytes[place]);
+        if (byte >= 0x20 && byte != '"' && byte != '\\') continue;
+        to.append(bytes, done, place - done);
+        done = place + 1;
+        const std::string_view from = "\"\\\n\r\t\f\b", escaped = "\"\\nrtfb";
+        to += '\\';
+        if (const auto found = from.find(static_cast<char>(byte)); found != from.npos) {
+            to += escaped[found];
+        } else {
+            to += "u00";
+            to += "0123456789abcdef"[byte >> 4];
+            to += "0123456789abcdef"[byte & 15];
+        }
+    }
+    to.append(bytes, done, bytes.size() - done);
+    to += '"';
+}
+
+void put_float(std::string& to, PyObject* number) {
+    if (!PyFloat_CheckExact(number) || !std::isfinite(PyFloat_AsDouble(number))) throw Unknown();
+    const std::unique_ptr<char, decltype(&PyMem_Free)> text(
+        PyOS_double_to_string(PyFloat_AsDouble(number), 'r', 0, Py_DTSF_ADD_DOT_0, nullptr), PyMem_Free);
+    if (text == nullptr) throw PythonError();
+    to += text.get();
+}
+
+// Objects and lists within each other that are written here.
+constexpr int DEPTH = 32;
+
+void put_value(std::string& to, PyObject* value, int depth);
+
+// An object that JSON gives back as it was: its keys are strings.
+void put_object(std::string& to, PyObject* object, int depth = 0) {
+    if (!PyDict_CheckExact(object) || depth == DEPTH) throw Unknown();
+    to += '{';
+    PyObject *key = nullptr, *value = nullptr;
+    Py_ssize_t place = 0;
+    bool first = true;
+    while (PyDict_Next(object, &place, &key, &value)) {
+        if (!PyUnicode_CheckExact(key)) throw Unknown();
+        if (!std::exchange(first, false)) to += ',';
+        put_string(to, key);
+        to += ':';
+        put_value(to, value, depth + 1);
+    }
+    to += '}';
+}
+
+void put_value(std::string& to, PyObject* value, int depth) {
+    if (PyUnicode_CheckExact(value)) {
+        put_string(to, value);
+    } else if (PyLong_CheckExact(value)) {
+        int overflow = 0;
+        const long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+        if (overflow != 0) throw Unknown();
+        char digits[24];
+        to.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
+    } else if (value == Py_None || value == Py_True || value == Py_False) {
+        to += value == Py_None ? "null" : value == Py_True ? "true" : "false";
+    } else if (PyFloat_CheckExact(value)) {
+        put_float(to, value);
+    } else if (PyList_CheckExact(value) && depth < DEPTH) {
+        to += '[';
+        for (Py_ssize_t place = 0; place < PyList_Size(value); ++place) {
+            if (place > 0) to += ',';
+            put_value(to, PyList_GetItem(value, place), depth + 1);
+        }
+        to += ']';
+    } else {
+        put_object(to, value, depth);
+    }
+}
+
+constexpr std::array CATEGORIES = {"role", "session", "user", "agent", "tool", "type"};
+constexpr std::array OTHERS = {"embedding", "passages", "weights", "entities", "relations"};
+
+class Encoder {
+public:
+    // `type` is the tuple that a row becomes, of (id, checksum, data, vectors, version).
+    Encoder(PyObject* type, PyObject* plain, PyObject* with_payload)
+        : type_(type), plain_(plain), with_payload_(with_payload) {
+        if (!PyType_Check(type) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type)) {
+            throw std::invalid_argument("a type of tuples is expected");
+        }
+        make_ = reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
+        for (std::size_t at = 0; at < names_.size(); ++at) names_[at] = checked(PyUnicode_InternFromString(NAMES[at]));
+        for (std::size_t at = 0; at < OTHERS.size(); ++at) others_[at] = checked(PyUnicode_InternFromString(OTHERS[at]));
+    }
+
+    // The row of a record. Throws `Unknown`.
+    Ref encode(PyObject* record) {
+        for (const Ref& name : others_) {
+            if (value_of(record, name).get() != Py_None) throw Unknown();
+        }
+        const Ref text = value_of(record, names_[0]), id = value_of(record, names_[1]);
+        const Ref space = value_of(record, names_[2]);
+        data_ = "{\"text\":";
+        put_string(data_, text.get());
+        std::size_t at = 3;
+        for (const char* name : CATEGORIES) {
+            if (const Ref value = value_of(record, names_[at++]); value.get() != Py_None) put_string(begin(name), value.get());
+        }
+        for (const char* name : {"time", "importance"}) {
+            if (const Ref value = value_of(record, names_[at++]); value.get() != Py_None) put_float(begin(name), value.get());
+        }
+        for (const char* name : {"fields", "extra"}) {
+            const Ref value = value_of(record, names_[at++]);
+            if (!PyDict_CheckExact(value.get())) throw Unknown();
+            if (PyDict_Size(value.get()) > 0) put_object(begin(name), value.get());
+        }
+        const Ref payload = value_of(record, names_[at++]), expires = value_of(record, names_[at]);
+        if (payload.get() != Py_None) put_object(begin("payload"), payload.get());
+        if (expires.get() != Py_None) put_float(begin("expires"), expires.get());
+        data_ += '}';
+        std::uint32_t checksum = crc32(utf8_of(space.get()), 0);
+        checksum = crc32(std::string_view("\0", 1), checksum);
+        checksum = crc32(data_, crc32(utf8_of(id.get()), checksum));
+        const bool plain = payload.get() == Py_None && expires.get() == Py_None;
+        const Ref number = checked(PyLong_FromUnsignedLong(checksum));
+        const Ref data = checked(PyUnicode_FromStringAndSize(data_.data(), static_cast<Py_ssize_t>(data_.size())));
+        const Ref row =
+            checked(PyTuple_Pack(5, id.get(), number.get(), data.get(), Py_None, plain ? plain_ : with_payload_));
+        const Ref given = checked(PyTuple_Pack(1, row.get()));
+        return checked(make_(reinterpret_cast<PyTypeObject*>(type_), given.get(), nullptr));
+    }
+
+private:
+    static constexpr std::array NAMES = {"text", "id",   "namespace", "role",       "session", "user",  "agent",
+                                         "tool", "type", "time",      "importance", "fields",  "extra", "payload",
+                                         "expires"};
+
+    static Ref value_of(PyObject* record, const Ref& name) { return checked(PyObject_GetAttr(record, name.get())); }
+
+    std::string& begin(const char* name) {
+        data_ += ",\"";
+        data_ += name;
+        data_ += "\":";
+        return data_;
+    }
+
+    PyObject *type_, *plain_, *with_payload_;
+    newfunc make_;
+    std::array<Ref, NAMES.size()> names_;
+    std::array<Ref, OTHERS.size()> others_;
+    std::string data_;
+};
+
+// encode_rows(records, encode, type, plain, with_payload): the rows of a list of records. `encode` makes those that the
+// loops do not know; `plain` and `with_payload` are the formats of the others.
+PyObject* encode_rows(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 5, "encode_rows");
+        Encoder encoder(arguments[2], arguments[3], arguments[4]);
+        if (!PyList_Check(arguments[0])) throw std::invalid_argument("a list of records is expected");
+        Ref rows = checked(PyList_New(0));
+        // The list may change while `encode` runs.
+        for (Py_ssize_t place = 0; place < PyList_Size(arguments[0]); ++place) {
+            const Ref record = Ref::borrow(PyList_GetItem(arguments[0], place));
+            Ref row;
+            try {
+                row = encoder.encode(record.get());
+            } catch (const Unknown&) {
+                row = checked(PyObject_CallFunctionObjArgs(arguments[1], record.get(), nullptr));
+            }
+            if (PyList_Append(rows.get(), row.get()) != 0) throw PythonError();
+        }
+        return rows.release();
+    });
+}
+
+PyMethodDef functions[] = {
+    method("encode_rows", encode_rows, "The rows of a store for a list of records."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+int add_rows(PyObject* module) { return PyModule_AddFunctions(module, functions); }
+
+}  // namespace fanrank::python
