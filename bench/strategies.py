@@ -36,6 +36,7 @@ from fanrank.engine.records.record import Record
 from fanrank.engine.route.cascade import AUTO
 from fanrank.engine.route.policy import POLICIES, strategy_of
 
+from .harness.asked import SETS as ASKED
 from .harness.command import Command, among
 from .harness.paths import data_folder
 from .harness.typed import SETS as TYPED
@@ -134,6 +135,7 @@ SETS: dict[str, Callable[[Path], Dataset]] = {
     "cranfield": lambda folder: load_beir(folder / "cranfield"),
     # LoCoMo's turns without types are ``locomo-turns``.
     **{name: load for name, load in TYPED.items() if name != "locomo-turns-none"},
+    **ASKED,
 }
 """The sets by name. Another one is a function of the same form."""
 
