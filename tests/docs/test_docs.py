@@ -1,4 +1,4 @@
-"""README.md and docs/*.md do what they show: Python blocks run and print their output, commands are real ones.
+"""README.md, docs/*.md and examples/ do what they show: Python runs and prints its output, commands are real ones.
 
 The Python blocks of a page run from top to bottom in one namespace, in an empty folder. What a block prints stands in
 the block without a language (or ``text``) right below it. In a ``console`` block, ``$ `` begins a command and its
@@ -15,6 +15,7 @@ import inspect
 import io
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from fanrank.engine.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.name != "cli.md")]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded", "needs a server")
 MOST_NOT_RUN = 2
 """Blocks of all pages together that may be left out."""
@@ -50,6 +52,8 @@ NEEDS = {
     "from mem0": "mem0",
     "import scipy": "scipy",
     "evaluation.evaluate(": "pytrec_eval",
+    "evaluation.per_query(": "pytrec_eval",
+    "from mcp": "mcp",
 }
 """What a block that names it needs: a package that `make test` does not install."""
 
@@ -189,14 +193,30 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_print_what_the_page_shows(page: Path, empty_folder: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    shown = "".join(block.text for block in blocks_of(text) if block.language == "python" and block.not_run is None)
+def skip_without(shown: str) -> None:
+    """Skip where a package is missing that this source needs."""
     for name, module in NEEDS.items():
         if name in shown:
             pytest.importorskip(module)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks_print_what_the_page_shows(page: Path, empty_folder: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    skip_without("".join(block.text for block in blocks_of(text) if block.language == "python" and not block.not_run))
     run_page(text, page.name)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
+def test_examples_print_what_their_heads_show(
+    example: Path, empty_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = example.read_text(encoding="utf-8")
+    assert source.count("\n") <= 65
+    skip_without(source)
+    head = ast.get_docstring(ast.parse(source)) or ""
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out == head.split("\n\n", 2)[2] + "\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
