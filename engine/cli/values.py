@@ -83,7 +83,7 @@ def _meanings(value: str, kind: str, text: str) -> tuple[str | float, ...]:
     if kind == "category":
         return (value,)
     try:
-        number = float(value) if kind == "number" else json.loads(value)
+        number = _number(value) if kind == "number" else json.loads(value)
     except (ValueError, RecursionError):
         if kind == "number":
             raise ParameterError(f"--filter {text!r}: {value!r} is no number") from None
@@ -91,6 +91,13 @@ def _meanings(value: str, kind: str, text: str) -> tuple[str | float, ...]:
     if kind == "number":
         return (number,)
     return (value, number) if isinstance(number, (int, float)) and is_finite(number) else (value,)
+
+
+def _number(text: str) -> float:
+    """The number, without the underscores that Python allows in one. Raises `ValueError`."""
+    if "_" in text:
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
 
 
 def parse_columns(options: tuple[str, ...], name: str) -> dict[str, str]:
@@ -112,7 +119,7 @@ def parse_moment(text: str | None) -> float | None:
 
 def _moment(text: str, where: str) -> float:
     try:
-        return float(text)
+        return _number(text)
     except ValueError:
         try:
             return to_seconds(text)

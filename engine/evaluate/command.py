@@ -257,8 +257,11 @@ def compare_strategies(
     return {
         **compared,
         "preset": preset,
-        "analyzer": chosen.analyzer,
-        "parameters": _parameters_of(chosen, options, depth, threads, types, neighbours),
+        # Nothing is analysed where all systems are runs of others.
+        **({"analyzer": chosen.analyzer} if answerers else {}),
+        "parameters": _parameters_of(chosen, options, depth, threads, types, neighbours)
+        if answerers
+        else {**options, "k": depth, "types": types},
         "backend": backend,
         "encoder": describe_encoder(model),
         **({"metrics": list(metrics)} if metrics else {}),

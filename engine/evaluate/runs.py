@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DatasetError, StorageError
+from ..errors import DatasetError, ParameterError, StorageError
 from ..metrics.ranking import per_query, strictly_descending
 from ..metrics.runs import run_lines
 from .dataset import Dataset
@@ -17,9 +17,11 @@ from .protocol import Evaluation, measurable
 
 
 def check_folder(folder: str | os.PathLike[str] | None) -> None:
-    """Make the folder that runs are written to, None for none. Raises `StorageError` before anything runs."""
+    """Make the folder that runs are written to, None for none. Raises before anything runs."""
     if folder is None:
         return
+    if not os.fspath(folder):
+        raise ParameterError("the folder for runs has no name; a dot is the one where you are")
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
