@@ -82,9 +82,11 @@ class WholeCopies:
         A copy that cannot is let go of, and made anew when it is needed.
         """
         link = self.link
+        if link is None:
+            return False
         own = {namespace: ids for namespace, ids in removed.items() if namespace in self.names}
         records = [record for record in added if record.namespace in self.names]
-        if link is None or not (own or records):
+        if not (own or records):
             return False
         try:
             apply_to(link, number, Part(own, records), until, oldest=oldest)
