@@ -141,7 +141,7 @@ def compile_filter(filter: Filter | None, schema: Schema, values: Mapping[str, V
 def unknown_column(problem: str, name: str, schema: Schema, *given: str) -> UnknownColumnError:
     """The error for a name of a query that is none of the columns, nor `given`. `Storage.declare` may make it one."""
     first = f"columns={{{name!r}: 'json'}}, `--column {name}:json`"
-    later = f"add_column({name!r}, 'json'), `fanrank columns PATH --add {name}:json`"
+    later = f"add_column({name!r}, 'json'), `fanrank columns MEMORY --add {name}:json`"
     advice = f"Declare it where the index is made ({first}), or later, where the records are kept ({later})"
     return UnknownColumnError(problem, (name,), (*given, *schema.names), advice)
 
