@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..engine.engine import Engine
 from ..engine.errors import QueryError
 from ..engine.hybrid.strategy import Strategy
 from ..engine.index.columns import Schema
+from ..engine.memory import Memory
 from ..engine.metrics.ranking import strictly_descending
-from ..engine.namespace import Namespace
 from ..engine.records.filters import all_of, col, parse_filter
 from ..engine.records.query import Query
 from ..engine.route.policy import Answerer
@@ -32,7 +31,7 @@ def with_column(columns: Mapping[str, str] | str | None) -> dict[str, str]:
 
 
 def score_candidates(
-    engine: Engine | Namespace,
+    engine: Memory,
     queries: Sequence[Query],
     candidates: Mapping[str, Sequence[str]],
     answerer: Answerer,
@@ -70,7 +69,7 @@ def score_candidates(
     return scored
 
 
-def _check_candidates(engine: Engine | Namespace, candidates: Mapping[str, Sequence[str]]) -> None:
+def _check_candidates(engine: Memory, candidates: Mapping[str, Sequence[str]]) -> None:
     wanted = list(dict.fromkeys(name for names in candidates.values() for name in names))
     if not wanted:
         return

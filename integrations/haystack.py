@@ -19,15 +19,14 @@ from typing import Any, ClassVar, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from ..engine import errors
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError, QueryError, RecordError
 from ..engine.hybrid.strategy import Strategy
-from ..engine.namespace import Namespace
+from ..engine.memory import Memory
 from ..engine.records.filters import Filter, all_of, parse_filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
 from ..engine.records.record import Record
-from .shared import AnyEngine, metadata_filter, open_engine
+from .shared import AnyEngine, metadata_filter, open_engine, path_of
 
 try:
     from haystack import component, default_from_dict, default_to_dict
@@ -63,7 +62,7 @@ class FilterError(QueryError, HaystackFilterError):
 class _Opened:
     """An engine that stores of this process share."""
 
-    def __init__(self, engine: Engine, settings: dict[str, Any], *, given: bool = False) -> None:
+    def __init__(self, engine: Memory, settings: dict[str, Any], *, given: bool = False) -> None:
         self.engine, self.settings, self.given = engine, settings, given
         self.users: WeakSet[FanrankDocumentStore] = WeakSet()
 
@@ -99,16 +98,16 @@ class FanrankDocumentStore:
         return_embedding: bool = True,
         engine_options: dict[str, Any] | None = None,
     ) -> None:
-        if isinstance(engine, (Engine, Namespace)) and (embedding_dimension is not None or engine_options):
+        if isinstance(engine, Memory) and (embedding_dimension is not None or engine_options):
             raise ParameterError(
                 "embedding_dimension and engine_options are for an engine that is made here, and one is given"
             )
         if engine is not None and index is not None:
             raise ParameterError("index names an engine in memory, and another engine is given")
-        if isinstance(engine, Namespace) and namespace:
-            raise ParameterError(f"the engine is the namespace {engine.name!r} already; leave out 'namespace'")
-        self.engine: Engine | Namespace | str | None
-        self.engine = engine if engine is None or isinstance(engine, (Engine, Namespace)) else os.fspath(engine)
+        if isinstance(engine, Memory) and engine.space is not None and namespace:
+            raise ParameterError(f"the engine is the namespace {engine.space!r} already; leave out 'namespace'")
+        self.engine: Memory | str | None
+        self.engine = engine if engine is None or isinstance(engine, Memory) else os.fspath(engine)
         self.namespace = namespace
         self.index = index or (str(uuid.uuid4()) if engine is None else None)
         self.embedding_dimension = embedding_dimension
@@ -116,17 +115,15 @@ class FanrankDocumentStore:
         self.engine_options = dict(engine_options or {})
         self._opened: _Opened | None = None
         # Copies that are made of a pipeline in this process share the engine.
-        if isinstance(engine, Engine) and (path := _path_of(engine)) is not None:
+        if isinstance(engine, Memory) and (path := _path_of(engine)) is not None:
             with _LOCK:
                 self._opened = _OPENED[_key_of(path)] = _Opened(engine, {}, given=True)
 
     @property
-    def memory(self) -> Engine | Namespace:
+    def memory(self) -> Memory:
         """The engine, or its namespace, that holds the documents."""
         engine = self.engine
-        if isinstance(engine, Namespace):
-            return engine
-        if not isinstance(engine, Engine):
+        if not isinstance(engine, Memory):
             engine = (self._opened or self._open()).engine
         return engine.namespace(self.namespace) if self.namespace else engine
 
@@ -142,9 +139,7 @@ class FanrankDocumentStore:
             if opened is None:
                 fresh = path is None or not os.path.exists(os.path.join(path, STORE))
                 options = {"encoder": f"own:{DIMENSION}", **settings} if fresh else settings
-                made = open_engine(path, **options)
-                assert isinstance(made, Engine)
-                opened = _OPENED[key] = _Opened(made, settings)
+                opened = _OPENED[key] = _Opened(open_engine(path, **options), settings)
             elif settings and settings != opened.settings:
                 raise ParameterError(
                     f"{path or self.index}: another store of this process has it open with {opened.settings}, not with "
@@ -183,8 +178,8 @@ class FanrankDocumentStore:
         Raises `ParameterError` for a `Namespace`, and for an engine in memory that was made elsewhere.
         """
         engine = self.engine
-        path = _path_of(engine) if isinstance(engine, Engine) else engine
-        if isinstance(engine, Namespace) or (isinstance(engine, Engine) and path is None):
+        path = _path_of(engine) if isinstance(engine, Memory) else engine
+        if isinstance(engine, Memory) and path is None:
             raise ParameterError(
                 "a file of a pipeline cannot name this engine: give the store the path of a directory, and a namespace"
             )
@@ -261,11 +256,7 @@ class FanrankDocumentStore:
 
     def delete_all_documents(self) -> None:
         """Delete all documents."""
-        memory = self.memory
-        if isinstance(memory, Engine):
-            memory.drop("")
-        else:
-            memory.drop()
+        self.memory.drop("")
 
     def delete_by_filter(self, filters: dict[str, Any]) -> int:
         """Delete the documents that pass the filters, all or none; returns how many. Raises `FilterError`."""
@@ -456,9 +447,9 @@ class FanrankDocumentStore:
         return self.memory.records(filter=_filter_of(filters))
 
 
-def _path_of(engine: Engine) -> str | None:
-    store = engine.index.memory.store
-    return None if store is None else str(store.path.parent)
+def _path_of(engine: Memory) -> str | None:
+    path = path_of(engine)
+    return None if path is None else str(path)
 
 
 def _key_of(path: str) -> str:

@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from ..engine.encoders.embed import check_pin, pin_of
 from ..engine.encoders.encoder import Encoder, OwnVectors, Rows
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError, QueryError
 from ..engine.hybrid.strategy import Strategy
+from ..engine.memory import Memory
 from ..engine.moments import Span
-from ..engine.namespace import Namespace
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import answerer_of
@@ -106,7 +105,7 @@ class FanrankVectorStore(VectorStore):
         given = (
             embedding if embedding is None or isinstance(embedding, LangChainEncoder) else LangChainEncoder(embedding)
         )
-        if given is None or isinstance(engine, Engine | Namespace):
+        if given is None or isinstance(engine, Memory):
             self.engine = open_engine(engine)
         else:
             self.engine = open_engine(engine, encoder=given)
@@ -209,8 +208,6 @@ class FanrankVectorStore(VectorStore):
             self.engine.delete_where(passing)
         elif filter is not None:
             raise ParameterError("the filter says nothing; leave it out to delete all documents")
-        elif isinstance(self.engine, Namespace):
-            self.engine.drop()
         else:
             self.engine.drop("")
         return True
@@ -489,7 +486,7 @@ def choose_diverse(
     return order
 
 
-def _check_model(engine: Engine | Namespace, encoder: LangChainEncoder) -> None:
+def _check_model(engine: Memory, encoder: LangChainEncoder) -> None:
     """Raise unless the records of the engine have vectors of this encoder."""
     if isinstance(engine.encoder, OwnVectors):
         if engine.encoder.dimension != encoder.dimension:

@@ -25,9 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from ..engine.encoders.encoder import OwnVectors
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError, QueryError
-from ..engine.namespace import Namespace
+from ..engine.memory import Memory
 from ..engine.records.filters import Filter, col
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
@@ -53,7 +52,7 @@ from .langgraph_items import (
     tokenized_paths,
     value_of,
 )
-from .shared import AnyEngine, metadata_filter, open_engine
+from .shared import AnyEngine, check_memory, metadata_filter, open_engine
 
 try:
     from langgraph.store.base import (
@@ -135,7 +134,7 @@ class FanrankStore(BaseStore):
         strategy: Strategy | None = None,
         root: str = ROOT,
     ) -> None:
-        if isinstance(engine, Namespace):
+        if isinstance(engine, Memory) and engine.space is not None:
             raise ParameterError(
                 "a store spans many namespaces, and a Namespace sees one: give the engine, and root=namespace.name"
             )
@@ -149,10 +148,10 @@ class FanrankStore(BaseStore):
         if self.embeddings is not None and index is not None and "dims" not in index:
             raise ParameterError("index needs 'dims', the number of dimensions of the embeddings, beside 'embed'")
         self._fields = tokenized_paths((index or {}).get("fields") or ["$"])
-        self._owns = not isinstance(engine, Engine)
+        self._owns = not isinstance(engine, Memory)
         vectors = None if self.embeddings is None or index is None else _pinned(index)
-        made = open_engine(engine, encoder=vectors) if self._owns and vectors else open_engine(engine)
-        self.engine = cast(Engine, made)
+        self.engine = open_engine(engine, encoder=vectors) if self._owns and vectors else open_engine(engine)
+        check_memory(self.engine, "rewrite", "arewrite", "sweep")
         try:
             self._check_dimension()
         except ParameterError:

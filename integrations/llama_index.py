@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.encoders.encoder import OwnVectors
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError
 from ..engine.fuse.minmax import MinMax
 from ..engine.hybrid.strategy import DEPTH, AnyStrategy, Dense, Lexical, Strategy
-from ..engine.namespace import Namespace
+from ..engine.memory import Memory
 from ..engine.records.filters import col
 from ..engine.records.hit import Hit
 from ..engine.records.query import Query
@@ -90,7 +89,7 @@ class FanrankRetriever(BaseRetriever):
         **options: Any,
     ) -> None:
         self.embed_model = embed_model
-        if embed_model is not None and "encoder" not in options and not isinstance(engine, (Engine, Namespace)):
+        if embed_model is not None and "encoder" not in options and not isinstance(engine, Memory):
             options["encoder"] = EmbeddingEncoder(embed_model)
         self._nodes = Nodes(engine, namespace, metadata_mode, options)
         self.similarity_top_k = similarity_top_k
@@ -143,12 +142,12 @@ class FanrankRetriever(BaseRetriever):
             engine.copy_to(path)
 
     @property
-    def engine(self) -> Engine | None:
+    def engine(self) -> Memory | None:
         """The engine; None for a retriever over a handle."""
         return self._nodes.engine
 
     @property
-    def handle(self) -> Namespace:
+    def handle(self) -> Memory:
         """The handle on the namespace that holds the nodes."""
         return self._nodes.handle
 
@@ -290,9 +289,9 @@ class FanrankVectorStore(BasePydanticVectorStore):
         return "FanrankVectorStore"
 
     @property
-    def client(self) -> Namespace:
+    def client(self) -> Memory:
         """The handle on the namespace that holds the nodes."""
-        handle: Namespace = self._nodes.handle
+        handle: Memory = self._nodes.handle
         return handle
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
@@ -328,7 +327,7 @@ class FanrankVectorStore(BasePydanticVectorStore):
 
     def clear(self) -> None:
         """Delete all nodes."""
-        self.client.drop()
+        self.client.drop("")
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes with these ids, in the order of the ids, that pass the filters; without ids in that of writing.

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.encoders.encoder import Encoder, Rows
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError
-from ..engine.namespace import Namespace
 from ..engine.records.filters import Filter, all_of, col
 from ..engine.records.record import Record
-from .shared import AnyEngine, metadata_filter, open_engine
+from .shared import AnyEngine, metadata_filter, open_engine, path_of
 
 try:
     from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -49,10 +47,10 @@ class Nodes:
 
     def __init__(self, engine: AnyEngine, namespace: str, mode: MetadataMode, options: Mapping[str, Any]) -> None:
         opened = open_engine(engine, **options)
-        if isinstance(opened, Namespace) and namespace:
-            raise ParameterError(f"the handle is one on {opened.name!r}; give its engine to choose {namespace!r}")
-        self.engine = opened if isinstance(opened, Engine) else None
-        self.handle = opened.namespace(namespace) if isinstance(opened, Engine) else opened
+        if opened.space is not None and namespace:
+            raise ParameterError(f"the handle is one on {opened.space!r}; give its engine to choose {namespace!r}")
+        self.engine = opened if opened.space is None else None
+        self.handle = opened.namespace(namespace) if opened.space is None else opened
         self.mode = mode
 
     def records(self, nodes: Sequence[BaseNode], *, vectors: bool) -> list[Record]:
@@ -80,8 +78,7 @@ class Nodes:
     @property
     def directory(self) -> Path | None:
         """Where the engine lives on disk; None where it lives in memory, or is known by a handle alone."""
-        store = None if self.engine is None else self.engine.index.ready().store
-        return None if store is None else Path(store.path).parent
+        return path_of(self.engine)
 
 
 class EmbeddingEncoder(Encoder):

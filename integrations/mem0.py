@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 
 from ..engine.encoders.encoder import OwnVectors
-from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ModelMismatchError, ParameterError, UnknownIdError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.index.bm25 import BM25
+from ..engine.memory import Memory
 from ..engine.records.hit import Hit
 from ..engine.records.query import Query
 from ..engine.records.record import Record
@@ -108,7 +108,7 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         collection_name: str = "mem0",
         path: str | os.PathLike[str] | None = None,
         embedding_model_dims: int = 1536,
-        engine: Engine | None = None,
+        engine: Memory | None = None,
         strategy: AnyStrategy = DENSE,
         statistics: str = "namespace",
         keyword_scale: float | None = None,
@@ -121,9 +121,9 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
             raise ParameterError(f"keyword_scale must be a number above 0, or None, not {keyword_scale!r}")
         if engine is not None and (path is not None or engine_options):
             raise ParameterError("give an engine, or the path and the options of one that is made here; not both")
-        if engine is not None and not isinstance(engine, Engine):
+        if engine is not None and (not isinstance(engine, Memory) or engine.space is not None):
             raise ParameterError(
-                f"engine must be an Engine, not {type(engine).__name__}: each collection is a namespace of it"
+                f"engine must be a whole memory, not {type(engine).__name__}: each collection is a namespace of it"
             )
         self.collection_name = collection_name
         self.embedding_model_dims = embedding_model_dims
@@ -321,12 +321,12 @@ def register() -> None:
     known[PROVIDER] = FanrankConfig.__name__
 
 
-_open: dict[str, tuple[Engine, dict[str, Any]]] = {}
+_open: dict[str, tuple[Memory, dict[str, Any]]] = {}
 """The engines of this process and their options, by the real paths of their directories."""
 _opening = threading.Lock()
 
 
-def _shared_engine(path: str | None, dimension: int, options: Mapping[str, Any]) -> Engine:
+def _shared_engine(path: str | None, dimension: int, options: Mapping[str, Any]) -> Memory:
     """A new engine in memory, or that of the directory, which one process opens once for writing."""
     made: dict[str, Any] = {"encoder": OwnVectors(dimension), **options}
     if path is None:
@@ -341,10 +341,8 @@ def _shared_engine(path: str | None, dimension: int, options: Mapping[str, Any])
     return engine
 
 
-def _new_engine(path: str | None, options: Mapping[str, Any]) -> Engine:
-    engine = open_engine(path, **options)
-    assert isinstance(engine, Engine)  # a handle is given only for a handle
-    return engine
+def _new_engine(path: str | None, options: Mapping[str, Any]) -> Memory:
+    return open_engine(path, **options)
 
 
 def _scale_of(bm25: BM25) -> float:

@@ -13,8 +13,8 @@ from ..engine.engine import Engine
 from ..engine.errors import MissingExtraError, ParameterError, RecordError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.index.columns import AUTO
+from ..engine.memory import Memory
 from ..engine.metrics.ranking import strictly_descending
-from ..engine.namespace import Namespace
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
@@ -56,7 +56,7 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
 
     def __init__(
         self,
-        engine: Engine | Namespace | str | os.PathLike[str],
+        engine: Memory | str | os.PathLike[str],
         *,
         strategy: AnyStrategy | Policy = "bm25",
         num_results: int = 1000,
@@ -77,9 +77,9 @@ class FanrankRetriever(pt.Transformer):  # type: ignore[misc]
         for column, field in (fields or {}).items():
             if field not in FIELDS:
                 raise ParameterError(f"fields: {column!r} cannot give {field!r}; there are: {', '.join(FIELDS)}")
-        if not isinstance(engine, Engine | Namespace | str | os.PathLike):
+        if not isinstance(engine, Memory | str | os.PathLike):
             raise ParameterError(f"engine must be an Engine, a Namespace or the path of a directory, not {engine!r}")
-        self.engine = engine if isinstance(engine, Engine | Namespace) else Engine.open(engine)
+        self.engine = engine if isinstance(engine, Memory) else Engine.open(engine)
         self.strategy = strategy_of(strategy)
         self.num_results = num_results
         self.filter = filter
@@ -211,11 +211,11 @@ class FanrankIndexer(pt.Indexer):  # type: ignore[misc]
         if isinstance(text_attrs, str) or not text_attrs:
             raise ParameterError(f"text_attrs must be a list of keys such as ['title', 'text'], not {text_attrs!r}")
         self.text_attrs = tuple(text_attrs)
-        if not isinstance(engine, Engine | Namespace):
+        if not isinstance(engine, Memory):
             options["columns"] = with_column(options.get("columns", AUTO))
         self.engine = open_engine(engine, **options)
 
-    def index(self, iter: Iterable[Mapping[str, Any]], **kwargs: Any) -> Engine | Namespace:
+    def index(self, iter: Iterable[Mapping[str, Any]], **kwargs: Any) -> Memory:
         """Add all documents as one write, durable in a directory. Returns the engine, for a `FanrankRetriever`.
 
         Raises `RecordError` for a document without docno or without a text, `DuplicateIdError` for a docno that is

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..engine.engine import Engine
 from ..engine.errors import (
     DuplicateIdError,
     MissingExtraError,
@@ -28,8 +27,8 @@ from ..engine.errors import (
     choices,
 )
 from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.memory import Memory
 from ..engine.moments import to_seconds, zone_named
-from ..engine.namespace import Namespace
 from ..engine.records.filters import And, ColumnComparison, Filter, col
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
@@ -111,7 +110,7 @@ def memory_tools(
 ) -> MemoryTools:
     """The tools of one memory, for one user.
 
-    `engine` is an engine, a namespace, the path of a directory, or None for a memory that ends with the program.
+    `engine` is any memory, a path, an address, or None for a memory that ends with the program.
     `namespace` names the user's namespace in an engine. The tools read and write there and nowhere else.
 
     `tools` are those that the model gets; ``("recall",)`` makes the memory read-only for it. `strategy` ranks, as in
@@ -126,7 +125,7 @@ def memory_tools(
     Raises `ParameterError`, and `QueryError` for a label that the engine has no column for.
     """
     memory = open_engine(engine)
-    if isinstance(memory, Namespace):
+    if memory.space is not None:
         if namespace is not None:
             raise ParameterError("the tools were given a namespace already; leave namespace= out, or pass the engine")
         own = memory
@@ -153,7 +152,7 @@ def memory_tools(
         zone = zone_named(timezone)
     except ValueError as error:
         raise ParameterError(f"unknown time zone {timezone!r}: {error}") from None
-    engine_of = memory if isinstance(memory, Engine) else None
+    engine_of = memory if memory.space is None else None
     return MemoryTools(own, engine_of, chosen, strategy, described, dict(stamp or {}), k, bounds, zone, clock)
 
 
@@ -166,9 +165,9 @@ class MemoryTools:
     cannot mend is raised: a disk that fails, a closed engine, an encoder that is not there.
     """
 
-    memory: Namespace
+    memory: Memory
     """The namespace that the tools are bound to."""
-    engine: Engine | None = field(repr=False)
+    engine: Memory | None = field(repr=False)
     """The engine of the namespace, if the tools were made with an engine."""
     tools: tuple[str, ...]
     strategy: AnyStrategy | Policy | ByNamespace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import RecordError
@@ -17,6 +17,19 @@ def kept_records(records: Sequence[Record]) -> tuple[Record, ...]:
     objects that hold themselves.
     """
     return tuple([own_copy(one) if one.extra or one.payload or one.fields else one for one in records])
+
+
+def apart(records: Iterable[Record | None]) -> list[Record | None]:
+    """The records, of which no two share what a caller can change: one that comes again is a copy.
+
+    Equal queries may be of callers who know nothing of each other.
+    """
+    shown: set[int] = set()
+    found: list[Record | None] = []
+    for record in records:
+        found.append(own_copy(record) if record is not None and id(record) in shown else record)
+        shown.add(id(record))
+    return found
 
 
 def own_copy(record: Record, *, vectors: bool = True) -> Record:

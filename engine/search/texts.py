@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import StorageError
 from ..index.kept import records_at
-from ..records.copies import own_copy
+from ..records.copies import apart, own_copy
 from ..records.hits import Hits
 from ..records.record import Record
 from ..storage.record_store import RecordStore
@@ -170,15 +170,7 @@ def _ids_of(keys: list[Key]) -> dict[str, list[str]]:
 
 
 def _arrange(hits: Hits, records: Sequence[Record | None]) -> Records:
-    """The records in the places of their hits [B, k].
-
-    No two hits share what a caller can change: equal queries may be of callers who know nothing of each other.
-    """
-    shown: set[int] = set()
-    apart: list[Record | None] = []
-    for record in records:
-        apart.append(own_copy(record) if record is not None and id(record) in shown else record)
-        shown.add(id(record))
+    """The records in the places of their hits [B, k]."""
     arranged = np.full(hits.documents.shape, None, dtype=object)
-    arranged[hits.documents >= 0] = apart
+    arranged[hits.documents >= 0] = apart(records)
     return arranged

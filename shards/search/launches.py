@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...engine.records.copies import apart
 from ...engine.records.record import Record
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.holding import View
@@ -127,5 +128,5 @@ class Launch:
         keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
         found = self.read_records(read_texts, dict.fromkeys(keys))
         arranged = np.full(merged.orders.shape, None, dtype=object)
-        arranged[present] = [found.get(key) for key in keys]
+        arranged[present] = apart(map(found.get, keys))
         return arranged

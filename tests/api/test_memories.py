@@ -13,6 +13,7 @@ from support.serving import served
 
 import fanrank as fr
 from fanrank.errors import NotSupportedError
+from fanrank.integrations.tools import memory_tools
 
 OTHER_PARAMETERS = {
     (fr.Engine, "open"): "an address, and how many shards",
@@ -114,5 +115,10 @@ def test_open_takes_options_a_directory_of_either_kind_or_an_address(tmp_path: P
             assert handle.submit(["tea"]).result()[0] == asyncio.run(handle.asearch(["tea"]))[0] == wanted
             assert asyncio.run(handle.adelete(["r0"])) == 1
             assert handle.submit(["tea"]).result()[0] == memory.search(["tea"], namespace="ana")[0] != wanted
+            tools = memory_tools(client, namespace="bo")
+            assert '"remembered"' in tools.call("remember", {"records": [{"text": "coffee at noon"}]})
+            found = asyncio.run(tools.acall("recall", {"queries": ["coffee"]}))
+            assert "at noon" in found
+            assert found == memory_tools(memory, namespace="bo").recall("coffee")
         with pytest.raises(fr.errors.ParameterError, match="analyzer is for a directory"):
             fr.open("http://127.0.0.1:9", analyzer="minimal")

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from support.evaluations import count_searches
 from support.langchain_cases import texts
+from support.memories import KINDS, make_memory
 from support.threads import in_threads
 
 import fanrank as fr
@@ -177,9 +178,10 @@ def make(request: pytest.FixtureRequest) -> Callable[..., Face]:
     return request.param  # type: ignore[no-any-return]
 
 
-@pytest.fixture
-def engine(make: Any) -> fr.Engine:
-    return fr.Engine(columns="auto", encoder="own:2" if make is mem0 else None)
+@pytest.fixture(params=KINDS)
+def engine(make: Any, request: pytest.FixtureRequest) -> Iterator[fr.Memory]:
+    with make_memory(request.param, columns="auto", encoder="own:2" if make is mem0 else None) as memory:
+        yield memory
 
 
 def read(face: Face, rows: list[list[Any]]) -> list[list[Any]]:
@@ -187,7 +189,7 @@ def read(face: Face, rows: list[list[Any]]) -> list[list[Any]]:
 
 
 def test_a_batch_is_one_launch_and_what_a_loop_and_the_engine_give(
-    make: Callable[..., Face], engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Face], engine: fr.Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     face = make(engine)
     face.write(TEXTS, {})
@@ -202,7 +204,7 @@ def test_a_batch_is_one_launch_and_what_a_loop_and_the_engine_give(
     assert read(face, loop) == [[tuple(hit) for hit in row] for row in plain.search(asked, K)]
 
 
-def test_callers_that_wait_at_the_same_time_share_launches(make: Callable[..., Face], engine: fr.Engine) -> None:
+def test_callers_that_wait_at_the_same_time_share_launches(make: Callable[..., Face], engine: fr.Memory) -> None:
     face = make(engine)
     if face.awaited is None:
         pytest.skip("mem0 asks its stores in threads")
@@ -219,7 +221,7 @@ def test_callers_that_wait_at_the_same_time_share_launches(make: Callable[..., F
     assert stats["launches"] < 50
 
 
-def test_what_a_caller_changes_is_in_no_other_answer(make: Callable[..., Face], engine: fr.Engine) -> None:
+def test_what_a_caller_changes_is_in_no_other_answer(make: Callable[..., Face], engine: fr.Memory) -> None:
     face, given = make(engine), {"list": [1]}
     face.write(TEXTS, given)
     given["list"].append(2)
@@ -232,7 +234,7 @@ def test_what_a_caller_changes_is_in_no_other_answer(make: Callable[..., Face], 
     assert face.one("tea") == second != []
 
 
-def test_tenants_are_apart(make: Callable[..., Face], engine: fr.Engine) -> None:
+def test_tenants_are_apart(make: Callable[..., Face], engine: fr.Memory) -> None:
     ana, bo = (make(engine, name) for name in ("ana", "bo"))
     ana.write(TEXTS, {"of": "ana"})
     bo.write({"m0": "tea of bo"}, {"of": "bo"})
@@ -253,7 +255,7 @@ def test_a_directory_is_opened_again(make: Callable[..., Face], tmp_path: Path) 
     second.close()
 
 
-def test_threads_write_and_search_at_once(make: Callable[..., Face], engine: fr.Engine) -> None:
+def test_threads_write_and_search_at_once(make: Callable[..., Face], engine: fr.Memory) -> None:
     face, meeting = make(engine), threading.Barrier(6)
 
     def work(number: int) -> None:

@@ -422,7 +422,7 @@ def test_bad_stores_are_named(tmp_path: Path) -> None:
         ({"index": {"embed": embed}}, "needs 'dims'"),
         ({"engine": fr.Engine(), "index": INDEX}, "takes no vectors"),
         ({"engine": fr.Engine(encoder="own:5"), "index": INDEX}, "5 dimensions"),
-        ({"engine": 5}, "must be an Engine"),
+        ({"engine": 5}, "must be a Memory"),
     ):
         with pytest.raises(fr.errors.ParameterError, match=words):
             FanrankStore(**bad)

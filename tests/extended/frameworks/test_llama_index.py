@@ -389,12 +389,12 @@ def test_an_index_of_the_framework_works_over_it(tmp_path: Path) -> None:
     assert index.as_retriever(similarity_top_k=1).retrieve("green tea")[0].node.ref_doc_id != "doc"
     index.insert(Document(id_="doc", text="green tea for Ana"))
     index.storage_context.persist(str(tmp_path / "other"))
-    store.client._engine.close()  # type: ignore[attr-defined]
+    store.client._memory.close()  # type: ignore[attr-defined]
     again = VectorStoreIndex.from_vector_store(FanrankVectorStore(tmp_path / "nodes"), embed_model=Words())
     for mode, expected in answers.items():
         found = again.as_retriever(similarity_top_k=3, vector_store_query_mode=mode).retrieve("green tea")
         assert [(one.node.text, one.score) for one in found] == [(one.node.text, one.score) for one in expected]
-    again.vector_store.client._engine.close()  # type: ignore[attr-defined]
+    again.vector_store.client._memory.close()  # type: ignore[attr-defined]
 
 
 def test_errors_say_what_is_wrong(store: FanrankVectorStore) -> None:
