@@ -18,7 +18,7 @@ from ..engine.storage.state import MemoryState
 class ServedSearcher(Searcher):
     """Answers batches by requests. The server encodes and counts them."""
 
-    building = False
+    building = pins = False
 
     def __init__(self, send: Callable[..., Hits]) -> None:
         self._send = send
@@ -37,6 +37,7 @@ class ServedSearcher(Searcher):
         answerer: AnyAnswerer,
         options: SearchOptions,
         state: MemoryState | None = None,
+        clock: float | None = None,
     ) -> Hits:
         keywords: Any = {name: value for name, value in vars(options).items() if name != "threads"}
         return self._send(queries, k, strategy=answerer, **keywords)

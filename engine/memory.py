@@ -31,7 +31,7 @@ from .route.policy import Policy
 from .search.batch import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
-from .signatures import LaunchKeywords
+from .signatures import AwaitedKeywords, LaunchKeywords
 from .writing import Writing
 
 if sys.version_info >= (3, 11):
@@ -194,7 +194,7 @@ class Memory(Reading, Writing, Carrying):
                 coalescer.close()
         return coalescer
 
-    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Hits:
+    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[AwaitedKeywords]) -> Hits:
         """As `search`, awaited; concurrent callers share a launch. Keywords as `Coalescer.asearch`."""
         return await self.coalescer.asearch(queries, k, **keywords)
 

@@ -23,7 +23,7 @@ from .records.record import Record
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
 from .search.batch import AnyBatch, AnyQuery, own_queries, queries_in
-from .signatures import CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
+from .signatures import AwaitedKeywords, CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
 from .writing import AnyRecord
 
 if sys.version_info >= (3, 11):
@@ -133,7 +133,7 @@ class Namespace(Memory, lacking=NAMESPACE):
         checked, rest = self._own_batch(queries, keywords)
         return self._memory.search(checked, k, **rest)
 
-    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[LaunchKeywords]) -> Hits:
+    async def asearch(self, queries: AnyBatch, k: int = DEFAULT_K, **keywords: Unpack[AwaitedKeywords]) -> Hits:
         """As `Memory.asearch`, with its keywords; launches are shared with other namespaces, answers are not."""
         checked, rest = self._own_batch(queries, keywords)
         return await self._memory.asearch(checked, k, **rest)

@@ -60,6 +60,9 @@ class Searcher:
     Any thread may search at any time. A search reads snapshots and never waits for a writer.
     """
 
+    pins = True
+    """Whether `answer` can be told the state that it searches."""
+
     def __init__(self, index: OpenIndex, models: Models, backend: Backend, monitor: Monitor) -> None:
         self.index = index
         self.models = models
@@ -118,8 +121,11 @@ class Searcher:
         answerer: AnyAnswerer,
         options: SearchOptions,
         state: MemoryState | None = None,
+        clock: float | None = None,
     ) -> Hits:
         """The hits of a batch, over `state` (None: the current one); the monitor does not count them.
+
+        `clock` is as in `prepare`.
 
         Raises as `Engine.search`.
         """
@@ -128,7 +134,7 @@ class Searcher:
         index = self.index
         memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
-        if plain and options.reranker is None:
+        if plain and options.reranker is None and clock is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
@@ -138,17 +144,24 @@ class Searcher:
             check_vectors(checked, self.models.pin)
             several = needs_parts(checked, answerer)
         if several:
-            return self._answer_parts(memory, checked, k, answerer, options)
+            return self._answer_parts(memory, checked, k, answerer, options, clock)
         assert not isinstance(answerer, ByNamespace)
-        return self._answer_all(memory, checked, k, answerer, options, phases)
+        return self._answer_all(memory, checked, k, answerer, options, phases, clock)
 
     def _answer_parts(
-        self, memory: MemoryState, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions
+        self,
+        memory: MemoryState,
+        queries: tuple[Query, ...],
+        k: int,
+        answerer: AnyAnswerer,
+        options: SearchOptions,
+        clock: float | None,
     ) -> Hits:
         """The hits of a batch whose queries may have different strategies."""
-        parts, clock = divide(queries, answerer), time.time()
+        parts = divide(queries, answerer)
         if len(parts) == 1:
-            return self._answer_all(memory, queries, k, parts[0].answerer, options, Phases(options.timing))
+            return self._answer_all(memory, queries, k, parts[0].answerer, options, Phases(options.timing), clock)
+        clock = time.time() if clock is None else clock
         answers = []
         for part in parts:
             asked = tuple([queries[row] for row in part.rows])

@@ -76,6 +76,12 @@ class LaunchKeywords(BatchKeywords, total=False):
     wait: bool
 
 
+class AwaitedKeywords(LaunchKeywords, total=False):
+    """The keywords of `Coalescer.asearch`."""
+
+    tenant: str | None
+
+
 class CandidateKeywords(TypedDict, total=False):
     """The keywords of `Engine.candidates` beside the strategy."""
 

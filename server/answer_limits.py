@@ -12,7 +12,7 @@ from .problems import Problem
 
 def too_large(limits: Limits) -> Problem:
     """The refusal of an answer beyond the limit."""
-    detail = f"the answer would have more than {limits.answer_bytes:,} bytes of records; ask for fewer at once"
+    detail = f"the answer would have more than {limits.answer_bytes:,} bytes; ask for less at once"
     return Problem(422, "AnswerTooLarge", detail)
 
 

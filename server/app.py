@@ -38,7 +38,7 @@ from .limits import Limits
 from .local import check_local
 from .logs import Log
 from .metrics import Metrics
-from .problems import RETRY_AFTER, Problem, answer_problem
+from .problems import RETRY_AFTER, Problem, answer_problem, stopping
 from .state import State
 from .watch import Watch, routes_of
 
@@ -108,7 +108,6 @@ def make_app(
                 await stack.enter_async_context(part.running())
             yield
             state.stopping = True
-            state.timed.shutdown(wait=False, cancel_futures=True)
 
     app = Starlette(
         routes=[
@@ -198,7 +197,7 @@ class Gate:
         # Of a full server only callers with a key learn.
         headers = {"Retry-After": RETRY_AFTER}
         if state.stopping:
-            raise Problem(503, "StoppingError", "the server stops; come back", headers=headers)
+            raise stopping()
         if state.in_flight >= state.limits.in_flight:
             raise Problem(503, "OverloadedError", "too many requests are under way; come back", headers=headers)
         if self.admit is not None and state.in_flight_of[principal.name] >= state.limits.in_flight_per_key:

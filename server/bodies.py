@@ -8,14 +8,15 @@ import math
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from ..engine.errors import QueryError, choices
 from ..engine.records.filters import Filter, columns_in, parse_filter
 from .access import ANYONE, principal_of
+from .cancelling import in_thread
 from .encoding import decode
 from .limits import Limits
 from .problems import RETRY_AFTER, Problem
@@ -44,7 +45,7 @@ async def in_thread_if_large(request: Request, function: Callable[..., T], *argu
     """What the function returns. It runs in a thread where the request has a large body, as it may take seconds."""
     if request.scope.get(HELD, 0) < LARGE_BODY:
         return function(*arguments)
-    return await run_in_threadpool(function, *arguments)
+    return await in_thread(request, partial(function, *arguments), cost=request.scope[HELD])
 
 
 def _read(content: bytes, fields: Collection[str] | None) -> dict[str, Any]:

@@ -1,18 +1,23 @@
-"""Work in a thread that ends early: at the request's deadline, or once the client has hung up."""
+"""Work that blocks, in a thread, and until when it is wanted: to the request's deadline, and while its client is there.
+
+Every verb of the engine that blocks passes here, but for searches, whose turns the coalescer gives.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from ..engine.errors import DeadlineError
-from .state import seconds_left
+from .access import ANYONE, principal_of
+from .problems import stopping
+from .state import State, seconds_left, state_of
+from .turns import Threads
 
 T = TypeVar("T")
 
@@ -23,33 +28,108 @@ class Cancellation:
 
     ends: float
     """When the request must be done, by `time.monotonic`."""
+    state: State
     disconnected: bool = False
 
     @classmethod
     def of(cls, request: Request) -> Cancellation:
-        return cls(time.monotonic() + seconds_left(request))
+        return cls(time.monotonic() + seconds_left(request), state_of(request))
 
     def check(self) -> None:
-        """Raise `DeadlineError` where nobody waits for the work any more."""
+        """Raise `DeadlineError` where nobody waits for the work any more, and `Problem` where the server ends."""
         if self.disconnected:
-            raise DeadlineError("the client hung up before the answer was written")
+            raise hung_up()
+        if self.state.ended:
+            raise stopping()
         if time.monotonic() > self.ends:
-            raise DeadlineError("the deadline passed before the answer was written")
+            raise late()
 
 
-async def run_cancellable(request: Request, cancellation: Cancellation, function: Callable[[], T]) -> T:
-    """What the function returns. It runs in a thread, and calls `Cancellation.check` between steps.
+def caller_of(request: Request) -> str:
+    """By whose turns a request goes: its key's, or where there are no keys, those of the client's address."""
+    principal = principal_of(request)
+    if principal is not ANYONE:
+        return principal.name
+    return request.client.host if request.client else ""
 
-    The body of the request must have been read: what its client says next is that it hung up.
+
+async def in_thread(
+    request: Request,
+    work: Callable[[], T],
+    *,
+    cancellation: Cancellation | None = None,
+    threads: Threads | None = None,
+    cost: int = 1,
+    finish: bool = False,
+    watched: bool = True,
+) -> T:
+    """What `work` returns, which runs in a thread once it is the caller's turn. `threads`: None for those of all reads.
+
+    Work that takes long calls ``cancellation.check`` between its steps. At the deadline, work that has not begun never
+    does, and one that has is not waited for, unless it is to `finish`: of a write the caller wants to know. The same
+    holds once the client has hung up, if that is `watched`. The body of the request must have been read then: what its
+    client says next is that it hung up.
     """
-    watching = asyncio.ensure_future(_watch(request, cancellation))
+    state = state_of(request)
+    threads, left = threads or state.threads, seconds_left(request, fresh=finish)
+    if state.ended:
+        raise stopping()
+    job = threads.put(caller_of(request), work, cost)
+
+    def give_up(error: Exception) -> None:
+        if not threads.withdraw(job, error) and not finish:
+            job.end(None, error)
+
+    async def watch() -> None:
+        await hang_up(request)
+        if cancellation is not None:
+            cancellation.disconnected = True
+        give_up(hung_up())
+
+    state.waiting.add(give_up)
+    timer = asyncio.get_running_loop().call_later(left, give_up, late())
+    # What begins at once and takes no steps is done before anyone could hang up.
+    watching = asyncio.ensure_future(watch()) if watched and (job.queued or cancellation is not None) else None
     try:
-        return await run_in_threadpool(function)
+        return await job.over  # type: ignore[no-any-return]
     finally:
+        timer.cancel()
+        state.waiting.discard(give_up)
+        if watching is not None:
+            watching.cancel()
+
+
+async def until_hung_up(request: Request, work: Awaitable[T]) -> T:
+    """Await the work, unless the client hangs up first. The body of the request must have been read."""
+    state = state_of(request)
+    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request))
+    failure: list[Exception] = []
+
+    def give_up(error: Exception) -> None:
+        failure.append(error)
+        working.cancel()
+
+    state.waiting.add(give_up)
+    try:
+        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if failure or not working.done():
+            raise failure[0] if failure else hung_up()
+        return await working
+    finally:
+        state.waiting.discard(give_up)
+        working.cancel()
         watching.cancel()
 
 
-async def _watch(request: Request, cancellation: Cancellation) -> None:
+async def hang_up(request: Request) -> None:
+    """Return once the client has hung up."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    cancellation.disconnected = True
+
+
+def hung_up() -> DeadlineError:
+    return DeadlineError("the client hung up before it was answered")
+
+
+def late() -> DeadlineError:
+    return DeadlineError("the deadline passed before the request was answered")

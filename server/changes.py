@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -14,7 +14,8 @@ from ..engine.carry.rows import from_json
 from ..engine.errors import FanrankError, RecordError, UnknownIdError
 from ..engine.records.filters import Filter
 from .access import check_write, principal_of
-from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, require, take
+from .bodies import HELD, LARGE_BODY, as_filter, in_thread_if_large, read_json, read_parameters, require, take
+from .cancelling import in_thread
 from .limits import Limits
 from .problems import Problem
 from .record_limits import check_payload, check_record, may_be_large
@@ -37,12 +38,11 @@ async def patch(request: Request) -> Response:
         check_payload(changes.get("payload"), "changes.payload", state.limits)
     ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
-        change = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
+        work = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
     else:
-        change = partial(state.engine.update_where, {} if filter is None else filter, changes, namespace=namespace)
+        work = partial(state.engine.update_where, {} if filter is None else filter, changes, namespace=namespace)
     try:
-        work = run_in_threadpool(change)
-        count = await write_engine(UPDATE, (namespace,), work, records=None if ids is None else len(ids))
+        count = await change(request, UPDATE, (namespace,), work, records=None if ids is None else len(ids))
     except UnknownIdError:
         raise
     except FanrankError as error:
@@ -63,7 +63,8 @@ async def put(request: Request) -> Response:
     try:
         record, _ = from_json({**body, "id": name, "namespace": namespace})
         check_record(record, None, state.limits, payload=may_be_large(request, state.limits))
-        count = await write_engine(UPSERT, (namespace,), state.engine.aupsert([record]), records=1, id=name)
+        work = partial(state.engine.upsert, [record])
+        count = await change(request, UPSERT, (namespace,), work, records=1, id=name)
     except RecordError as error:
         raise Problem.of(error) from None
     return _answer({"written": count})
@@ -83,8 +84,25 @@ async def drop(request: Request) -> Response:
         state.engine.drop(name)
         return 0
 
-    await write_engine(DELETE_STORE, (name,), run_in_threadpool(drop_it))
+    await change(request, DELETE_STORE, (name,), drop_it)
     return _answer({"dropped": name})
+
+
+async def change(
+    request: Request,
+    operation: str,
+    namespaces: Iterable[str],
+    work: Callable[[], int],
+    *,
+    records: int | None = None,
+    id: str | None = None,
+) -> int:
+    """As `write_engine`, by a write that blocks, in a thread. What was begun at the deadline is waited for."""
+    state, size = state_of(request), request.scope.get(HELD, 0)
+    # One of unknown size, or of a large body, takes long, and is to leave the threads of small ones alone.
+    threads = state.threads if records is None or size >= LARGE_BODY else state.writers
+    written = in_thread(request, work, threads=threads, cost=size + 1_000, finish=True)
+    return await write_engine(operation, namespaces, written, records=records, id=id)
 
 
 def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, Filter | None, bool]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import anyio.to_thread
 from mcp.server.mcpserver import Context, MCPServer
@@ -31,6 +31,7 @@ from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
+from .cancelling import caller_of, in_thread
 from .limits import Limits
 from .mcp_answers import (
     Answer,
@@ -58,6 +59,7 @@ TEXT_BUDGET = 20_000
 """Characters of records in one answer, about 5,000 tokens of English."""
 SHOWN_MISTAKES = 5
 
+T = TypeVar("T")
 Asked = Context[Any, Any]
 Namespace = Annotated[str, Field(description="The namespace of the records. Left out: the server's own.")]
 K = Annotated[int, Field(ge=1, description="Hits of each query.")]
@@ -229,7 +231,7 @@ class Tools:
         body: dict[str, Any] = {"queries": queries, "k": k, "namespace": namespace, "texts": True, "payload": payload}
         body |= {"since": _number(since), "until": _number(until), "filter": filter, "strategy": strategy}
         wanted = read_search(body, principal, self.settings.limits)
-        await self._refresh()
+        await self._refresh(context)
         hits = await search_engine(
             self.engine,
             wanted.queries,
@@ -238,9 +240,10 @@ class Tools:
             payload=payload,
             deadline=self.settings.limits.seconds,
             wait=False,
+            tenant=self._tenant(context),
             **wanted.options,
         )
-        return await anyio.to_thread.run_sync(self._answer, namespace, hits)
+        return await self._in_thread(context, partial(self._answer, namespace, hits))
 
     def _answer(self, namespace: str, hits: Hits) -> CallToolResult:
         rows = _found(hits)
@@ -266,10 +269,9 @@ class Tools:
             raise Problem(422, "TooManyHits", f"n may be {limits.k:,}, not {n:,}", field="n")
         query = {"newest": True} if filter is None else {"newest": True, "filter": filter}
         asked = read_query(query, "filter", {"namespace": namespace}, principal, limits)
-        await self._refresh()
-        hits = await search_engine(
-            self.engine, [asked], n, texts=True, payload=payload, deadline=limits.seconds, wait=False
-        )
+        await self._refresh(context)
+        about: dict[str, Any] = {"deadline": limits.seconds, "wait": False, "tenant": self._tenant(context)}
+        hits = await search_engine(self.engine, [asked], n, texts=True, payload=payload, **about)
 
         def make() -> CallToolResult:
             (records,) = _found(hits, scores=False)
@@ -277,7 +279,7 @@ class Tools:
                 Recent(namespace=namespace, records=records, cut=cut_texts(records, self.settings.text_budget))
             )
 
-        return await anyio.to_thread.run_sync(make)
+        return await self._in_thread(context, make)
 
     async def explain(
         self,
@@ -291,17 +293,16 @@ class Tools:
         principal, namespace = self._enter(context, namespace)
         asked = read_query(query, "query", {"namespace": namespace}, principal, self.settings.limits)
         options: dict[str, Any] = {} if strategy is None else {"strategy": strategy}
-        await self._refresh()
-        hits = await search_engine(
-            self.engine, [asked], 1, deadline=self.settings.limits.seconds, wait=False, **options
-        )
+        options |= {"deadline": self.settings.limits.seconds, "wait": False, "tenant": self._tenant(context)}
+        await self._refresh(context)
+        hits = await search_engine(self.engine, [asked], 1, **options)
 
         def make() -> CallToolResult:
             parts = hits.explain(0, id)
             values = parts.to_dict()
             return make_result(Explained(namespace=namespace, summary=str(parts), explanation=values))
 
-        return await anyio.to_thread.run_sync(make)
+        return await self._in_thread(context, make)
 
     async def remember(
         self,
@@ -336,15 +337,15 @@ class Tools:
                 records=len(once),
             )
         else:
-            written = await self._add_new(once, namespace)
+            written = await self._add_new(context, once, namespace)
         return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
 
-    async def _add_new(self, records: list[tuple[Record, NewRecord]], namespace: str) -> int:
+    async def _add_new(self, context: Asked, records: list[tuple[Record, NewRecord]], namespace: str) -> int:
         """Add those that are not there. Of ids that the caller gave, one that is there is an error."""
         tried = None
         while True:
             ids = [record.id for record, _ in records]
-            there = await anyio.to_thread.run_sync(partial(self.engine.fetch, ids, namespace=namespace))
+            there = await self._in_thread(context, partial(self.engine.fetch, ids, namespace=namespace))
             for (record, given), old in zip(records, there, strict=True):
                 if old is not None and given.id is not None:
                     detail = f"there is a record {record.id[:200]!r} already; give another id, or pass replace: true"
@@ -378,8 +379,8 @@ class Tools:
     async def read_record(self, context: Asked, namespace: str, id: str) -> str:
         """One record, whole, as JSON."""
         _, namespace = self._enter(context, namespace)
-        await self._refresh()
-        (record,) = await anyio.to_thread.run_sync(lambda: self.engine.fetch([id], namespace=namespace))
+        await self._refresh(context)
+        (record,) = await self._in_thread(context, partial(self.engine.fetch, [id], namespace=namespace))
         if record is None:
             raise ResourceNotFoundError(f"no record {id[:200]!r} in this namespace")
         return json.dumps(to_json(record, vectors=False), ensure_ascii=False)
@@ -410,10 +411,22 @@ class Tools:
         (check_write if write else check_read)(principal, namespace, "namespace")
         return principal, namespace
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, context: Asked) -> None:
         """Let a reader of a directory that another process writes see what it wrote."""
         if self.settings.refresh:
-            await anyio.to_thread.run_sync(self.engine.refresh)
+            await self._in_thread(context, self.engine.refresh)
+
+    async def _in_thread(self, context: Asked, work: Callable[[], T]) -> T:
+        """What `work` returns, in a thread: over HTTP once it is the caller's turn."""
+        request = context.request_context.request
+        if self.caller is None and isinstance(request, Request):
+            return await in_thread(request, work, watched=False)
+        return await anyio.to_thread.run_sync(work)
+
+    def _tenant(self, context: Asked) -> str | None:
+        """By whose turns searches are launched."""
+        request = context.request_context.request
+        return caller_of(request) if self.caller is None and isinstance(request, Request) else None
 
 
 def _found(hits: Hits, scores: bool = True) -> list[list[Found]]:

@@ -23,7 +23,7 @@ from .bodies import check_json, read_bytes
 from .keys import Keyring
 from .limits import Limits
 from .mcp import Settings, make_mcp
-from .run import HOST, open_sockets, run_app
+from .run import HOST, End, open_sockets, run_app
 from .state import state_of
 
 ADDRESS = "/mcp"
@@ -65,7 +65,7 @@ def serve_http(
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(HOST, port, loopback_only=True)
     try:
-        with _open(path, settings, opening, shards) as engine:
+        with End(settings.limits) as end, _open(path, settings, opening, shards) as engine:
             part = make_part(engine, replace(settings, refresh=settings.read_only))
             run_app(
                 engine,
@@ -75,6 +75,7 @@ def serve_http(
                 lambda url: announce(url + ADDRESS),
                 parts=[part],
                 rest=False,
+                end=end,
             )
     finally:
         for listener in listeners:

@@ -86,6 +86,11 @@ class Problem(Exception):
         return document if self.field is None else {**document, "field": self.field}
 
 
+def stopping() -> Problem:
+    """The refusal of a server that stops."""
+    return Problem(503, "StoppingError", "the server stops; come back", headers={"Retry-After": RETRY_AFTER})
+
+
 def status_of(kind: type[FanrankError]) -> int:
     """The status of a class of the library's errors."""
     return next((status for known, status in STATUS if issubclass(kind, known)), UNPROCESSABLE)

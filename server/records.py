@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,13 +15,13 @@ from ..engine.records.record import Record
 from .access import Principal, check_read, check_write, principal_of
 from .answer_limits import too_large
 from .bodies import in_thread_if_large, read_filter, read_json, read_parameters, require, take
-from .changes import read_ids, read_selection
+from .cancelling import Cancellation, in_thread
+from .changes import change, read_ids, read_selection
 from .limits import Limits
 from .problems import Problem
 from .record_limits import check_record, may_be_large
 from .spans import CREATE, DELETE, UPDATE, UPSERT
 from .state import state_of
-from .watched import write_engine
 
 WRITE_FIELDS = ("records", "namespace", "mode", "ttl")
 FETCH_FIELDS = ("ids", "namespace")
@@ -31,6 +31,8 @@ MODES = {"add": CREATE, "update": UPDATE, "upsert": UPSERT}
 COUNT_PARAMETERS = ("namespace", "filter")
 LIST_PARAMETERS = ("namespace", "filter", "order", "reverse", "after", "limit")
 PAGE, LONGEST_PAGE = 100, 1_000
+AT_ONCE = 64
+"""Records that are read at once. In between the answer's size is looked at, and whether it is still wanted."""
 
 
 async def write(request: Request) -> Response:
@@ -45,10 +47,11 @@ async def write(request: Request) -> Response:
     ttl = take(body, "ttl", (str, int, float))
     try:
         if mode == "add":
-            work = state.engine.aadd(records, ttl=ttl)
+            work = partial(state.engine.add, records, ttl=ttl)
         else:
-            work = state.engine.aupdate(records, insert=mode == "upsert", ttl=ttl)
-        count = await write_engine(MODES[mode], (record.namespace for record in records), work, records=len(records))
+            work = partial(state.engine.update, records, insert=mode == "upsert", ttl=ttl)
+        namespaces = (record.namespace for record in records)
+        count = await change(request, MODES[mode], namespaces, work, records=len(records))
     except RecordError as error:
         raise Problem.of(error, field="records") from None
     return _answer({"written": count}, 201 if mode == "add" else 200)
@@ -87,10 +90,10 @@ async def remove(request: Request) -> Response:
     check_write(principal, namespace, "namespace")
     ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
-        work = state.engine.adelete(ids, namespace=namespace, missing_ok=missing_ok)
+        work = partial(state.engine.delete, ids, namespace=namespace, missing_ok=missing_ok)
     else:
-        work = run_in_threadpool(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
-    count = await write_engine(DELETE, (namespace,), work, records=None if ids is None else len(ids))
+        work = partial(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
+    count = await change(request, DELETE, (namespace,), work, records=None if ids is None else len(ids))
     return _answer({"deleted": count})
 
 
@@ -100,9 +103,8 @@ async def remove_one(request: Request) -> Response:
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_write(principal, namespace, "namespace")
     name = request.path_params["id"]
-    count = await write_engine(
-        DELETE, (namespace,), state.engine.adelete([name], namespace=namespace), records=1, id=name
-    )
+    work = partial(state.engine.delete, [name], namespace=namespace)
+    count = await change(request, DELETE, (namespace,), work, records=1, id=name)
     return _answer({"deleted": count})
 
 
@@ -111,7 +113,7 @@ async def fetch(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     namespace, name = read_parameters(request, ("namespace",)).get("namespace", ""), request.path_params["id"]
     check_read(principal, namespace, "namespace")
-    (record,) = await run_in_threadpool(state.engine.fetch, [name], namespace=namespace)
+    (record,) = await in_thread(request, partial(state.engine.fetch, [name], namespace=namespace))
     if record is None:
         raise UnknownIdError(f"no record {name!r}")
     return _answer(to_json(record, None))
@@ -124,18 +126,27 @@ async def fetch_many(request: Request) -> Response:
     body = await read_json(request, state.limits, FETCH_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_read(principal, namespace, "namespace")
-    ids = read_ids(require(body, "ids", list), state.limits)
+    ids, cancellation = read_ids(require(body, "ids", list), state.limits), Cancellation.of(request)
 
     def answer() -> str:
         # An id that is given again and again costs one record.
-        once = list(dict.fromkeys(ids))
-        found = zip(once, state.engine.fetch(once, namespace=namespace), strict=True)
-        texts = {name: json.dumps(None if record is None else to_json(record)) for name, record in found}
+        once, texts, size = list(dict.fromkeys(ids)), dict[str, str](), 0
+        for first in range(0, len(once), AT_ONCE):
+            names = once[first : first + AT_ONCE]
+            for name, record in zip(names, state.engine.fetch(names, namespace=namespace), strict=True):
+                cancellation.check()
+                texts[name] = json.dumps(None if record is None else to_json(record))
+                size += len(texts[name])
+                if size > state.limits.answer_bytes:
+                    raise too_large(state.limits)
         if sum(len(texts[name]) for name in ids) > state.limits.answer_bytes:
             raise too_large(state.limits)
         return f'{{"records": [{", ".join(texts[name] for name in ids)}]}}'
 
-    return Response(await run_in_threadpool(answer), media_type="application/json")
+    cost = len(ids)
+    return Response(
+        await in_thread(request, answer, cancellation=cancellation, cost=cost), media_type="application/json"
+    )
 
 
 async def count(request: Request) -> Response:
@@ -145,7 +156,7 @@ async def count(request: Request) -> Response:
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
     wanted = read_filter(given["filter"], state.limits) if "filter" in given else None
-    return _answer({"count": await run_in_threadpool(state.engine.count, wanted, namespace=namespace)})
+    return _answer({"count": await in_thread(request, partial(state.engine.count, wanted, namespace=namespace))})
 
 
 async def list_records(request: Request) -> Response:
@@ -161,6 +172,7 @@ async def list_records(request: Request) -> Response:
     if reverse not in ("true", "false"):
         raise Problem(422, "InvalidField", "reverse must be true or false", field="reverse")
     filter = read_filter(given["filter"], state.limits) if "filter" in given else None
+    cancellation = Cancellation.of(request)
 
     def page() -> str:
         listing = state.engine.records(
@@ -174,6 +186,7 @@ async def list_records(request: Request) -> Response:
         rows: list[str] = []
         size = 0
         for record in listing:
+            cancellation.check()
             rows.append(json.dumps(to_json(record, None)))
             size += len(rows[-1])
             if size > state.limits.answer_bytes:
@@ -181,7 +194,8 @@ async def list_records(request: Request) -> Response:
                 break
         return f'{{"records": [{", ".join(rows)}], "after": {json.dumps(listing.cursor)}}}'
 
-    return Response(await run_in_threadpool(page), media_type="application/json")
+    cost = int(limit)
+    return Response(await in_thread(request, page, cancellation=cancellation, cost=cost), media_type="application/json")
 
 
 async def list_namespaces(request: Request) -> Response:
@@ -193,7 +207,7 @@ async def list_namespaces(request: Request) -> Response:
         names = [name for name in state.engine.namespaces if principal.allows(name)]
         return [{"namespace": name, "records": state.engine.count(namespace=name)} for name in names]
 
-    return _answer({"namespaces": await run_in_threadpool(counts)})
+    return _answer({"namespaces": await in_thread(request, counts)})
 
 
 def _answer(value: Any, status: int = 200) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +29,8 @@ from .logs import Log, logging_to
 from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
+SPARE = 0.8
+"""Seconds after the time for what is under way in which the process ends: half of them for the refusals of the rest."""
 BACKLOG = 2_048
 """Connections that wait to be accepted. The system may have a lower limit of its own."""
 
@@ -60,13 +63,31 @@ def serve(
     listeners = open_sockets(host, port, loopback_only=keyring is None)
     try:
         with (
+            End(limits) as end,
             nullcontext() if log is None else logging_to(log),
             open_with(path, shards, wait=False, **opening) as engine,
         ):
-            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log)
+            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log, end=end)
     finally:
         for listener in listeners:
             listener.close()
+
+
+class End:
+    """Ends the process in time once it is asked to stop, whatever its threads do.
+
+    What was acknowledged is on disk, and the store is whole at any moment, as after a crash.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.timer = threading.Timer(limits.stop_seconds + SPARE, os._exit, [0])
+        self.timer.daemon = True
+
+    def __enter__(self) -> End:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.timer.cancel()
 
 
 def run_app(
@@ -78,10 +99,11 @@ def run_app(
     parts: Sequence[Part] = (),
     rest: bool = True,
     log: Log | None = None,
+    end: End | None = None,
 ) -> None:
     """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages.
 
-    `parts`, `rest` and `log` as in `make_app`.
+    `parts`, `rest` and `log` as in `make_app`. `end` begins with the signal.
     """
     app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest, log=log)
     # From here on a connection waits until it is accepted; whoever is told the address may use it.
@@ -89,12 +111,11 @@ def run_app(
         listener.listen(BACKLOG)
     host, port = listeners[0].getsockname()[:2]
     announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    Server(
-        make_config(app, protocol_of(limits, app.state.fanrank.metrics.count_rejected), limits), app.state.fanrank
-    ).run(sockets=listeners)
+    config = make_config(app, protocol_of(limits, app.state.fanrank.metrics.count_rejected))
+    Server(config, app.state.fanrank, end).run(sockets=listeners)
 
 
-def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limits) -> uvicorn.Config:
+def make_config(app: Starlette, protocol: type[HttpToolsProtocol]) -> uvicorn.Config:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
@@ -104,7 +125,7 @@ def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limit
         access_log=False,
         # Its own would print the messages of errors, which may quote texts.
         log_config=None,
-        timeout_graceful_shutdown=1,
+        timeout_graceful_shutdown=SPARE / 2,  # type: ignore[arg-type]
         server_header=False,
         backlog=BACKLOG,
         # An address that a client claims is not believed.
@@ -115,9 +136,9 @@ def make_config(app: Starlette, protocol: type[HttpToolsProtocol], limits: Limit
 class Server(uvicorn.Server):
     """Stops in two steps: what is under way is answered while all else is refused, then the sockets close."""
 
-    def __init__(self, config: uvicorn.Config, state: State) -> None:
+    def __init__(self, config: uvicorn.Config, state: State, end: End | None = None) -> None:
         super().__init__(config)
-        self.state = state
+        self.state, self.end = state, end
         self.stop_at = float("inf")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -125,6 +146,8 @@ class Server(uvicorn.Server):
         if self.state.stopping:
             os._exit(128 + sig)
         self.state.stopping = True
+        if self.end is not None:
+            self.end.timer.start()
         self.stop_at = time.monotonic() + self.state.limits.stop_seconds
 
     async def on_tick(self, counter: int) -> bool:
@@ -132,6 +155,8 @@ class Server(uvicorn.Server):
         leaves = await super().on_tick(counter)
         ended = self.state.stopping and (self.state.in_flight == 0 or time.monotonic() >= self.stop_at)
         self.should_exit = leaves or ended
+        if ended:
+            self.state.end()
         return self.should_exit
 
 

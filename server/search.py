@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.errors import DeadlineError, FanrankError, QueryError, RecordError
+from ..engine.errors import FanrankError, QueryError, RecordError
 from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
@@ -21,9 +19,19 @@ from ..engine.records.query_json import SCOPE, SCOPES, fill, parse_query, parse_
 from ..engine.search.batch import queries_in, set_defaults
 from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
-from .answer_limits import check_records
-from .bodies import as_filter, check_filter, in_thread_if_large, read_json, read_parameters, require, take
-from .cancelling import Cancellation, run_cancellable
+from .answer_limits import check_records, too_large
+from .bodies import (
+    HELD,
+    LARGE_BODY,
+    as_filter,
+    check_filter,
+    in_thread_if_large,
+    read_json,
+    read_parameters,
+    require,
+    take,
+)
+from .cancelling import Cancellation, caller_of, in_thread, until_hung_up
 from .columns import to_columns
 from .encoding import encode
 from .limits import Limits
@@ -89,35 +97,39 @@ async def search(request: Request) -> Response:
         hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
     else:
         hits = await _answer(request, wanted, wanted.queries)
-    explaining = Explaining.of(request) if wanted.explain else None
-    write = partial(_as_json, hits, wanted, sharded, explaining)
-    large = wanted.explain or hits.documents.size > ON_LOOP
-    answer = await _write_in_thread(request, write, explaining) if large else write()
+    if not wanted.explain and hits.documents.size <= ON_LOOP:
+        answer = _as_json(hits, wanted, sharded, None)
+    else:
+        writing = Writing.of(request)
+        write = partial(_as_json, hits, wanted, sharded, writing)
+        answer = await in_thread(request, write, cancellation=writing.cancellation, cost=hits.documents.size)
     return Response(answer, media_type="application/json")
 
 
 async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *, wait: bool = False) -> Hits:
-    state = state_of(request)
-    hits = await search_engine(
-        state.engine,
+    work = search_engine(
+        state_of(request).engine,
         queries,
         wanted.k,
         texts=wanted.texts,
         payload=wanted.payload,
         deadline=seconds_left(request),
         wait=wait,
+        tenant=caller_of(request),
         **wanted.options,
     )
-    await _check_records(hits, state.limits)
+    # A small search is over before its client could hang up.
+    hits = await (until_hung_up(request, work) if request.scope.get(HELD, 0) >= LARGE_BODY else work)
+    await _check_records(request, hits)
     return hits
 
 
-async def _check_records(hits: Hits, limits: Limits) -> None:
+async def _check_records(request: Request, hits: Hits) -> None:
     """Raise `Problem` where the records of the hits are more than an answer may hold."""
     if hits.records is not None:
-        found = hits.records.ravel().tolist()
+        found, limits = hits.records.ravel().tolist(), state_of(request).limits
         if len(found) > ON_LOOP:
-            await run_in_threadpool(check_records, found, limits)
+            await in_thread(request, partial(check_records, found, limits), cost=len(found))
         else:
             check_records(found, limits)
 
@@ -135,13 +147,8 @@ async def _answer_alone(request: Request, wanted: Wanted, *, partial: bool) -> H
             options["partial"] = ALLOW
         return state.engine.search(wanted.queries, wanted.k, timing=wanted.timing, **options)
 
-    waiting = asyncio.get_running_loop().run_in_executor(state.timed if wanted.timing else None, answer)
-    try:
-        # One that has not begun by then never does.
-        hits = await asyncio.wait_for(waiting, seconds_left(request))
-    except asyncio.TimeoutError:
-        raise DeadlineError("the deadline passed before the search was answered") from None
-    await _check_records(hits, state.limits)
+    hits = await in_thread(request, answer, threads=state.timed if wanted.timing else None)
+    await _check_records(request, hits)
     return hits
 
 
@@ -152,10 +159,12 @@ async def _stream(request: Request, wanted: Wanted) -> Response:
     """
     parts = [wanted.queries[first : first + PART] for first in range(0, len(wanted.queries), PART)]
     head = await _answer(request, wanted, parts[0] if parts else [])
-    explaining = Explaining.of(request) if wanted.explain else None
+    writing = Writing.of(request)
 
     async def write(hits: Hits, first: int) -> bytes:
-        return await _write_in_thread(request, partial(_as_lines, hits, wanted, first, explaining), explaining)
+        lines = partial(_as_lines, hits, wanted, first, writing)
+        cancellation = writing.cancellation if wanted.explain else None
+        return await in_thread(request, lines, cancellation=cancellation, cost=hits.documents.size)
 
     async def lines() -> AsyncIterator[bytes]:
         yield await write(head, 0)
@@ -186,8 +195,9 @@ async def explain(request: Request) -> Response:
     query = await in_thread_if_large(request, read_query, body["query"], "query", shared, principal, state.limits)
     document = require(body, "id", str)
     options = await in_thread_if_large(request, _options, body, state.limits)
-    hits = await search_engine(state.engine, [query], 1, deadline=seconds_left(request), wait=False, **options)
-    explanation = await run_in_threadpool(hits.explain, 0, document)
+    left, tenant = seconds_left(request), caller_of(request)
+    hits = await search_engine(state.engine, [query], 1, deadline=left, wait=False, tenant=tenant, **options)
+    explanation = await in_thread(request, partial(hits.explain, 0, document))
     return Response(encode(explanation.to_dict()), media_type="application/json")
 
 
@@ -331,17 +341,28 @@ def _check_size(query: Query, field: str, limits: Limits) -> None:
 
 
 @dataclass
-class Explaining:
-    """Explains the hits of one answer, within the limit of terms and as long as the answer is wanted."""
+class Writing:
+    """Writes a large answer, within the limits of bytes and of terms, and as long as it is wanted."""
 
     limits: Limits
     cancellation: Cancellation
     terms: int = 0
     """Those of all explanations so far."""
+    size: int = 0
+    """Bytes so far."""
 
     @classmethod
-    def of(cls, request: Request) -> Explaining:
+    def of(cls, request: Request) -> Writing:
         return cls(state_of(request).limits, Cancellation.of(request))
+
+    def encode(self, value: Any) -> bytes:
+        """A part of the answer. Raises `Problem` for more bytes than an answer may have, and `DeadlineError`."""
+        self.cancellation.check()
+        written = encode(value)
+        self.size += len(written)
+        if self.size > self.limits.answer_bytes:
+            raise too_large(self.limits)
+        return written
 
     def explain(self, hits: Hits, place: int, document: str, query: int) -> dict[str, Any] | None:
         """The parts of a hit's score for this query of the batch; None where the state that it was scored in is gone.
@@ -363,14 +384,7 @@ class Explaining:
         return explanation.to_dict()
 
 
-async def _write_in_thread(request: Request, write: Callable[[], bytes], explaining: Explaining | None) -> bytes:
-    """What `write` returns, in a thread. Only explanations take so long that they look whether they are wanted."""
-    if explaining is None:
-        return await run_in_threadpool(write)
-    return await run_cancellable(request, explaining.cancellation, write)
-
-
-def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | None) -> Iterator[dict[str, Any]]:
+def _results(hits: Hits, wanted: Wanted, first: int, writing: Writing | None) -> Iterator[dict[str, Any]]:
     """One object a query: its hits, and a word where there are none. `first` is the place of the first in the batch."""
     notes = hits.notes
     for place, row in enumerate(hits.to_dicts()):
@@ -379,23 +393,29 @@ def _results(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | No
             result["note"] = notes[place]
         if hits.decisions is not None:
             result["decision"] = hits.decisions[place].to_dict()
-        if explaining is not None:
+        if wanted.explain and writing is not None:
             for hit in row:
-                hit["explanation"] = explaining.explain(hits, place, hit["id"], first + place)
+                hit["explanation"] = writing.explain(hits, place, hit["id"], first + place)
         yield result
 
 
-def _as_json(hits: Hits, wanted: Wanted, sharded: bool, explaining: Explaining | None) -> bytes:
+def _as_json(hits: Hits, wanted: Wanted, sharded: bool, writing: Writing | None) -> bytes:
+    """The answer as JSON. `writing` None: it is small."""
+    rows = None
     if wanted.form == "columns":
         answer = to_columns(hits, sharded=sharded)
+    elif writing is None:
+        answer = {"results": list(_results(hits, wanted, 0, None)), "backend": hits.backend}
     else:
-        answer = {"results": list(_results(hits, wanted, 0, explaining)), "backend": hits.backend}
+        rows = [writing.encode(row) for row in _results(hits, wanted, 0, writing)]
+        answer = {"backend": hits.backend}
     if wanted.partial:
         answer["missing_shards"] = list(hits.missing_shards)
     if wanted.timing:
         answer |= {"timing": hits.timing or {}, "postings": hits.postings}
-    return encode(answer)
+    written = encode(answer) if writing is None else writing.encode(answer)
+    return b"".join((b'{"results":[', b",".join(rows), b"],", written[1:])) if rows is not None else written
 
 
-def _as_lines(hits: Hits, wanted: Wanted, first: int, explaining: Explaining | None) -> bytes:
-    return b"".join([encode(row) + b"\n" for row in _results(hits, wanted, first, explaining)])
+def _as_lines(hits: Hits, wanted: Wanted, first: int, writing: Writing) -> bytes:
+    return b"".join([writing.encode(row) + b"\n" for row in _results(hits, wanted, first, writing)])

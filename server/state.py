@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.requests import Request
@@ -12,7 +12,8 @@ from starlette.requests import Request
 from ..engine.memory import Memory
 from .limits import Limits
 from .metrics import Metrics
-from .problems import Problem
+from .problems import Problem, stopping
+from .turns import Threads
 
 DEADLINE = "fanrank-deadline"
 """The header by which a caller says after how many seconds the answer is of no use any more."""
@@ -33,8 +34,22 @@ class State:
     body_bytes_of: Counter[str] = field(default_factory=Counter)
     """Those with each key. A key without requests under way has no entry."""
     stopping: bool = False
-    timed: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "fanrank-timed"))
-    """Runs the searches that are timed, one after another. Its thread begins with the first."""
+    ended: bool = False
+    """Whether the time for what is under way is over."""
+    threads: Threads = field(default_factory=lambda: Threads(16, 4))
+    """Run what reads, what changes many records, and all that has a large body."""
+    writers: Threads = field(default_factory=lambda: Threads(64, 48))
+    """Run small writes. Those that wait at the same time share one sync, so they are many, and most of them sleep."""
+    timed: Threads = field(default_factory=lambda: Threads(1, 1))
+    """Runs the searches that are timed, one after another."""
+    waiting: set[Callable[[Exception], None]] = field(default_factory=set)
+    """What ends the requests that wait for a thread, or for a large search."""
+
+    def end(self) -> None:
+        """Refuse what is still under way. Only the thread of the event loop may do so."""
+        self.ended = True
+        for give_up in list(self.waiting):
+            give_up(stopping())
 
 
 def state_of(request: Request) -> State:
@@ -44,11 +59,16 @@ def state_of(request: Request) -> State:
     return state
 
 
-def seconds_left(request: Request) -> float:
-    """Seconds until the request must be done: those of its header, and no more than the server's limit."""
+def seconds_left(request: Request, *, fresh: bool = False) -> float:
+    """Seconds until the request must be done: those of its header, and no more than the server's limit.
+
+    `fresh`: the server's limit begins now, and not with the request, whose body may have taken long.
+    """
     limit = state_of(request).limits.seconds
     began = request.scope.get("fanrank.began", time.monotonic())
     said = request.headers.get(DEADLINE)
+    if said is None and fresh:
+        return limit
     if said is not None:
         try:
             seconds = float(said)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from ..engine.route.policy import MENU
 from .access import check_metrics, check_read, check_write, principal_of
 from .bodies import read_json, read_parameters, take
+from .cancelling import in_thread
 from .exposition import CONTENT_TYPE
 from .problems import Problem
 from .state import state_of
@@ -27,10 +28,10 @@ async def stats(request: Request) -> Response:
     if namespace is None:
         if principal.patterns is not None:
             raise Problem(403, "NamespaceForbidden", "this key reaches some namespaces; name one", field="namespace")
-        answer = await run_in_threadpool(state.engine.stats)
+        answer = await in_thread(request, state.engine.stats)
     else:
         check_read(principal, namespace, "namespace")
-        answer = await run_in_threadpool(partial(state.engine.stats, namespace=namespace))
+        answer = await in_thread(request, partial(state.engine.stats, namespace=namespace))
         # Where a namespace lies depends on what other tenants wrote.
         answer.pop("shards", None)
     answer["pin"] = state.engine.pin
@@ -46,6 +47,7 @@ async def metrics(request: Request) -> Response:
     check_metrics(principal_of(request))
     read_parameters(request, ())
     ready = not state.stopping and not state.engine.opening
+    # A thread that no tenant waits for.
     text = await run_in_threadpool(state.metrics.write, state.in_flight, state.body_bytes, ready)
     return Response(text, media_type=CONTENT_TYPE)
 
@@ -68,7 +70,7 @@ async def drift(request: Request) -> Response:
     body = await read_json(request, state.limits, DRIFT_FIELDS)
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
-    report = await run_in_threadpool(partial(state.engine.drift, namespace=namespace))
+    report = await in_thread(request, partial(state.engine.drift, namespace=namespace))
     return Response(json.dumps(asdict(report)), media_type="application/json")
 
 

@@ -20,8 +20,10 @@ from ..engine.records.query import Query
 from .access import check_read, principal_of
 from .answer_limits import too_large
 from .bodies import check_filter, read_json, read_parameters, take
+from .cancelling import caller_of, in_thread
 from .limits import Limits
 from .problems import Problem
+from .search import ON_LOOP
 from .spans import RETRIEVAL
 from .state import seconds_left, state_of
 from .watched import search_engine
@@ -57,23 +59,27 @@ async def search(request: Request) -> Response:
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
     check_filter(filter, "filters", state.limits)
+    about: dict[str, Any] = {"operation": RETRIEVAL, "tenant": caller_of(request), "deadline": seconds_left(request)}
     try:
-        hits = await search_engine(
-            state.engine, queries, count, operation=RETRIEVAL, texts=True, deadline=seconds_left(request), wait=False
-        )
+        hits = await search_engine(state.engine, queries, count, texts=True, wait=False, **about)
     except QueryError as error:
         raise Problem.of(error, field="filters") from None
-    best = best_hits(hits, count)
-    if sum(len(hit.text) for hit in best) > state.limits.answer_bytes:
-        raise too_large(state.limits)
-    answer = {
-        "object": "vector_store.search_results.page",
-        "search_query": texts,
-        "data": [_result(hit) for hit in best],
-        "has_more": False,
-        "next_page": None,
-    }
-    return Response(json.dumps(answer), media_type="application/json")
+
+    def write() -> str:
+        best = best_hits(hits, count)
+        if sum(len(hit.text) for hit in best) > state.limits.answer_bytes:
+            raise too_large(state.limits)
+        answer = {
+            "object": "vector_store.search_results.page",
+            "search_query": texts,
+            "data": [_result(hit) for hit in best],
+            "has_more": False,
+            "next_page": None,
+        }
+        return json.dumps(answer)
+
+    large = hits.documents.size > ON_LOOP
+    return Response(await in_thread(request, write) if large else write(), media_type="application/json")
 
 
 def best_hits(hits: Hits, count: int) -> list[Hit]:

@@ -29,6 +29,7 @@ from ..route.cascade import Cascade
 from ..search.batch import k_of
 from ..search.options import SearchOptions
 from ..signatures import BatchKeywords, read_keywords
+from .turns import Cut
 
 if TYPE_CHECKING:
     import asyncio
@@ -139,6 +140,9 @@ class Call:
         self.state = CallState.WAITING
         self.entered = False  # into a queue
         self.large = False
+        self.tenant: str | None = None  # by whose turn it is launched
+        self.left = 0  # the work of what has not been launched, of a tenant's call
+        self.cut: Cut | None = None  # the pieces of a large call
         self._hits: Hits | None = None
         self._start: int | None = None
         self._error: BaseException | None = None
@@ -318,7 +322,11 @@ def seconds_until(moment: float) -> float:
 
 
 def deadline_error(call: Call) -> DeadlineError:
-    begun = "its launch took longer" if call.state is CallState.BEGUN else "its queries were not run"
+    begun = (
+        "its launch took longer"
+        if call.state is CallState.BEGUN or call.cut is not None
+        else "its queries were not run"
+    )
     return DeadlineError(f"{len(call)} queries were not answered within their deadline: {begun}")
 
 

@@ -11,6 +11,8 @@
 - A launch is one search by which the queries of one or more calls are answered.
 - A lane (`engine/serve/lane.py`) is a queue of calls and the thread that launches from it. A lane runs one launch at a
   time. There are two lanes: one for calls of up to `max_batch` queries, one for larger calls.
+- A tenant is whoever a server answers for. Where calls of several wait, they are launched by turns, and a large call is
+  launched in pieces (`engine/serve/turns.py`).
 
 A launch reads one snapshot, which is taken after the last of its callers came. So every caller sees at least the writes
 that were acknowledged before its own call. Equal queries of different callers are answered once, as equal queries of
@@ -56,6 +58,7 @@ from .calls import (
     settle,
 )
 from .lane import Lane, as_sequence, closed_error, size_of
+from .turns import LARGE, Cut, room_after, work_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -302,9 +305,14 @@ class Coalescer:
         threads: int | None = None,
         deadline: float | None = None,
         wait: bool = True,
+        tenant: str | None = None,
         **keywords: Unpack[BatchKeywords],
     ) -> Hits:
-        """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue."""
+        """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue.
+
+        Calls of different tenants are launched by turns, each for as much work as the others. No launch for tenants
+        takes much longer than `TARGET`: a large call of one is cut into pieces, which read one state of the memory.
+        """
         check_keywords(keywords, "Coalescer.asearch")
         until = deadline_of(deadline)
         if self._is_launching():
@@ -315,6 +323,8 @@ class Coalescer:
         call = Awaited(
             *self._check(as_sequence(queries), k, threads, keywords), deadline=until, patient=wait, loop=loop
         )
+        if tenant is not None:
+            call.tenant, call.left = tenant, work_of(call.queries)
         # The calls that come in one turn of the event loop enter the queue together, at the end of the turn.
         if (arrivals := self._arrivals.get(loop)) is None:
             for other in list(self._arrivals):
@@ -393,7 +403,7 @@ class Coalescer:
                 return
             self._leave(call, CallState.BEGUN)
             self._room.notify_all()
-        self._run([call])
+        self._run([call], self._lanes[call.large])
 
     def _withdraw_cancelled(self, call: Promised | None, future: Future[Hits]) -> None:
         """Withdraw the call of a cancelled future, and wake whoever waits for it (`concurrent.futures.wait`)."""
@@ -420,7 +430,7 @@ class Coalescer:
             for call in calls:
                 if call.state is not CallState.WAITING:
                     continue
-                call.large = len(call) > self.max_batch
+                call.large = len(call) > self.max_batch or call.left >= LARGE
                 lane = self._lanes[call.large]
                 try:
                     self._admit(call)
@@ -436,6 +446,7 @@ class Coalescer:
                 lane.due = min(lane.due, now + self.max_wait, half)
                 lane.waiting += size
                 call.entered = True
+                lane.turns.used |= call.tenant is not None
                 lane.queue.append(call)
             for lane in self._lanes:
                 if lane.queue and lane.runner is None:
@@ -488,7 +499,7 @@ class Coalescer:
         lane.server = threading.get_ident()
         try:
             while (calls := self._next(lane)) is not None:
-                self._run(calls)
+                self._run(calls, lane)
                 del calls
         except BaseException as error:
             died = f"the thread that launches ended by {type(error).__name__}; ask again"
@@ -500,15 +511,27 @@ class Coalescer:
             settle(refused)
             raise
 
-    def _run(self, calls: Sequence[Call]) -> None:
-        """Answer calls that have begun, and settle them."""
+    def _run(self, calls: Sequence[Call], lane: Lane) -> None:
+        """Answer calls that have begun, and settle them. A piece of a large call is answered, and the rest waits."""
+        first, began, more = calls[0], time.perf_counter(), False
         try:
-            self._answer(calls)
+            if first.large and first.tenant is not None and self.searcher.pins and not first.options.approximate:
+                more = self._answer_piece(first, lane)
+            else:
+                self._answer(calls)
         except BaseException as error:
             for call in calls:
                 call.failed(error)
         with self._lock:
             now = time.monotonic()
+            if more and first.state is CallState.BEGUN and not first.late(now):
+                first.state = CallState.WAITING
+                lane.waiting += len(first)
+                lane.queue.appendleft(first)
+                return
+            if first.tenant is not None:
+                work = sum(call.left for call in calls)
+                lane.turns.room = room_after(lane.turns.room, work, time.perf_counter() - began)
             begun = [call for call in calls if call.state is CallState.BEGUN]
             for call in begun:
                 if call.late(now):
@@ -549,9 +572,12 @@ class Coalescer:
 
     def _take(self, lane: Lane) -> tuple[list[Call], list[Call]]:
         """Take from a queue: (the first call and the calls that join it, in order; calls whose deadline has passed)."""
+        if lane.turns.used:
+            lane.turns.order(lane.queue)
         calls: list[Call] = []
         late: list[Call] = []
         others: list[Call] = []
+        work = 0
         now, size, width, places = time.monotonic(), 0, 0, 0
         while lane.queue and len(others) < LOOK_PAST:
             call = lane.queue.popleft()
@@ -566,18 +592,19 @@ class Coalescer:
             total = size + len(call)
             widest = max(width, call.width) if len(call) else width
             total_places = places + len(call) * call.width
+            full = total > self.max_batch or (call.left > 0 and (call.large or work + call.left > lane.turns.room))
             if calls and (
-                total > self.max_batch
-                or total * widest > max(SMALL, SPREAD * total_places)
-                or not call.options.joins(calls[0].options)
+                full or total * widest > max(SMALL, SPREAD * total_places) or not call.options.joins(calls[0].options)
             ):
                 others.append(call)
-                if total > self.max_batch or calls[0].options.approximate:
+                if full or calls[0].options.approximate:
                     break
             elif call.begin():
                 self._leave(call, CallState.BEGUN)
                 calls.append(call)
-                size, width, places = total, widest, total_places
+                size, width, places, work = total, widest, total_places, work + call.left
+                if call.left and not call.large:
+                    lane.turns.charge(call, call.left)
             else:
                 self._counts["cancelled"] += 1
                 self._leave(call)
@@ -626,6 +653,32 @@ class Coalescer:
                 except BaseException:
                     half = len(group) // 2
                     groups += [group[half:], group[:half]]
+
+    def _answer_piece(self, call: Call, lane: Lane) -> bool:
+        """Answer the next piece of a large call. Returns whether there are more."""
+        options = call.options
+        if call.cut is None:
+            call.cut = Cut(call.queries, call.k, options.answerer, options.search)
+        threads = self._threads(None if options.any_threads else options.search.threads, len(call))
+        try:
+            launched = call.cut.step(self.searcher, threads, self.on_launch is not None)
+        except FanrankError:
+            launched = None
+        if launched is None:
+            # An error of a piece names a row of the piece, and a column that it declares is to be there for all.
+            self._answer([call])
+            return False
+        hits, work = launched
+        with self._lock:
+            lane.turns.charge(call, work)
+            call.left = max(call.left - work, 1)
+        self._count(int(call.cut.done), hits, options.answerer)
+        if not call.cut.done:
+            return True
+        whole = call.cut.answer()
+        self.searcher.monitor.count(whole, call.cut.seconds)
+        call.answered(whole)
+        return False
 
     def _answer_single(self, call: Call) -> BaseException | None:
         """Answer one call. Returns the error by which it failed, or None."""

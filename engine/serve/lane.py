@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..errors import StorageError
 from ..search.batch import ONE, AnyBatch, AnyQuery
 from .calls import Call
+from .turns import Turns
 
 
 class Lane:
@@ -26,6 +27,7 @@ class Lane:
         self.runner: int | None = None  # identifier of the thread that runs a launch now
         self.server: int | None = None  # identifier of `thread`
         self.thread: threading.Thread | None = None  # launches the queued calls
+        self.turns = Turns()
         self.work = threading.Condition(lock)  # notified when there may be something to launch
 
     def serve(self, target: Callable[[Lane], None]) -> None:

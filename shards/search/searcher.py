@@ -61,6 +61,8 @@ class ShardedSearcher(Searcher):
     one of `PARTIAL`.
     """
 
+    pins = False
+
     def __init__(self, template: Engine, coordinator: Coordinator, partial: str) -> None:
         super().__init__(template.index, template.searcher.models, template.backend, template.monitor)
         self.template = template
@@ -75,6 +77,7 @@ class ShardedSearcher(Searcher):
         answerer: AnyAnswerer,
         options: SearchOptions,
         state: MemoryState | None = None,
+        clock: float | None = None,
     ) -> Hits:
         """The hits of a batch over all shards, at one epoch.
 

@@ -66,28 +66,6 @@ def test_futures_of_one_launch_are_direct_calls(engine: fr.Engine, seeds: list[i
     until(lambda: engine.coalescer.stats()["callers"] == before + 1 + len(cases))
 
 
-def test_threads_tasks_and_loops_at_once(engine: fr.Engine) -> None:
-    def thread(seed: int) -> None:
-        for round in range(6):
-            asked, k, how = case(1000 * seed + round)
-            assert_same(engine.coalescer.search(asked, k, **how), engine.search(asked, k, **how))
-
-    async def task(seed: int) -> None:
-        for round in range(3):
-            asked, k, how = case(1000 * seed + round)
-            assert_same(await engine.asearch(asked, k, **how), engine.search(asked, k, **how))
-
-    async def tasks(first: int) -> None:
-        await asyncio.gather(*(task(first + number) for number in range(8)))
-
-    with ThreadPoolExecutor(8) as pool:
-        works = [pool.submit(thread, seed) for seed in range(6)]
-        works += [pool.submit(lambda own=loop: asyncio.run(tasks(own))) for loop in (100, 200)]
-        for work in works:
-            work.result(PATIENCE)
-    assert engine.coalescer.stats()["waiting"] == 0
-
-
 def test_tasks_of_one_turn_are_one_launch() -> None:
     engine = few()
 
@@ -412,8 +390,6 @@ def test_max_wait_lets_others_come() -> None:
     assert three[0] == engine.search(["key"])[0]
     assert (one.result(PATIENCE)[0], two.result(PATIENCE)[0]) == tuple(engine.search(["tea", "milk"]))
     assert engine.coalescer.stats()["launches"] == 1
-    engine.coalescer.configure(max_wait=0.01)
-    assert engine.submit(["tea"]).result(PATIENCE)[0] == one.result()[0]
 
 
 def test_what_was_acknowledged_before_the_call_is_found() -> None:

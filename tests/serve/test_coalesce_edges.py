@@ -18,7 +18,7 @@ from support.threads import in_threads, until
 
 import fanrank as fr
 from fanrank.engine.searcher import Searcher
-from fanrank.engine.serve import coalesce
+from fanrank.engine.serve import coalesce, turns
 from fanrank.engine.serve.calls import LaunchOptions
 
 
@@ -255,3 +255,32 @@ def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
     assert_same(asyncio.run(engine.asearch(["key"])), engine.search(["key"]))
     assert not engine.coalescer._arrivals
     assert not task.done()
+
+
+def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, name, value in ((coalesce, "LARGE", 200), (turns, "FIRST", 1), (turns, "TARGET", 0.0)):
+        monkeypatch.setattr(module, name, value)
+    engine, launched = few(), list[str]()
+    batches = {name: [f"{word} {name}" for word in ("tea", "key", "oil", "jam")] for name in ("many", "once")}
+    expected = {name: engine.search(batch, texts=True) for name, batch in batches.items()}
+    answer = engine.searcher.answer
+
+    def note(queries: Any, *rest: Any) -> Any:
+        launched.append(" ".join(query.text for query in queries))
+        if len(launched) == 2:
+            engine.add([fr.Record(f"later {word}", word) for word in WORDS])
+        return answer(queries, *rest)
+
+    async def ask() -> list[Any]:
+        calls = [engine.asearch(batches[name], tenant=name, texts=True) for name in ("many", "many", "once")]
+        return await asyncio.gather(*calls)
+
+    monkeypatch.setattr(engine.searcher, "answer", note)
+    many, _, once = asyncio.run(ask())
+    # Query by query in turn, though the one with two calls came first; and no piece sees the later records.
+    assert [{text[-4:] for text in launched[row : row + 2]} for row in range(0, 8, 2)] == [{*batches}] * 4
+    assert launched[8:] == batches["many"]
+    assert_same(many, expected["many"])
+    assert_same(once, expected["once"])

@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -260,11 +261,6 @@ def test_a_client_that_sends_byte_by_byte_is_ended(hasty: Live) -> None:
     assert trickle(hasty, b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n", b"X: a\r\n") == b""
 
 
-def test_a_body_that_comes_byte_by_byte_is_refused(hasty: Live) -> None:
-    head = message(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    assert status(trickle(hasty, head, b"1\r\n \r\n")) == 408
-
-
 def test_requests_in_one_go_are_answered_in_their_order(live: Live) -> None:
     bodies = [json.dumps({"query": {"text": "tea", "id": str(place)}, "k": 1}).encode() for place in range(200)]
     sent = b"".join(message(body, close=False) for body in bodies[:-1]) + message(bodies[-1])
@@ -321,3 +317,39 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
         waiting.sendall(sent[-3:])
         assert status(read_all(waiting)) == 200
         until(lambda: live.server.should_exit)
+
+
+def test_a_key_whose_requests_take_long_leaves_threads_to_others(
+    engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, counted, count = threading.Event(), list[str](), engine.count
+
+    def held(filter: Any, *, namespace: str) -> int:
+        counted.append(namespace)
+        return count(filter) if namespace == "other" else int(release.wait(300))
+
+    def ask(key: str, more: str = "") -> bytes:
+        head = f"Host: localhost\r\nAuthorization: {key}\r\nConnection: close\r\n{more}"
+        return f"GET /v1/count?namespace={key} HTTP/1.1\r\n{head}\r\n".encode()
+
+    monkeypatch.setattr(engine, "count", held)
+    limits = Limits(seconds=600.0, stop_seconds=1e-9)
+    with serving(engine, admit=lambda request: Principal(request.headers["authorization"]), limits=limits) as live:
+        try:
+            gone = [live.connect() for _ in range(44)]
+            with live.connect() as kept:
+                for connection in (kept, *gone):
+                    connection.sendall(ask("x"))
+                    until(lambda: counted)  # the first has a thread when the others come
+                until(lambda: live.state.in_flight == 45)
+                assert status(live.send(ask("other"))) == 200
+                assert status(live.send(ask("x", "Fanrank-Deadline: 0.05\r\n"))) == 504
+                for connection in gone:
+                    connection.close()
+                # Those that wait go with their clients. Those that have threads are refused at the end.
+                until(lambda: live.state.in_flight == live.state.threads.each)
+                live.server.handle_exit(signal.SIGTERM, None)
+                assert b"StoppingError" in read_all(kept)
+        finally:
+            release.set()
+    assert Counter(counted) == {"x": live.state.threads.each, "other": 1}

@@ -103,11 +103,6 @@ def test_the_phases_add_up_to_the_request(client: TestClient) -> None:
     assert 0 < launched < parts[1]
 
 
-def test_a_timed_search_is_counted_too(client: TestClient) -> None:
-    post(client, "/v1/search", queries=["tea", "number"], timing=True)
-    assert read(client)["fanrank_queries_total", "bm25"] == 2
-
-
 def test_a_stream_is_one_request_of_all_its_queries(client: TestClient) -> None:
     queries = ["tea"] * 70
     lines = client.post("/v1/search", json={"queries": queries}, headers={"accept": "application/x-ndjson"}).text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,7 +17,7 @@ from fanrank.server.access import Principal
 from fanrank.server.app import make_app
 from fanrank.server.limits import Limits
 from fanrank.server.problems import Problem
-from fanrank.server.search import NDJSON, read_search
+from fanrank.server.search import read_search
 
 FILES = {path.name: path.read_text(encoding="utf-8") for path in page.FILES.values()}
 ANA = Principal("ana", ("users/ana",))
@@ -144,26 +143,6 @@ def test_what_a_body_sets_is_for_the_queries_that_do_not_say_it(client: TestClie
     # A filter is read once for all queries.
     body = {**limited, "newest": False, "queries": ["tea", {"text": "tea", "k": 1}]}
     assert len({id(query.filter) for query in read_search(body, ANA, Limits()).queries}) == 1
-
-
-def test_times_are_refused_where_the_answer_has_no_place_for_them(client: TestClient) -> None:
-    answer = client.post("/v1/search", json={"query": "tea", "timing": True}, headers={"accept": NDJSON})
-    assert (answer.status_code, answer.json()["field"]) == (422, "timing")
-
-
-def test_timed_searches_wait_for_one_another_until_their_deadline(client: TestClient, engine: fr.Engine) -> None:
-    state, release = client.app.state.fanrank, threading.Event()  # type: ignore[attr-defined]
-    body = {"query": "tea", "namespace": "users/ana", "timing": True}
-    try:
-        state.timed.submit(release.wait, 30)
-        refused = client.post("/v1/search", json=body, headers={"fanrank-deadline": "0.05"})
-        assert (refused.status_code, refused.json()["title"]) == (504, "DeadlineError")
-        assert client.post("/v1/search", json={**body, "timing": False}).status_code == 200
-    finally:
-        release.set()
-    assert client.post("/v1/search", json=body).status_code == 200
-    # The refused one never began.
-    assert engine.health("users/ana").query_count == 2
 
 
 def test_the_monitor_counts_the_searches_of_one_namespace(client: TestClient, engine: fr.Engine) -> None:

@@ -71,7 +71,7 @@ def serving(
     app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts(engine))
     listeners = open_sockets("127.0.0.1", 0, loopback_only=True)
     protocol = protocol_of(limits, app.state.fanrank.metrics.count_rejected)
-    server = Server(make_config(app, protocol, limits), app.state.fanrank)
+    server = Server(make_config(app, protocol), app.state.fanrank)
     thread = threading.Thread(target=server.run, kwargs={"sockets": listeners})
     thread.start()
     try:

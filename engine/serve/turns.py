@@ -1,0 +1,171 @@
+"""Turns of tenants: whose calls a lane launches next, how much one launch takes, and how a large call is cut.
+
+A tenant is whoever a server answers for. The work of a call is estimated from its queries. Next comes the tenant for
+whom the least work has been launched; one who comes anew begins where the others are. Calls without a tenant keep their
+order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from ..hybrid.strategy import Strategy
+from ..records.query import Query
+from ..route.parts import Part, divide, join
+from ..search.texts import bring_records_of
+
+if TYPE_CHECKING:
+    from ..records.hits import Hits
+    from ..route.by_namespace import AnyAnswerer
+    from ..search.options import SearchOptions
+    from ..searcher import Searcher
+
+QUERY = 64
+"""The work of a query beside its characters, and of each of its terms, entities and weights."""
+LARGE = 1 << 15
+"""Work from which on a call of a tenant is launched by itself, and cut: some 10 ms of plain BM25."""
+FIRST = 1 << 14
+"""Work of a call's first piece, and of a lane's first launch for tenants."""
+TARGET = 0.01
+"""Seconds that a launch for tenants is to take."""
+TRIES = 3
+"""Times that a call is begun anew as a record of a hit has changed meanwhile. Then it is launched whole."""
+
+
+class Waiting(Protocol):
+    """A call that waits."""
+
+    tenant: str | None
+    left: int
+    """The work that is left of it."""
+
+
+Waits = TypeVar("Waits", bound=Waiting)
+
+
+def work_of(queries: Sequence[Query]) -> int:
+    """The work of a batch, as far as its queries tell."""
+    work = QUERY * len(queries)
+    for query in queries:
+        work += len(query.text or "")
+        for several in (query.terms, query.weights, query.entities):
+            work += QUERY * len(several) if several else 0
+    return work
+
+
+def room_after(room: int, work: int, seconds: float) -> int:
+    """The work of the next launch, after one of so much work took so long: it begins small, as nothing is known."""
+    if seconds > TARGET:
+        return max(1, int(work * TARGET / seconds))
+    return max(room, 2 * work)
+
+
+class Turns:
+    """The turns of one lane. The coalescer's lock guards them."""
+
+    def __init__(self) -> None:
+        self.used = False
+        """Whether a tenant was ever here."""
+        self.room = FIRST
+        """The work of the next launch."""
+        self._launched: dict[str, int] = {}
+        self._clock = 0
+
+    def order(self, queue: deque[Waits]) -> None:
+        """Put the calls that wait in the order of their tenants' turns. Those of one tenant stay in theirs."""
+        present = {call.tenant for call in queue}
+        if len(present) < 2:
+            return
+        begun = {name: max(self._launched.get(name or "", 0), self._clock) for name in present}
+        self._launched = {name or "": start for name, start in begun.items()} | {
+            name: start for name, start in self._launched.items() if start > self._clock and name not in begun
+        }
+        starts = []
+        for call in queue:
+            starts.append(begun[call.tenant])
+            begun[call.tenant] += call.left
+        ordered = sorted(zip(starts, queue, strict=True), key=lambda pair: pair[0])
+        queue.clear()
+        queue.extend(call for _, call in ordered)
+
+    def charge(self, call: Waiting, work: int) -> None:
+        """Count what is launched for a call."""
+        name = call.tenant or ""
+        start = self._launched.get(name, self._clock)
+        self._clock = max(self._clock, start)
+        self._launched[name] = start + work
+
+
+class Cut:
+    """A call that is launched in pieces, which read one state of the memory, at one moment."""
+
+    def __init__(self, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions) -> None:
+        self.queries, self.k, self.answerer, self.options = queries, k, answerer, options
+        self.room = FIRST
+        self.seconds = 0.0
+        self.tries = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.pieces: list[Part] = []
+        self.answers: list[Hits] = []
+        self.parts: list[Part] = []
+
+    def step(self, searcher: Searcher, threads: int, timing: bool) -> tuple[Hits, int] | None:
+        """Launch the next piece: its hits and its work. None where the call must be launched whole after all.
+
+        Raises as the search of the piece, whose error may name another row.
+        """
+        options = replace(self.options, threads=threads, timing=timing)
+        if not self.pieces:
+            if searcher.index.filler is not None and searcher.index.scans():
+                return None
+            self.parts = divide(self.queries, self.answerer)
+            self.state, self.clock = searcher.index.ready().state, time.time()
+            self.timed = self.state.expiring or any(
+                query.half_life is not None or query.windows is not None for query in self.queries
+            )
+        part = self.parts[0]
+        size = work = 0
+        while size < len(part.rows):
+            more = work_of([self.queries[part.rows[size]]])
+            if size and work + more > self.room:
+                break
+            size, work = size + 1, work + more
+        piece = Part(part.answerer, part.rows[:size])
+        del part.rows[:size]
+        if not part.rows:
+            del self.parts[0]
+        began = time.perf_counter()
+        asked = [self.queries[row] for row in piece.rows]
+        # Without a clock plain BM25 has a shorter way.
+        plain = isinstance(piece.answerer, Strategy) and piece.answerer.plain
+        clock = None if plain and not self.timed else self.clock
+        hits = searcher.answer(asked, self.k, self.answerer, options, self.state, clock)
+        if options.texts or options.payload:
+            found = bring_records_of(searcher.index.memory, self.state, hits, options)
+            if found is None:
+                self.tries += 1
+                if self.tries >= TRIES:
+                    return None
+                self._begin()
+                return hits, work
+            hits = found
+        spent = time.perf_counter() - began
+        self.seconds += spent
+        self.room = room_after(self.room, work, spent)
+        self.pieces.append(piece)
+        self.answers.append(hits)
+        return hits, work
+
+    @property
+    def done(self) -> bool:
+        return bool(self.pieces) and not self.parts
+
+    def answer(self) -> Hits:
+        """The hits of the whole call."""
+        return join(self.queries, self.pieces, self.answers)
