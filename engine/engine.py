@@ -67,13 +67,14 @@ SERVING = ("cuda", "triton", "cuda-host")
 class Engine(Memory):
     """A batch retrieval engine over records that grow while they are searched.
 
-    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`). ``profile`` says what the records are like and gives
-    BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what the environment variable
-    FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is added later. ``delta``,
-    ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns`` declares metadata columns
-    beside the built-in ones, as in ``{"project": "category", "priority": "number", "tags": "json"}``; their values come
-    from `Record.extra`, or else from `Record.payload`. A filter that names another key of a record declares it, with
-    kind ``json``; with ``"auto"``, or ``"*": "json"`` beside others, also one that no record has.
+    ``analyzer`` names a text analyzer (`fanrank.text.ANALYZERS`, or as ``snowball:german``). ``profile`` says what the
+    records are like and gives BM25's ``method``, ``k1`` and ``b`` (`fanrank.text.PROFILES`; None: ``general``, or what
+    the environment variable FANRANK_PROFILE names); what is given beside it wins. They are fixed numbers, whatever is
+    added later. ``delta``, ``query_tf`` and ``fields`` are further BM25 parameters (see `fanrank.BM25`). ``columns``
+    declares metadata columns beside the built-in ones, as in ``{"project": "category", "priority": "number", "tags":
+    "json"}``; their values come from `Record.extra`, or else from `Record.payload`. A filter that names another key of
+    a record declares it, with kind ``json``; with ``"auto"``, or ``"*": "json"`` beside others, also one that no record
+    has.
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
@@ -306,7 +307,7 @@ class Engine(Memory):
         settings = {name: value for name, value in saved.settings.items() if name not in PINNED}
         settings.setdefault("profile", LITERATURE)
         engine = cls(
-            analyzer=saved.analyzer,
+            analyzer=saved.analyzer.partition(" ")[0],
             columns=saved.columns,
             encoder=encoder,
             term_encoder=term_encoder,
@@ -314,6 +315,7 @@ class Engine(Memory):
             **saved.parameters,
             **settings,
         )
+        engine.analyzer.check_stored(saved.analyzer)
         engine.searcher.models.adopt(saved.settings, str(path))
         engine.index.memory.restore(saved)
         return engine

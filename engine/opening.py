@@ -190,6 +190,7 @@ def shows_progress(progress: bool) -> bool:
 
 
 def _check_parameters(saved: SavedIndex, memory: Storage) -> None:
-    stored = (saved.analyzer, dict(saved.parameters), dict(saved.columns))
-    if stored != (memory.analyzer.name, memory.bm25.to_dict(), memory.schema.declared()):
+    memory.analyzer.check_stored(saved.analyzer)
+    stored = (dict(saved.parameters), dict(saved.columns))
+    if stored != (memory.bm25.to_dict(), memory.schema.declared()):
         raise ParameterError("the index files were made with other parameters than the records")

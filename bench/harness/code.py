@@ -76,6 +76,7 @@ BENCHES: Mapping[str, Bench] = {
     "dense": Bench(("bench.dense",), (*_VECTORS, "cpu_fallback/select.py", "engine/arrays.py", "engine/locks.py")),
     "hybrid": Bench(("bench.hybrid",), _HYBRID),
     "quality": Bench(("bench.quality", "bench.strategies"), _HYBRID),
+    "languages": Bench(("bench.languages",), ("native/text*", "engine/text/*.py")),
     "neighbours": Bench(("bench.neighbours",), (*_HYBRID, "engine/tune/weights.py")),
     "gpu": Bench(("bench.gpu.run",), (*_SEARCH, "kernels/**/*")),
     "gpu_counted": Bench(("bench.gpu.counted", "bench.gpu.counted --parts compile"), (*_SEARCH, "kernels/**/*")),

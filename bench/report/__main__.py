@@ -1,6 +1,6 @@
 """Tables and pictures from the recorded rows: ``python -m bench.report`` writes them, ``--check`` compares.
 
-`bench/REPORT.md`, `bench/plots/*.svg` and the marked blocks of README.md and docs/figures.md come only from the rows in
+`bench/REPORT.md`, `bench/plots/*.svg` and the marked blocks of README.md and of `docs` come only from the rows in
 `bench/results/` and the published figures in `bench/report/sources.py`. The same rows give the same bytes.
 """
 

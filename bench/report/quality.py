@@ -31,6 +31,19 @@ def quality(recorded: Recorded) -> list[str]:
     ]
 
 
+def languages(recorded: Recorded) -> list[str]:
+    """The section on languages."""
+    rows = choose_newest(recorded.of("languages"), "language")
+    if not rows:
+        return [no_row("languages")]
+    systems = list(next(iter(rows.values()))["systems"])
+    body = [
+        [name, *(" / ".join(f"{own:.2f}" for own in row["systems"].get(system, {}).values()) for system in systems)]
+        for (name,), row in rows.items()
+    ]
+    return [f"{sentence(stamp(rows.values()))}.", table(["Hit@1 / Hit@5 of 20", *systems], body)]
+
+
 def studies(recorded: Recorded) -> dict[str, Fields]:
     """The newest study of strategies of every data set."""
     rows = [row for row in recorded.of("hybrid") if row["part"] == "study"]

@@ -1,5 +1,4 @@
-"""The blocks of measurements in README.md and docs/figures.md, which stand between comments and are written from
-rows."""
+"""The blocks of measurements in README.md and in docs, which stand between comments and are written from rows."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from . import fanout, growth, quality, store, strategies
 from .rows import Recorded
 
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
-PAGES = ("README.md", "docs/figures.md")
+PAGES = ("README.md", "docs/figures.md", "docs/analyzers.md")
 """The pages that hold blocks. The README has no links: they would lead nowhere on a package index."""
 OWN = ("fanrank-native", "fanrank-numpy")
 
@@ -22,6 +21,7 @@ BLOCKS: dict[str, Callable[[Recorded], str]] = {
     "writes": store.writes_block,
     "crash": store.crash_block,
     "quality": quality.block,
+    "languages": lambda recorded: "\n\n".join(quality.languages(recorded)),
     "strategies": strategies.block,
 }
 

@@ -18,7 +18,7 @@ STALE = "before later changes of the code it measures"
 """What stands beside figures whose rows are older than the code that they speak of."""
 KINDS = (
     *("fanout", "instructions", "growth", "session", "writes", "crash", "dense", "hybrid", "quality", "neighbours"),
-    *("gpu", "gpu_counted", "serve", "shards", "shardkills", "building"),
+    *("languages", "gpu", "gpu_counted", "serve", "shards", "shardkills", "building"),
 )
 
 

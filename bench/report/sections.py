@@ -22,6 +22,7 @@ SECTIONS: Mapping[str, Callable[[Recorded], list[str]]] = {
     "Dense": quality.dense,
     "Several kinds of evidence": quality.hybrid,
     "Quality": quality.quality,
+    "Languages": quality.languages,
     "Named strategies": strategies.strategies,
     "Neighbours in a session": neighbours.neighbours,
     "Published figures": published.published,

@@ -21,17 +21,14 @@ DIGITS, SMALL, CAPITAL = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJ
 ASCII_WORD = frozenset(DIGITS + SMALL + CAPITAL + "_")
 LONGEST_CHUNK, LONGEST_CUT_BY_CASE, SHORTEST_KEY = 255, 64, 8
 
-LETTERS = {
-    "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "d",
-    "Ð": "D", "þ": "th", "Þ": "TH", "ħ": "h", "Ħ": "H", "ı": "i", "ẞ": "SS",
-}  # fmt: skip
+LETTERS = {"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ħ": "h", "ı": "i"}
 SPACES = ("\u200b", "\u00a9", "\u00ae", "\u2120", "\u2122")
 HYPHENS = ("\u2010", "\u2011", "\u2212")
 GONE = (
-    (0x300, 0x36F), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE00, 0xFE0F), (0xFE20, 0xFE2F),
-    (0xAD, 0xAD), (0x61C, 0x61C), (0x200C, 0x200C), (0x200E, 0x200F), (0x202A, 0x202E), (0x2060, 0x2064),
-    (0x2066, 0x206F), (0xFEFF, 0xFEFF), (0x1F3FB, 0x1F3FF), (0xE0000, 0xE0FFF),
+    (0x345, 0x345), (0x34F, 0x34F), (0xFE00, 0xFE0F), (0xAD, 0xAD), (0x61C, 0x61C), (0x200C, 0x200C), (0x200E, 0x200F),
+    (0x202A, 0x202E), (0x2060, 0x2064), (0x2066, 0x206F), (0xFEFF, 0xFEFF), (0x1F3FB, 0x1F3FF), (0xE0000, 0xE0FFF),
 )  # fmt: skip
+ACCENTS = ((0x300, 0x36F), (0x1AB0, 0x1AFF), (0x1DC0, 0x1DFF), (0x20D0, 0x20FF), (0xFE20, 0xFE2F))
 
 
 def agent_tokens(text: str) -> list[str]:
@@ -146,7 +143,6 @@ def _is(letter: str, property: str) -> bool:
 def _fold(text: str) -> str:
     text = _few_marks("".join(map(_instead, text)))
     text = "".join(map(_instead, unicodedata.normalize("NFKD", text)))
-    text = "".join(LETTERS.get(letter, letter) for letter in text)
     text = "".join(letter for letter in text if not any(_within(letter, *bounds) for bounds in GONE))
     kept = [
         letter
@@ -154,6 +150,13 @@ def _fold(text: str) -> str:
         if letter != JOINER or (_is_drawn(text[number - 1 : number]) and _is_drawn(text[number + 1 : number + 2]))
     ]
     return unicodedata.normalize("NFC", _few_marks("".join(kept)))
+
+
+def without_accents(token: str) -> str:
+    """A token as its term has it (rule 12)."""
+    letters = "".join(LETTERS.get(letter, letter) for letter in unicodedata.normalize("NFD", token))
+    kept = "".join(letter for letter in letters if not any(_within(letter, *bounds) for bounds in ACCENTS))
+    return unicodedata.normalize("NFC", kept)
 
 
 def _few_marks(text: str) -> str:
@@ -250,17 +253,18 @@ def _word_tokens(word: str) -> tuple[str, ...]:
 def _is_sign(letter: str) -> bool:
     if letter.isascii():
         return False
-    return letter == "ー" or any(_is(letter, f"Script={name}") for name in ("Han", "Hiragana", "Katakana", "Hangul"))
+    scripts = ["Han", "Hiragana", "Katakana", "Hangul"]
+    if _is(letter, "L"):
+        scripts += ["Thai", "Lao", "Khmer", "Myanmar"]
+    return letter == "ー" or any(_is(letter, f"Script={name}") for name in scripts)
 
 
 def _run_tokens(run: str) -> list[str]:
     cuts = [at for at in range(1, len(run)) if _is_cut(run, at)] if len(run) <= LONGEST_CUT_BY_CASE else []
-    key = False
-    if run.isascii():
-        digits = run.lstrip(SMALL + CAPITAL)
-        if not cuts and _is_number(digits) and digits != run:
-            cuts = [len(run) - len(digits)]
-        key = len(run) >= SHORTEST_KEY and not run.isalpha() and not _is_number(run)
+    letters = run.rstrip(DIGITS)
+    if not cuts and letters not in ("", run) and all(_is(letter, "L") or _is(letter, "M") for letter in letters):
+        cuts = [len(letters)]
+    key = run.isascii() and len(run) >= SHORTEST_KEY and not run.isalpha() and not _is_number(run)
     parts = [run[begin:end] for begin, end in pairwise([0, *cuts, len(run)])]
     return [_lower(part) for part in ([run] if key or cuts else []) + parts]
 

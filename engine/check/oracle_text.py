@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from itertools import pairwise
 
-from .oracle_agent import agent_tokens
+from .oracle_agent import agent_tokens, without_accents
 
 Terms = Callable[[str], "list[str]"]
 
@@ -380,10 +380,10 @@ def _opsem_terms(numbers: bool, text: str) -> list[str]:
 def _agent_terms(numbers: bool, text: str) -> list[str]:
     terms = []
     for token in agent_tokens(text):
-        if numbers or not _numeric(token):
+        if token not in NLTK and (numbers or not _numeric(token)):
             # A name that is kept whole shows it by what joins it.
             whole = any(joint in token for joint in "_./@+:")
-            terms.append(token[:LONGEST] if whole else _word_term(token, NLTK, "nltk"))
+            terms.append(_word_term(without_accents(token), frozenset(), "none" if whole else "nltk"))
     return [term for term in terms if term]
 
 

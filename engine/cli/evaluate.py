@@ -77,7 +77,7 @@ protocol_options = bundle(
     preset_option,
     click.option(
         "--analyzer",
-        help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}. Default: the preset's.",
+        help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}, snowball:LANGUAGE. Default: the preset's.",
     ),
     click.option("--method", type=click.Choice(METHODS), help="Variant of BM25. Default: the preset's."),
     click.option("--k1", type=float, help="BM25's k1, 0 or more. Default: the preset's."),

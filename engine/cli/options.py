@@ -266,7 +266,7 @@ engine_options = bundle(
         "--analyzer",
         default=DEFAULT_ANALYZER,
         show_default=True,
-        help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}.",
+        help=f"How a text becomes terms. One of: {', '.join(ANALYZERS)}, snowball:LANGUAGE.",
     ),
     click.option(
         "--profile",

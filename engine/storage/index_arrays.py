@@ -25,7 +25,7 @@ Array = npt.NDArray[Any]
 class SavedIndex:
     """Everything that is needed to restore an engine."""
 
-    analyzer: str
+    analyzer: str  # as `Analyzer.stored`
     parameters: Mapping[str, Any]  # of `BM25`
     columns: Mapping[str, str]  # as `Schema.declared`
     terms: Sequence[str]

@@ -704,7 +704,7 @@ class Storage:
         with self._writing:
             self._catch_up()
             return SavedIndex(
-                analyzer=self.analyzer.name,
+                analyzer=self.analyzer.stored,
                 parameters=self.bm25.to_dict(),
                 columns=self.schema.declared(),
                 terms=list(self.indexer.vocabulary.strings),

@@ -1,8 +1,9 @@
 r"""Cuts what agents write into tokens: prose, code, logs and paths (the analyzer `agent`).
 
-ANSI escapes are removed first, and what is beyond ASCII is folded (`folding.py`). A *chunk* is then a run of letters,
-digits and underscores, with single joints between such runs: ``- . / \ @ + ::``, a doubled slash, or a slash before a
-dot or @, as in ``src/.env``. A chunk gives its whole and its parts, from large to small:
+ANSI escapes are removed first, and what is beyond ASCII is folded (`folding.py`), but keeps its accents: a token loses
+them when it becomes a term. A *chunk* is then a run of letters, digits and underscores, with single joints between
+such runs: ``- . / \ @ + ::``, a doubled slash, or a slash before a dot or @, as in ``src/.env``. A chunk gives its
+whole and its parts, from large to small:
 
     parts of        are cut at                      example                its tokens
     a path          slashes, @, ::                  src/api/user_test.py   src/api/user_test.py src api user_test.py ...
@@ -16,8 +17,8 @@ Each piece that has smaller parts is a token itself, in lower case and before it
 that e-mail meets email; its slashes all lean one way; and v1.2 is 1.2. Where a version follows or begins a name, the
 hyphens cut first: numpy-1.26.4 gives 1.26.4. A word that is nothing of this is one token.
 
-Han, kana and Hangul, which are not cut by spaces or carry particles, give every two neighbours. One that stands alone
-is a token itself. A picture (emoji) is a token.
+Han, kana, Hangul, Thai, Lao, Khmer and Burmese, which are not cut by spaces or carry particles, give every two
+neighbours. One that stands alone is a token itself. A picture (emoji) is a token.
 """
 
 from __future__ import annotations
@@ -153,12 +154,15 @@ class _Unicode:
             rf"{word}(?:{_JOINT}{word})*+|{flag}{flag}|{picture}(?:\u200d{picture})*+"
         ).findall
         self.chunks = find
-        sign = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc]\p{M}*+"
+        # Digits of Thai and the scripts behind it make numbers, and their marks begin no sign.
+        unspaced = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\u30fc]|(?=\p{L})[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+        sign = rf"(?:{unspaced})\p{{M}}*+"
         self._signs = regex.compile(sign)
         self._runs = regex.compile(rf"(?P<signs>(?:{sign})++)|(?:(?!{sign})[\p{{L}}\p{{N}}]\p{{M}}*+)++")
         self._case = regex.compile(
             r"(?<=\p{Ll}\p{M}*)(?=\p{Lu})|(?<=\p{N})(?=\p{Lu}\p{Ll})|(?<=\p{Lu})(?=\p{Lu}(?!s(?!\p{Ll}))\p{Ll})"
         )
+        self._numbered = regex.compile(r"((?:\p{L}\p{M}*+)+)([0-9]+)").fullmatch
         self._picture = regex.compile(picture)
 
     def add_words(self, word: str, tokens: list[str]) -> None:
@@ -174,6 +178,8 @@ class _Unicode:
                 _add_words(run[0], tokens)
             else:
                 parts = self._case.split(run[0]) if len(run[0]) <= LONGEST_NAME else [run[0]]
+                if len(parts) == 1 and (numbered := self._numbered(run[0])):
+                    parts = [numbered[1], numbered[2]]
                 if len(parts) > 1:
                     tokens.append(folding.lower(run[0]))
                 tokens += [folding.lower(part) for part in parts if part]

@@ -12,9 +12,11 @@ remembers the term of each raw token. Analysing a text then takes one dictionary
     lucene     UAX #29 words, ideographs and kana one by one, emoji     Lucene's 33    Porter, after possessive 's
     opsem      [a-z0-9][a-z0-9-_']{1,30} of at least 3 characters       50 (R10)       none
     agent      words; names whole and in parts; pairs of ideographs     NLTK's 179     as nltk, wholes not
+    snowball:  of a language: the same                                  `SNOWBALL`     Snowball's, wholes not
 
 Every analyzer keeps digits: E-47821 gives ``e`` and ``47821`` (the first four and `lucene`), ``e-47821`` (`opsem`), or
 both (`agent`, see `agent.py`).
+`agent` and `snowball:` remove accents, but only when they have looked for stop words: "thé" is none.
 Two switches change the tokens. They are part of the name that an index stores:
 
 - ``nltk-numbers`` (`drop_numeric`) drops tokens that hold digits and no letter.
@@ -24,8 +26,9 @@ Two switches change the tokens. They are part of the name that an index stores:
 
 The first four keep every script: a word is a run of letters, marks and digits of any script. Words are composed (NFC)
 and in lower case. İ becomes i and ς becomes σ, so the case of the text does not matter. The first four do not segment
-Chinese, Japanese or Thai; `lucene` does. Tokens are in the order of the text, except that compounds come last. No text
-makes an analyzer fail. No term is longer than 255 characters, and no term holds a lone surrogate.
+Chinese, Japanese or Thai; `agent` does, and `lucene` all but Thai. Tokens are in the order of the text, except that
+compounds come last. No text makes an analyzer fail. No term is longer than 255 characters, and no term holds a lone
+surrogate.
 """
 
 from __future__ import annotations
@@ -35,7 +38,6 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -45,13 +47,22 @@ from ..errors import ParameterError, choices
 from ..settings import compiled_loops
 from . import porter
 from .agent import JOINTS, agent_tokens
+from .folding import without_accents
 from .stopwords import LUCENE_ENGLISH, NLTK_ENGLISH, OPSEM
 
 Tokenizer = Callable[[str], "list[str]"]
 Normalizer = Callable[[str], "str | None"]
 
 ANALYZERS = ("minimal", "stopword", "full", "nltk", "lucene", "opsem", "agent")
-"""Names that `get_analyzer` takes."""
+"""Names that `get_analyzer` takes, besides ``snowball:LANGUAGE``."""
+
+_LANGUAGES = """
+    arabic armenian basque catalan czech danish dutch english esperanto estonian finnish french german greek hindi
+    hungarian indonesian irish italian lithuanian nepali norwegian persian polish portuguese romanian russian serbian
+    sesotho spanish swedish tamil turkish yiddish
+"""
+SNOWBALL = tuple(f"snowball:{language}" for language in _LANGUAGES.split())
+"""Names of analyzers with the stemmers of PyStemmer. English has NLTK's stop words, the others have none."""
 
 DEFAULT_ANALYZER = "agent"
 """The analyzer of a new engine. A directory and a saved index keep the one that they were made with."""
@@ -62,7 +73,9 @@ MAX_LENGTH = 255
 CACHE_LIMIT = 1 << 18
 """Raw tokens that an analyzer remembers (some 40 MB). At the next new token it forgets all of them."""
 
-_NAME = re.compile(r"([a-z]+)((?:\+compounds|-numbers)*)").fullmatch
+_NAME = re.compile(r"((?:snowball:)?[a-z]+)((?:\+compounds|-numbers)*)").fullmatch
+_AGENT_EDITION = "2"
+"""Of the rules of `agent`. Index files of another edition are built again from their records."""
 _REGISTERED: dict[str, Analyzer] = {}
 
 _BLOCK = 1 << 13  # ids collected in a list, which is faster to extend than an array while it fits into the cache
@@ -81,16 +94,18 @@ class Analyzer:
     analysed for a token or a term that is no string.
     """
 
-    __slots__ = ("_terms", "name", "normalize", "tokenize")
+    __slots__ = ("_terms", "edition", "name", "normalize", "tokenize")
 
     name: str
+    edition: str
+    """Which rules the terms were made by, where an analyzer of this name had others; else empty."""
     tokenize: Tokenizer
     normalize: Normalizer
 
     def __init__(self, name: str, tokenize: Tokenizer, normalize: Normalizer) -> None:
         if not isinstance(name, str) or not callable(tokenize) or not callable(normalize):
             raise ParameterError(f"an analyzer is a name and two functions, not {name!r}, {tokenize!r}, {normalize!r}")
-        self.name = name
+        self.name, self.edition = name, ""
         self.tokenize = tokenize
         self.normalize = normalize
         self._terms = _TermCache(self)
@@ -140,6 +155,19 @@ class Analyzer:
         np.cumsum(has_term, out=position[1:])
         return codes[has_term], position[ends]
 
+    @property
+    def stored(self) -> str:
+        """How index files name the analyzer: name and edition."""
+        return f"{self.name} {self.edition}".rstrip()
+
+    def check_stored(self, stored: str) -> None:
+        """Raise `ParameterError` where index files name another analyzer, or another edition of this one."""
+        if stored != self.stored:
+            raise ParameterError(
+                f"the index holds terms of the analyzer {stored!r}, and {self.stored!r} makes others: build it again "
+                f"from its records"
+            )
+
     def forget(self) -> None:
         """Forgets all remembered tokens. The next calls take longer."""
         self._terms.clear()
@@ -172,23 +200,26 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
     """The analyzer of this name, always the same object. An `Analyzer` is returned as it is.
 
     The name may also hold the switches, as ``+compounds`` and ``-numbers``, or be one that `register_analyzer` took.
-    Raises `ParameterError`.
+    Raises `ParameterError`, and `MissingExtraError` for a name of `SNOWBALL` where PyStemmer is not installed.
     """
     if isinstance(analyzer, Analyzer):
         if not (drop_numeric or compounds):
             return analyzer
         analyzer = analyzer.name
     parts = _NAME(analyzer) if isinstance(analyzer, str) else None
-    if parts is None or parts[1] not in ANALYZERS:
+    if parts is None or parts[1] not in (*ANALYZERS, *SNOWBALL):
         if isinstance(analyzer, str) and analyzer in _REGISTERED and not (drop_numeric or compounds):
             return _REGISTERED[analyzer]
+        language = f"snowball:{analyzer}"
+        known = SNOWBALL if str(analyzer).startswith("snowball") else (*ANALYZERS, *_REGISTERED)
         raise ParameterError(
-            f"no analyzer {analyzer!r}{choices(analyzer, (*ANALYZERS, *_REGISTERED))}. The first seven take "
-            f"'-numbers' after the name, to drop numbers, and the first four '+compounds', to add joined compounds. "
+            f"no analyzer {analyzer!r}{choices(language if language in SNOWBALL else analyzer, known, SNOWBALL)}. "
+            f"snowball:LANGUAGE stems one of {len(SNOWBALL)} languages. All but your own take '-numbers' after the "
+            f"name, to drop numbers, and the first four '+compounds', to add joined compounds. "
             f"Pass one of your own to fanrank.text.register_analyzer before you name it or open its records"
         )
     compounds = compounds or "+compounds" in parts[2]
-    if compounds and parts[1] in ("lucene", "opsem", "agent"):
+    if compounds and parts[1] not in ANALYZERS[:4]:
         raise ParameterError(f"analyzer {parts[1]!r} has its own rule for compounds and takes no '+compounds'")
     return _build(parts[1], compounds, drop_numeric or "-numbers" in parts[2])
 
@@ -204,8 +235,9 @@ def make_analyzer(
 
     `stem` takes a token, as `base` makes it, and gives its stem; None keeps the token. A stop word is given as it is
     written, and counts where `base` makes one token of it. Wholes of `agent`, such as ``src/app.py``, are neither
-    stemmed nor stop words. The tokens are looked up one by one, in Python. Raises `ParameterError` for a `base` that
-    is no name of `ANALYZERS`, for stop words that are no list of strings, and for a `stem` that is no function.
+    stemmed nor stop words, and all terms lose their accents there. The tokens are looked up one by one, in Python.
+    Raises `ParameterError` for a `base` that is no name of `ANALYZERS`, for stop words that are no list of strings, and
+    for a `stem` that is no function.
     """
     if base not in ANALYZERS:
         raise ParameterError(f"no analyzer {base!r} to build on{choices(base, ANALYZERS)}")
@@ -219,16 +251,18 @@ def make_analyzer(
 
     def normalize(token: str) -> str | None:
         word = _word(token)
-        if base == "agent" and _is_whole(word):
-            return word
-        if word in stops or stem is None:
-            return None if word in stops else word or None
-        stemmed = stem(word)
-        if not isinstance(stemmed, str):
-            raise ParameterError(f"analyzer {name!r}: the stem of {word!r} must be a string, not {stemmed!r}")
-        return _word(stemmed) or None
+        if not (base == "agent" and _is_whole(word)):
+            if word in stops:
+                return None
+            stemmed = word if stem is None else stem(word)
+            if not isinstance(stemmed, str):
+                raise ParameterError(f"analyzer {name!r}: the stem of {word!r} must be a string, not {stemmed!r}")
+            word = stemmed
+        return _word(without_accents(word) if base == "agent" else word) or None
 
-    return Analyzer(name, tokenize, normalize)
+    made = Analyzer(name, tokenize, normalize)
+    made.edition = _AGENT_EDITION if base == "agent" else ""
+    return made
 
 
 def register_analyzer(analyzer: Analyzer) -> Analyzer:
@@ -268,7 +302,14 @@ def word_recipe(analyzer: Analyzer) -> WordRecipe | None:
 
 @cache
 def _build(base: str, compounds: bool, drop_numeric: bool) -> Analyzer:
-    tokenize, normalize = _RECIPES[base]
+    tokenize, normalize = _RECIPES.get(base, _RECIPES["agent"])
+    edition = _AGENT_EDITION if base == "agent" else ""
+    if base in SNOWBALL:
+        from .snowball import snowball_stemmer
+
+        stem, version = snowball_stemmer(base.partition(":")[2])
+        made = make_analyzer(base, stop_words=NLTK_ENGLISH if base == "snowball:english" else (), stem=stem)
+        normalize, edition = made.normalize, f"{made.edition} {version}"
     name = base
     if compounds:
         name += "+compounds"
@@ -276,7 +317,9 @@ def _build(base: str, compounds: bool, drop_numeric: bool) -> Analyzer:
     if drop_numeric:
         name += "-numbers"
         normalize = _drop_numbers(normalize)
-    return Analyzer(name, tokenize, normalize)
+    analyzer = Analyzer(name, tokenize, normalize)
+    analyzer.edition = edition
+    return analyzer
 
 
 # ASCII letters and digits in lower case, spaces for other ASCII. Bytes beyond ASCII stay for `_other_words`.
@@ -358,7 +401,10 @@ def _nltk_term(token: str) -> str | None:
 
 
 def _agent_term(token: str) -> str | None:
-    return token[:MAX_LENGTH] if _is_whole(token) else _nltk_term(token)
+    if token in NLTK_ENGLISH:
+        return None
+    word = _word(without_accents(token))
+    return word if _is_whole(word) else _stem(word, "nltk") or None
 
 
 def _is_whole(token: str) -> bool:
@@ -374,65 +420,17 @@ def _stem(word: str, kind: str) -> str:
     return porter.strip_suffix(word) if kind == "step_one" else porter.stem_word(word, nltk=kind == "nltk")
 
 
-# The word boundary rules of UAX #29 as a pattern for ASCII: WB6 and WB7 (mid letters), WB11 and WB12 (mid numbers).
-_ASCII_SEGMENTS = re.compile(r"[a-z0-9_]+(?:(?:(?<=[a-z])[:.'](?=[a-z])|(?<=[0-9])[,;.'](?=[0-9]))[a-z0-9_]+)*").findall
-
-
-@cache
-def _segments() -> Tokenizer:
-    """The rules of UAX #29 for all of Unicode, with the additions of Lucene. A letter includes what extends it (WB4).
-
-    Every repetition is possessive, so the time is linear in the length of the text.
-    """
-    import regex  # type: ignore[import-untyped, unused-ignore]
-
-    def one_of(*properties: str, also: str = "") -> str:
-        return "[" + "".join(rf"\p{{{name}}}" for name in properties) + also + "]" + extended
-
-    extenders = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*"
-    extended = extenders + "+"
-    hebrew, katakana, connector = one_of("WB=Hebrew_Letter"), one_of("WB=Katakana"), one_of("WB=ExtendNumLet")
-    letter, mid_letter = one_of("WB=ALetter", "WB=Hebrew_Letter"), one_of("WB=MidLetter", "WB=MidNumLet", also="'")
-    digit, mid_number = one_of("WB=Numeric", also="０-９"), one_of("WB=MidNum", "WB=MidNumLet", also="'")
-    inner = (
-        rf"{hebrew}\"{extended}(?={hebrew})",
-        rf"{letter}(?:{mid_letter}(?={letter}))?+",
-        rf"{digit}(?:{mid_number}(?={digit}))?+",
-    )
-    core = rf"(?:(?:{'|'.join(inner)})++|(?:{katakana})++)"
-    links = rf"(?:{connector})++{core}?+"
-    final_quote = rf"(?:(?<=\p{{WB=Hebrew_Letter}}{extenders})'{extended})?+"
-    flag, picture = one_of("WB=Regional_Indicator"), one_of("Extended_Pictographic")
-    segments = (
-        rf"(?:{links}|{core})(?:{links})*+{final_quote}",
-        one_of("Script=Han", "Script=Hiragana"),
-        rf"(?:{one_of('LB=Complex_Context')})++",
-        flag + flag,
-        rf"(?:\p{{Emoji_Presentation}}|\p{{Extended_Pictographic}}(?=\ufe0f)){extended}(?:(?<=\u200d){picture})*+",
-    )
-    find: Tokenizer = regex.compile("|".join(segments)).findall
-    return find
-
-
 def _lucene_tokens(text: str) -> list[str]:
-    tokens = _find_segments(_fold(text))
+    from .segments import find_segments  # other analyzers do without
+
+    tokens = find_segments(_fold(text))
     if len(text) <= MAX_LENGTH or max(map(len, tokens), default=0) <= MAX_LENGTH:
         return tokens
     cut: list[str] = []
     for token in tokens:
         for begin in range(0, len(token), MAX_LENGTH):
-            cut += _find_segments(token[begin : begin + MAX_LENGTH])
+            cut += find_segments(token[begin : begin + MAX_LENGTH])
     return cut
-
-
-def _find_segments(text: str) -> list[str]:
-    if text.isascii():
-        return _ASCII_SEGMENTS(text)
-    # No word spans a space. So only stretches that are not ASCII need the Unicode rules, which take ten times as long.
-    tokens: list[str] = []
-    for is_ascii, pieces in groupby(text.split(" "), str.isascii):
-        tokens += (_ASCII_SEGMENTS if is_ascii else _segments())(" ".join(pieces))
-    return tokens
 
 
 _CONNECTORS = "_\u202f\u203f\u2040\u2054\ufe33\ufe34\ufe4d\ufe4e\ufe4f\uff3f"

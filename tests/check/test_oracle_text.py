@@ -33,7 +33,7 @@ NAMES = [
     *("::", "//", "\\\\", "/.", "/@", "v1.2", "1.26.4", "IDs", "HTTPServer", "aB" * 33, "aB" * 32, "ab12", "9e44bd2a"),
     *("\x1b[0m", "\x1b[2J", "\x1b]0;t\x07", "\x1b(B", "e\u0301", "か\u3099", "ｶﾞ", "\u1112\u1161", "हि", "👍🏽"),
     *("the", "running", "ing"),
-    *"éßİẞı½ﬁ①™٣ǅⅧ日ー한\u302a\u0903\ud800\u2010\u2014\u2044👩❤🇩🇪",
+    *"éßİẞıæÐᾳЁйกำ้๑ខ្ម်ລ½ﬁ①™٣ǅⅧ日ー한\u034f\u302a\u0903\ud800\u2010\u2014\u2044👩❤🇩🇪",
 ]
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 CODE = st.lists(st.sampled_from(NAMES) | st.characters(codec=None, exclude_categories=()), max_size=30).map("".join)

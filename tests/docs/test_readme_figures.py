@@ -53,7 +53,7 @@ def test_the_blocks_are_what_the_rows_give():
 
 
 def test_no_number_outside_of_blocks_but_settings():
-    left = prose("\n".join(PAGES))
+    left = prose("\n".join(PAGES[:2]))
     for known in SETTINGS:
         assert known in left, f"{known} is no longer on a page: take it out of SETTINGS"
         left = left.replace(known, "")

@@ -31,7 +31,7 @@ PIECES = (
     "\ud800 c\udfffd \x1c \x85 \xa0 Kelvin Å the’s "
     "getHTTPHeader IDs 3PM snake_case __init__ E-47821 E‑47821 v1.2.3-rc.1 numpy-1.26.4 src/.env C:\\Users\\me a//b::c "
     "ana+x@mail.example.com 0x840784d1 \x1b[1;31mred\x1b[0m \x1b[Kx\x1b]0;t\x07y "
-    "\x1b[ \x1b]u naïve_Café.py ＧｅｔＸ ﬁx ㎏"
+    "\x1b[ \x1b]u naïve_Café.py ＧｅｔＸ ﬁx ㎏ THÉ ðo Süd2 ไทยน้ำ๑ \u0e49ที่ ខ្មែរ မြန်မာ ລາວ"
 )
 WORDS = st.sampled_from(PIECES.split(" "))
 LONG = st.builds(
