@@ -16,18 +16,11 @@ from fanrank.errors import NotSupportedError
 from fanrank.integrations.tools import memory_tools
 
 OTHER_PARAMETERS = {
-    (fr.Engine, "open"): "an address, and how many shards",
-    (fr.ShardedEngine, "search"): "partial, which says what becomes of an answer that some shards have not given",
-    (fr.Client, "search"): "partial; batch and deadline, which are about requests",
-    (fr.Client, "add"): "batch: in parts of so many",
-    (fr.Client, "update"): "batch",
-    (fr.Client, "upsert"): "batch",
-    (fr.Client, "drop"): "a handle drops its own namespace",
-    (fr.scopes.Namespace, "drop"): "a handle drops its own namespace",
-    (fr.scopes.Namespace, "search"): "the keywords as they are typed",
-    (fr.scopes.Namespace, "candidates"): "the keywords as they are typed",
+    *((fr.Engine, "open"), (fr.ShardedEngine, "search")),
+    *((fr.Client, verb) for verb in ("search", "add", "update", "upsert", "drop")),
+    *((fr.scopes.Namespace, verb) for verb in ("search", "asearch", "submit", "candidates", "drop")),
 }
-"""The verbs whose parameters differ from `Memory`'s, and why."""
+"""The verbs that take more: of shards an address and `partial`, of a client `batch`; or less, of a handle."""
 
 KINDS = [fr.Engine, fr.ShardedEngine, fr.scopes.Namespace, fr.Client]
 INHERITED = {
@@ -49,16 +42,12 @@ def parameters_of(kind: type, name: str) -> list[tuple[str, Any, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_verb_is_there_with_its_parameters_or_is_said_to_be_lacking(kind: type[fr.Memory]) -> None:
-    for name in names_of(fr.Memory if kind is not fr.ShardedEngine else fr.Engine):
-        if name in kind.lacking:
-            continue
-        first = inspect.getattr_static(fr.Memory if hasattr(fr.Memory, name) else fr.Engine, name)
-        second = inspect.getattr_static(kind, name)
+    plain: type = fr.Engine if kind is fr.ShardedEngine else fr.Memory
+    for name in {*names_of(plain)} - kind.lacking.keys():
+        first, second = inspect.getattr_static(plain, name), inspect.getattr_static(kind, name)
         assert isinstance(first, property) == isinstance(second, property), name
-        if not isinstance(first, property) and callable(first) and (kind, name) not in OTHER_PARAMETERS:
-            plain = fr.Memory if hasattr(fr.Memory, name) else fr.Engine
-            if (plain, name) not in OTHER_PARAMETERS:
-                assert parameters_of(kind, name) == parameters_of(plain, name), name
+        if inspect.isroutine(getattr(plain, name)) and not {(kind, name), (plain, name)} & OTHER_PARAMETERS:
+            assert parameters_of(kind, name) == parameters_of(plain, name), name
     for name, why in kind.lacking.items():
         made: Any = object.__new__(kind)
         assert not hasattr(made, name)

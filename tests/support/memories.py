@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 from support.kills import leave
@@ -26,12 +26,9 @@ SPLIT = ("", "users/ana", "acme/ana")
 """Namespaces of a sharded memory that lie in all of its shards. The others lie whole in one."""
 
 
-def make_memory(kind: str, **options: Any) -> fr.Engine:
+def make_memory(kind: str, **options: Any) -> Any:
     """An empty memory of this kind, with these options of an engine."""
-    if kind == "engine":
-        return fr.Engine(**options)
-    # It has the verbs of an engine.
-    return cast(fr.Engine, sharded(2, split=SPLIT, **options))
+    return fr.Engine(**options) if kind == "engine" else sharded(2, split=SPLIT, **options)
 
 
 class InMemory:
