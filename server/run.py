@@ -29,7 +29,7 @@ from .logs import Log, logging_to
 from .state import State
 
 HOST, PORT = "127.0.0.1", 8765
-SPARE = 0.8
+LAST_SECONDS = 0.8
 """Seconds after the time for what is under way in which the process ends: half of them for the refusals of the rest."""
 BACKLOG = 2_048
 """Connections that wait to be accepted. The system may have a lower limit of its own."""
@@ -80,7 +80,7 @@ class End:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.timer = threading.Timer(limits.stop_seconds + SPARE, os._exit, [0])
+        self.timer = threading.Timer(limits.stop_seconds + LAST_SECONDS, os._exit, [0])
         self.timer.daemon = True
 
     def __enter__(self) -> End:
@@ -125,7 +125,7 @@ def make_config(app: Starlette, protocol: type[HttpToolsProtocol]) -> uvicorn.Co
         access_log=False,
         # Its own would print the messages of errors, which may quote texts.
         log_config=None,
-        timeout_graceful_shutdown=SPARE / 2,  # type: ignore[arg-type]
+        timeout_graceful_shutdown=LAST_SECONDS / 2,  # type: ignore[arg-type]
         server_header=False,
         backlog=BACKLOG,
         # An address that a client claims is not believed.

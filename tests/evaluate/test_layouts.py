@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import fanrank as fr
 from fanrank.engine.errors import DatasetError, DuplicateIdError, ParameterError, RecordError
 from fanrank.engine.evaluate import load_beir, load_locomo, load_longmemeval
 from fanrank.engine.evaluate.dataset import RecordStream
 from fanrank.engine.evaluate.presets import check_reading
-from fanrank.engine.evaluate.protocol import rank
 
 CORPUS = '{"_id": 1, "title": "Wings", "text": "lift"}\n{"_id": "2", "text": "heat"}\n{"_id": 3, "text": "cold"}\n'
 QUERIES = '{"_id": 10, "text": "lift?"}\n{"_id": "11", "text": "heat?"}\n'
@@ -133,11 +130,6 @@ def test_locomo_turns_are_records(tmp_path: Path) -> None:
     dataset = load_locomo(file, unit="exchange", gold="lenient")
     assert [record.role for record in dataset.records] == ["user", "user", "other"]
     assert dataset.relevant == {"c:0": {"D1:1": 1}, "c:1": {"D2:1": 1}}
-    engine = fr.Engine.from_records([replace(record, text="a1") for record in dataset.records])
-    asked = replace(dataset, queries=[replace(query, text="a1") for query in dataset.queries])
-    assert rank(engine, asked, k=5, complete=False).ranked == {"c:0": ["D1:1", "D2:1"], "c:1": ["D1:1", "D2:1"]}
-    with pytest.raises(ParameterError, match="this protocol ranks all records, and exchanges are not"):
-        rank(engine, asked, k=5, complete=True)
 
 
 def test_locomo_answers(tmp_path: Path) -> None:

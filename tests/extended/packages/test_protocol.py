@@ -13,6 +13,7 @@ from support import borders
 from support.commands import write
 from support.evaluations import Letters, Scripted, needs, write_locomo
 
+from fanrank.engine.engine import Engine
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import (
     Dataset,
@@ -54,6 +55,16 @@ def test_unmatched_documents_follow_in_document_order() -> None:
     assert as_it_is.ranked == {"q0": ["d4", "d2"], "q1": []}
     assert as_it_is.values["mrr"].tolist() == [0.0, 0.0]
     assert as_it_is.backend == "scripted"
+
+
+def test_exchanges_are_ranked_once_and_never_completed() -> None:
+    said = (("u1", "user"), ("a1", "assistant"), ("u2", "user"), ("a2", "assistant"))
+    records = [Record(name, "tea", session="s", role=role, time=float(at)) for at, (name, role) in enumerate(said)]
+    dataset = Dataset("toy", records, [Query("tea", id="q", unit="exchange")], {"q": {"u2": 1}})
+    engine = Engine.from_records(records)
+    assert rank(engine, dataset, k=5, complete=False).ranked == {"q": ["u1", "u2"]}
+    with pytest.raises(ParameterError, match="this protocol ranks all records, and exchanges are not"):
+        rank(engine, dataset, k=5, complete=True)
 
 
 def test_a_query_does_not_find_itself() -> None:
