@@ -166,7 +166,10 @@ def rank(
     confidence = np.full(len(dataset.queries), np.nan)
     for row, (query, found) in enumerate(zip(dataset.queries, hits, strict=True)):
         self_id = dataset.own.get(str(query.id))
-        scores = {hit.exchange[0] if hit.exchange else hit.id: hit.score for hit in found if hit.id != self_id}
+        pairs: Iterable[tuple[str, float]] = found
+        if query.unit != RECORD:
+            pairs = [(hit.exchange[0] if hit.exchange else hit.id, hit.score) for hit in found]
+        scores = {name: score for name, score in pairs if name != self_id}
         listed = list(scores)
         # A full list may have been cut, so a session outside it may have matched. Such a list is not completed.
         if complete and len(found) < depth:

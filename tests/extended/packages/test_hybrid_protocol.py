@@ -156,7 +156,7 @@ def test_candidates_that_do_not_fit() -> None:
         study_conversations(dataset, evidence(conversations(SHAPE[:1]), 0))
     with pytest.raises(ParameterError, match="every session"):
         study_conversations(conversations([(5, SHAPE[0][1]), *SHAPE[1:]]), candidates)
-    with pytest.raises(ParameterError, match="needs the channel 'dense-late'; there are: bm25, dense-early"):
+    with pytest.raises(ParameterError, match="needs the channel 'dense-late'; did you mean 'dense-early'"):
         study_conversations(dataset, evidence(dataset, 0, ("bm25", "dense-early")))
     turned = replace(candidates, documents=candidates.documents[::-1].copy())
     with pytest.raises(ParameterError, match="every session"):
