@@ -58,7 +58,7 @@ from .calls import (
     settle,
 )
 from .lane import Lane, as_sequence, closed_error, size_of
-from .turns import LARGE, Cut, room_after, work_of
+from .turns import LARGE, Cut, work_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -310,8 +310,8 @@ class Coalescer:
     ) -> Hits:
         """As `search`, without blocking the event loop. A task that is cancelled takes its queries out of the queue.
 
-        Calls of different tenants are launched by turns, each for as much work as the others. No launch for tenants
-        takes much longer than `TARGET`: a large call of one is cut into pieces, which read one state of the memory.
+        Calls of different tenants are launched by turns, each for as much work as the others. A launch for tenants is
+        kept short (`Pace`): a large call of one is cut into pieces, which read one state of the memory.
         """
         check_keywords(keywords, "Coalescer.asearch")
         until = deadline_of(deadline)
@@ -529,9 +529,9 @@ class Coalescer:
                 lane.waiting += len(first)
                 lane.queue.appendleft(first)
                 return
-            if first.tenant is not None:
-                work = sum(call.left for call in calls)
-                lane.turns.room = room_after(lane.turns.room, work, time.perf_counter() - began)
+            if first.tenant is not None and first.cut is None:
+                seconds = time.perf_counter() - began
+                lane.turns.pace(first.options).learn(sum(call.left for call in calls), sum(map(len, calls)), seconds)
             begun = [call for call in calls if call.state is CallState.BEGUN]
             for call in begun:
                 if call.late(now):
@@ -577,7 +577,7 @@ class Coalescer:
         calls: list[Call] = []
         late: list[Call] = []
         others: list[Call] = []
-        work = 0
+        work = room = 0
         now, size, width, places = time.monotonic(), 0, 0, 0
         while lane.queue and len(others) < LOOK_PAST:
             call = lane.queue.popleft()
@@ -592,7 +592,7 @@ class Coalescer:
             total = size + len(call)
             widest = max(width, call.width) if len(call) else width
             total_places = places + len(call) * call.width
-            full = total > self.max_batch or (call.left > 0 and (call.large or work + call.left > lane.turns.room))
+            full = total > self.max_batch or (call.left > 0 and (call.large or work + call.left > room))
             if calls and (
                 full or total * widest > max(SMALL, SPREAD * total_places) or not call.options.joins(calls[0].options)
             ):
@@ -602,6 +602,8 @@ class Coalescer:
             elif call.begin():
                 self._leave(call, CallState.BEGUN)
                 calls.append(call)
+                if not calls[1:] and lane.turns.used:
+                    room = lane.turns.pace(call.options).room
                 size, width, places, work = total, widest, total_places, work + call.left
                 if call.left and not call.large:
                     lane.turns.charge(call, call.left)
@@ -658,7 +660,8 @@ class Coalescer:
         """Answer the next piece of a large call. Returns whether there are more."""
         options = call.options
         if call.cut is None:
-            call.cut = Cut(call.queries, call.k, options.answerer, options.search)
+            with self._lock:
+                call.cut = Cut(call.queries, call.k, options.answerer, options.search, lane.turns.pace(options))
         threads = self._threads(None if options.any_threads else options.search.threads, len(call))
         try:
             launched = call.cut.step(self.searcher, threads, self.on_launch is not None)

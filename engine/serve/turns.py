@@ -7,11 +7,12 @@ order.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..hybrid.strategy import Strategy
 from ..records.query import Query
@@ -28,10 +29,12 @@ QUERY = 64
 """The work of a query beside its characters, and of each of its terms, entities and weights."""
 LARGE = 1 << 15
 """Work from which on a call of a tenant is launched by itself, and cut: some 10 ms of plain BM25."""
-FIRST = 1 << 14
-"""Work of a call's first piece, and of a lane's first launch for tenants."""
 TARGET = 0.01
 """Seconds that a launch for tenants is to take."""
+TIMES = 2
+"""How many times as long as one query alone it may take, where that is more."""
+PACES = 32
+"""Ways to answer whose pace is remembered."""
 TRIES = 3
 """Times that a call is begun anew as a record of a hit has changed meanwhile. Then it is launched whole."""
 
@@ -42,6 +45,14 @@ class Waiting(Protocol):
     tenant: str | None
     left: int
     """The work that is left of it."""
+
+
+class Options(Protocol):
+    """What the calls of one launch have in common."""
+
+    def equals(self, other: Any) -> bool:
+        """Whether both give the same answers in the same way."""
+        ...
 
 
 Waits = TypeVar("Waits", bound=Waiting)
@@ -57,11 +68,24 @@ def work_of(queries: Sequence[Query]) -> int:
     return work
 
 
-def room_after(room: int, work: int, seconds: float) -> int:
-    """The work of the next launch, after one of so much work took so long: it begins small, as nothing is known."""
-    if seconds > TARGET:
-        return max(1, int(work * TARGET / seconds))
-    return max(room, 2 * work)
+class Pace:
+    """How much work a launch of one way to answer may have. It begins with one query, as nothing is known.
+
+    Where encoding or a GPU takes as long for many queries as for one, launches of few would only be more of them.
+    """
+
+    def __init__(self) -> None:
+        self.room = 1
+        """The work of the next launch. One call, or one query of a call that is cut, always fits."""
+        self._alone = math.inf
+        """Seconds of one query, or of the shortest launch."""
+
+    def learn(self, work: int, queries: int, seconds: float) -> None:
+        """Note how long a launch took."""
+        known = queries == 1 and self._alone < math.inf
+        self._alone = (self._alone + seconds) / 2 if known else min(self._alone, seconds)
+        target = max(TARGET, TIMES * self._alone)
+        self.room = max(1, int(work * target / seconds)) if seconds > target else max(self.room, 2 * work)
 
 
 class Turns:
@@ -70,8 +94,7 @@ class Turns:
     def __init__(self) -> None:
         self.used = False
         """Whether a tenant was ever here."""
-        self.room = FIRST
-        """The work of the next launch."""
+        self._paces: list[tuple[Options, Pace]] = []
         self._launched: dict[str, int] = {}
         self._clock = 0
 
@@ -92,6 +115,16 @@ class Turns:
         queue.clear()
         queue.extend(call for _, call in ordered)
 
+    def pace(self, options: Options) -> Pace:
+        """The pace of launches with these options."""
+        for place, (known, pace) in enumerate(self._paces):
+            if known is options or known.equals(options):
+                self._paces.insert(0, self._paces.pop(place))
+                return pace
+        self._paces.insert(0, (options, Pace()))
+        del self._paces[PACES:]
+        return self._paces[0][1]
+
     def charge(self, call: Waiting, work: int) -> None:
         """Count what is launched for a call."""
         name = call.tenant or ""
@@ -103,9 +136,10 @@ class Turns:
 class Cut:
     """A call that is launched in pieces, which read one state of the memory, at one moment."""
 
-    def __init__(self, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions) -> None:
-        self.queries, self.k, self.answerer, self.options = queries, k, answerer, options
-        self.room = FIRST
+    def __init__(
+        self, queries: tuple[Query, ...], k: int, answerer: AnyAnswerer, options: SearchOptions, pace: Pace
+    ) -> None:
+        self.queries, self.k, self.answerer, self.options, self.pace = queries, k, answerer, options, pace
         self.seconds = 0.0
         self.tries = 0
         self._begin()
@@ -133,7 +167,7 @@ class Cut:
         size = work = 0
         while size < len(part.rows):
             more = work_of([self.queries[part.rows[size]]])
-            if size and work + more > self.room:
+            if size and work + more > self.pace.room:
                 break
             size, work = size + 1, work + more
         piece = Part(part.answerer, part.rows[:size])
@@ -157,7 +191,7 @@ class Cut:
             hits = found
         spent = time.perf_counter() - began
         self.seconds += spent
-        self.room = room_after(self.room, work, spent)
+        self.pace.learn(work, size, spent)
         self.pieces.append(piece)
         self.answers.append(hits)
         return hits, work

@@ -125,19 +125,13 @@ def test_a_failure_of_the_engine_costs_few_launches(monkeypatch: pytest.MonkeyPa
     engine, gate = small()
     gate.hold()
     futures = [engine.submit([f"w{number}"]) for number in range(200)]
-    launches = 0
-
-    def search(self: Searcher, *asked: Any) -> fr.Hits:
-        nonlocal launches
-        launches += 1
-        raise fr.errors.EncoderError("the service is down")
-
-    monkeypatch.setattr(Searcher, "answer", search)
+    answer = Mock(side_effect=fr.errors.EncoderError("the service is down"))
+    monkeypatch.setattr(Searcher, "answer", answer)
     gate.open()
     for future in futures:
         with pytest.raises(fr.errors.EncoderError, match="the service is down"):
             future.result(PATIENCE)
-    assert launches < 20
+    assert answer.call_count < 20
     assert engine.health().failure_count == {"EncoderError": 200}
 
 
@@ -146,20 +140,18 @@ def test_who_is_late_is_left_out_of_a_failed_launchs_halves(monkeypatch: pytest.
     clock = Clock(monkeypatch)
     gate.hold()
     futures = [engine.submit([word], deadline=DEADLINE) for word in WORDS]
-    launches = 0
 
-    def search(self: Searcher, *asked: Any) -> fr.Hits:
-        nonlocal launches
-        launches += 1
+    def search(*_: Any) -> fr.Hits:
         clock.now += DEADLINE
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Searcher, "answer", search)
+    answer = Mock(side_effect=search)
+    monkeypatch.setattr(Searcher, "answer", answer)
     gate.open()
     for future in futures:
         with pytest.raises(fr.errors.DeadlineError):
             future.result(PATIENCE)
-    assert launches == 1
+    assert answer.call_count == 1
 
 
 def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
@@ -260,7 +252,7 @@ def test_a_loop_closed_before_its_turn_ended_is_forgotten() -> None:
 def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module, name, value in ((coalesce, "LARGE", 200), (turns, "FIRST", 1), (turns, "TARGET", 0.0)):
+    for module, name, value in ((coalesce, "LARGE", 200), (turns, "TIMES", 0), (turns, "TARGET", 0.0)):
         monkeypatch.setattr(module, name, value)
     engine, launched = few(), list[str]()
     batches = {name: [f"{word} {name}" for word in ("tea", "key", "oil", "jam")] for name in ("many", "once")}
@@ -284,3 +276,12 @@ def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_st
     assert launched[8:] == batches["many"]
     assert_same(many, expected["many"])
     assert_same(once, expected["once"])
+
+
+def test_a_launch_grows_where_many_queries_take_as_long_as_one() -> None:
+    for fixed, each, least, most in ((0.03, 0, 64, 4096), (0, 0.03, 1, 2), (0, 1e-4, 64, 256)):
+        pace, queries = turns.Pace(), 1
+        for _ in range(9):
+            pace.learn(100 * queries, queries, fixed + each * queries)
+            queries = max(1, pace.room // 100)
+        assert least <= queries <= most
