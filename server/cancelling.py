@@ -6,6 +6,7 @@ Every verb of the engine that blocks passes here, but for searches, whose turns 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -99,26 +100,36 @@ async def in_thread(
             watching.cancel()
 
 
-async def until_hung_up(request: Request, work: Awaitable[T]) -> T:
-    """Await the work, unless the client hangs up first. The body of the request must have been read."""
-    state = state_of(request)
-    working, watching = asyncio.ensure_future(work), asyncio.ensure_future(hang_up(request))
-    failure: list[Exception] = []
+async def until_hung_up(request: Request, work: Awaitable[T], *, watched: bool) -> T:
+    """Await the work, unless the server ends before, or the client hangs up, if that is `watched`.
+
+    The body of the request must have been read.
+    """
+    state, task, failure = state_of(request), asyncio.current_task(), list[Exception]()
 
     def give_up(error: Exception) -> None:
-        failure.append(error)
-        working.cancel()
+        if task is not None and not failure:
+            failure.append(error)
+            task.cancel()
+
+    async def watch() -> None:
+        await hang_up(request)
+        give_up(hung_up())
 
     state.waiting.add(give_up)
+    watching = asyncio.ensure_future(watch()) if watched else None
     try:
-        await asyncio.wait({working, watching}, return_when=asyncio.FIRST_COMPLETED)
-        if failure or not working.done():
-            raise failure[0] if failure else hung_up()
-        return await working
+        return await work
+    except asyncio.CancelledError:
+        if not failure:
+            raise
+        if task is not None and sys.version_info >= (3, 11):
+            task.uncancel()
+        raise failure[0] from None
     finally:
         state.waiting.discard(give_up)
-        working.cancel()
-        watching.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 async def hang_up(request: Request) -> None:

@@ -51,7 +51,8 @@ NDJSON = "application/x-ndjson"
 REFUSE, ALLOW = PARTIAL = ("refuse", "allow")
 """What becomes of an answer that some shards of a sharded memory have not given."""
 PART = 32
-"""Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched."""
+"""Queries of a stream that are answered at once, in one launch; their lines are sent before the next are searched. A
+batch of more is given up once its client hangs up."""
 ON_LOOP = 1_024
 """Hits of an answer that is written on the event loop. 65,536 of them take more than a second."""
 FORMS = ("hits", "columns")
@@ -119,7 +120,8 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
         **wanted.options,
     )
     # A small search is over before its client could hang up.
-    hits = await (until_hung_up(request, work) if request.scope.get(HELD, 0) >= LARGE_BODY else work)
+    large = len(queries) > PART or request.scope.get(HELD, 0) >= LARGE_BODY
+    hits = await until_hung_up(request, work, watched=large)
     await _check_records(request, hits)
     return hits
 

@@ -43,7 +43,7 @@ class State:
     timed: Threads = field(default_factory=lambda: Threads(1, 1))
     """Runs the searches that are timed, one after another."""
     waiting: set[Callable[[Exception], None]] = field(default_factory=set)
-    """What ends the requests that wait for a thread, or for a large search."""
+    """What ends the requests that wait for a thread, or for a search."""
 
     def end(self) -> None:
         """Refuse what is still under way. Only the thread of the event loop may do so."""

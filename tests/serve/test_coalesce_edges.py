@@ -46,9 +46,7 @@ def test_a_future_finished_by_its_caller_harms_nobody_else() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_thread_that_dies_refuses_its_queue_and_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = few()
-
-    died = []
+    engine, died = few(), list[threading.Thread]()
 
     def broken(lane: Any) -> Any:
         died.append(threading.current_thread())
@@ -98,8 +96,7 @@ def test_an_answer_keeps_nothing_of_those_it_shared_a_launch_with(monkeypatch: p
     gate.hold()
     own = engine.namespace("a").submit(["tea"])
     other = engine.namespace("b").submit(["tea", "key"])
-    launches = []
-    inner = Searcher.answer
+    launches, inner = list[Any](), Searcher.answer
 
     def search(self: Searcher, *asked: Any) -> fr.Hits:
         found = inner(self, *asked)
@@ -171,9 +168,7 @@ def test_a_call_may_be_withdrawn_by_a_thread_that_holds_the_lock() -> None:
 
 def test_a_callback_may_wait_for_what_it_asks() -> None:
     engine, gate = small()
-    held = gate.hold()
-    found: list[Any] = []
-    over = threading.Event()
+    held, found, over = gate.hold(), list[Any](), threading.Event()
 
     def ask(_: Any) -> None:
         found.append(engine.submit(["milk"]).result(PATIENCE))

@@ -228,8 +228,7 @@ def test_a_client_that_hangs_up_ends_its_explanations(engine: fr.Engine, monkeyp
         explained.append(document)
         return explain_hit(hits, query, document)
 
-    cancellations: list[Cancellation] = []
-    of = Cancellation.of
+    cancellations, of = list[Cancellation](), Cancellation.of
     monkeypatch.setattr(Cancellation, "of", lambda request: cancellations.append(of(request)) or cancellations[0])
     monkeypatch.setattr(Hits, "explain", explain)
     with serving(engine, limits=Limits(seconds=600.0)) as live:
@@ -278,8 +277,7 @@ def test_of_a_field_that_is_given_twice_the_last_is_meant_and_checked(engine: fr
 
 def test_a_large_body_holds_up_no_other_request(engine: fr.Engine) -> None:
     """A filter of many comparisons takes a second to read. Meanwhile others are answered, so it is read in a thread."""
-    threads: list[str] = []
-    read = bodies._read
+    threads, read = list[str](), bodies._read
 
     def parse(*arguments: Any) -> Any:
         threads.append(threading.current_thread().name)
@@ -322,7 +320,7 @@ def test_a_stop_answers_what_is_under_way_and_refuses_the_rest(engine: fr.Engine
 def test_a_key_whose_requests_take_long_leaves_threads_to_others(
     engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, counted, count = threading.Event(), list[str](), engine.count
+    release, counted, count, answer = threading.Event(), list[str](), engine.count, engine.searcher.answer
 
     def held(filter: Any, *, namespace: str) -> int:
         counted.append(namespace)
@@ -333,23 +331,28 @@ def test_a_key_whose_requests_take_long_leaves_threads_to_others(
         return f"GET /v1/count?namespace={key} HTTP/1.1\r\n{head}\r\n".encode()
 
     monkeypatch.setattr(engine, "count", held)
+    monkeypatch.setattr(engine.searcher, "answer", lambda *asked: release.wait(300) and answer(*asked))
     limits = Limits(seconds=600.0, stop_seconds=1e-9)
     with serving(engine, admit=lambda request: Principal(request.headers["authorization"]), limits=limits) as live:
         try:
             gone = [live.connect() for _ in range(44)]
-            with live.connect() as kept:
+            with live.connect() as kept, live.connect() as searching:
                 for connection in (kept, *gone):
                     connection.sendall(ask("x"))
                     until(lambda: counted)  # the first has a thread when the others come
-                until(lambda: live.state.in_flight == 45)
+                gone.append(live.connect())
+                for connection, more in ((gone[-1], b', "tea"' * 32), (searching, b"")):
+                    connection.sendall(message(b'{"queries": ["tea"%s]}' % more, head="Authorization: x\r\n"))
+                until(lambda: live.state.in_flight == 47)
                 assert status(live.send(ask("other"))) == 200
                 assert status(live.send(ask("x", "Fanrank-Deadline: 0.05\r\n"))) == 504
                 for connection in gone:
                     connection.close()
-                # Those that wait go with their clients. Those that have threads are refused at the end.
-                until(lambda: live.state.in_flight == live.state.threads.each)
+                # Those that wait go with their clients. Those that have threads are refused at the end, as is a search.
+                until(lambda: live.state.in_flight == live.state.threads.each + 1)
                 live.server.handle_exit(signal.SIGTERM, None)
                 assert b"StoppingError" in read_all(kept)
+                assert b"StoppingError" in read_all(searching)
         finally:
             release.set()
     assert Counter(counted) == {"x": live.state.threads.each, "other": 1}
