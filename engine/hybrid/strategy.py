@@ -190,7 +190,7 @@ class Strategy:
             raise ParameterError(f"a strategy is a name, a mapping or a Strategy, not {type(value).__name__}")
         refuse_unknown(value, cls.__dataclass_fields__, "a strategy has no")
         if "name" not in value:
-            raise ParameterError(f"a strategy has a 'name'; its fields are: {', '.join(cls.__dataclass_fields__)}")
+            raise ParameterError(f"a strategy needs a 'name'; its fields are: {', '.join(cls.__dataclass_fields__)}")
         given = dict(value)
         if isinstance(given.get("channels"), (list, tuple)):
             given["channels"] = tuple(channel_of(channel) for channel in given["channels"])
