@@ -9,17 +9,14 @@ from typing import Any
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError
 from ..engine.memory import Memory
-from ..shards.choosing import ShardSettings, open_directory
+from ..engine.signatures import EngineOptions
+from ..shards.choosing import ShardSettings, is_address, open_directory
 from .synchronous import Client
 
 OPENING = ("read_only", "wait", "progress")
 """Options by which a directory is opened, which say nothing of a server."""
-OF_CLIENT = ("key", "timeout", "retries")
-
-
-def is_address(target: object) -> bool:
-    """Whether this names a server."""
-    return isinstance(target, str) and target.startswith(("http://", "https://"))
+OF_SHARDS = tuple(each.name for each in fields(ShardSettings))
+OF_DIRECTORY = ("accept_loss", "backend", *EngineOptions.__annotations__, *OF_SHARDS)
 
 
 def open(target: str | os.PathLike[str] | None = None, **options: Any) -> Memory:
@@ -34,16 +31,18 @@ def open(target: str | os.PathLike[str] | None = None, **options: Any) -> Memory
     """
     if target is None:
         return Engine(**options)
-    settings = {field.name: options.pop(field.name) for field in fields(ShardSettings) if field.name in options}
+    settings = {name: options.pop(name) for name in OF_SHARDS if name in options}
     return open_with(target, ShardSettings(**settings), **options)
 
 
 def open_with(target: str | os.PathLike[str], settings: ShardSettings | None, **options: Any) -> Memory:
     """As `open_directory`; at an address the memory of its server, with the options of `Client`."""
     if isinstance(target, str) and is_address(target):
-        given = {name: value for name, value in options.items() if value is not None and name not in OPENING}
+        # On a command line a transport is always said.
+        said = {**options, **vars(settings or ShardSettings()), "transport": None}
+        given = {name: value for name, value in said.items() if value is not None and name not in OPENING}
         for name in given:
-            if name not in OF_CLIENT:
+            if name in OF_DIRECTORY:
                 raise ParameterError(f"{target}: {name} is for a directory; leave it out")
         return Client(target, **given)
     return open_directory(target, settings, **options)

@@ -30,6 +30,7 @@ from ..engine.memory import Memory
 from ..engine.records.hit import Hit
 from ..engine.records.query import Query
 from ..engine.records.record import Record
+from ..shards.choosing import is_address
 from .shared import metadata_filter, open_engine
 
 try:
@@ -129,7 +130,7 @@ class FanrankVectorStore(VectorStoreBase):  # type: ignore[misc]  # mem0 comes w
         self.embedding_model_dims = embedding_model_dims
         self.strategy = strategy
         self.statistics = statistics
-        self.path = None if path is None else os.path.realpath(path)
+        self.path = None if path is None else str(path) if is_address(path) else os.path.realpath(path)
         self.engine = (
             _shared_engine(self.path, embedding_model_dims, engine_options or {}) if engine is None else engine
         )

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..client.opening import is_address
 from ..client.opening import open as open_memory
 from ..engine.engine import Engine
 from ..engine.errors import ParameterError
@@ -16,6 +15,7 @@ from ..engine.memory import Memory
 from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.filters import Filter
 from ..engine.signatures import EngineOptions
+from ..shards.choosing import is_address
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -31,9 +31,9 @@ def open_engine(engine: AnyEngine = None, **options: Unpack[EngineOptions]) -> M
     """The memory that is given, or what `fanrank.open` opens.
 
     A new engine has ``columns="auto"``, unless `options` say other columns, so that a filter may name any key of the
-    metadata. `options` are the constructor's. Raises `ParameterError` for options that are given with an engine, for
-    anything else in `engine`, and for a directory that was made with other columns (``add_column("*", "json")`` makes
-    it such a one); and as `Engine.open`.
+    metadata. `options` are the constructor's; a server has its own, and they say nothing of it. Raises `ParameterError`
+    for options that are given with an engine, for anything else in `engine`, and for a directory that was made with
+    other columns (``add_column("*", "json")`` makes it such a one); and as `Engine.open`.
     """
     if isinstance(engine, Memory):
         if options:

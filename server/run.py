@@ -16,10 +16,9 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ..client.opening import open_with
 from ..engine.errors import ParameterError, StorageError
 from ..engine.memory import Memory
-from ..shards.choosing import ShardSettings
+from ..shards.choosing import ShardSettings, open_directory
 from .app import Admit, Part, make_app
 from .connections import protocol_of
 from .keys import Keyring
@@ -65,7 +64,7 @@ def serve(
         with (
             End(limits) as end,
             nullcontext() if log is None else logging_to(log),
-            open_with(path, shards, wait=False, **opening) as engine,
+            open_directory(path, shards, wait=False, **opening) as engine,
         ):
             run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log, end=end)
     finally:

@@ -36,6 +36,17 @@ class ShardSettings:
         return {**vars(self), "transport": transport, "replicas": self.replicas or 1}
 
 
+def is_address(target: object) -> bool:
+    """Whether this names a server. A scheme that is none of a server's is no name of a directory either."""
+    return isinstance(target, str) and "://" in target
+
+
+def refuse_address(path: str | os.PathLike[str]) -> None:
+    """Raise `ParameterError` for the address of a server, which would else become the name of a directory."""
+    if is_address(path):
+        raise ParameterError(f"{path}: is an address, and this takes a directory")
+
+
 def is_sharded(path: str | os.PathLike[str]) -> bool:
     """Whether the directory is a sharded memory."""
     return index_files.is_sharded(Path(path))
@@ -69,8 +80,9 @@ def open_directory(
 
     A sharded memory has one owner. So `read_only` opens it as any other call does, and `wait` says nothing. The other
     keywords are those of `Engine.open`. Raises as it does and as `ShardedEngine.open`, and `ParameterError` for
-    `settings` of shards where there are none.
+    `settings` of shards where there are none, and for an address.
     """
+    refuse_address(path)
     settings = settings or ShardSettings()
     root = Path(path)
     if is_sharded(root) or (settings.shards is not None and not (root / RECORDS).exists()):

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from ...shards.choosing import memory_class, open_directory
+from ...shards.choosing import memory_class, open_directory, refuse_address
 from ..errors import ParameterError
 from .options import json_option, memory_argument
 from .output import print_result
@@ -44,6 +44,7 @@ def backup(path: str, target: str | None, check: bool, as_json: bool) -> None:
 @json_option
 def restore(path: str, backup: str, as_json: bool) -> None:
     """Make the new MEMORY of BACKUP, which is checked first."""
+    refuse_address(path)
     if os.path.exists(path) and not os.path.exists(backup):
         raise ParameterError(f"fanrank restore takes the new memory first: fanrank restore {backup} {path}")
     report = memory_class(backup).restore(backup, path, progress=True)

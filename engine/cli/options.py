@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ...client.opening import is_address, open_with
-from ...shards.choosing import LOCAL, RAY, ShardSettings, is_sharded, open_directory
+from ...client.opening import open_with
+from ...shards.choosing import LOCAL, RAY, ShardSettings, is_address, is_sharded, open_directory
 from ..backends import choose as backends
 from ..carry.files import FORMATS
 from ..encoders.sparse import SparseSentenceEncoder

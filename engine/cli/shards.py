@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ...shards.choosing import refuse_address
 from ..errors import ForeignIndexError
 from ..storage.index_files import is_sharded
 from .options import json_option, memory_argument
@@ -55,6 +56,7 @@ def shards_command(
     """
     from ...shards.engine import ShardedEngine  # stands above the engine, and serves this command alone
 
+    refuse_address(path)
     if not is_sharded(Path(path)) and shards is None:
         raise ForeignIndexError(f"{path}: is no sharded memory; --shards 4 makes one, in a new directory")
     moves: list[dict[str, Any]] = []

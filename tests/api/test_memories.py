@@ -74,9 +74,9 @@ def test_it_is_a_memory_and_so_is_each_namespace(kind: str) -> None:
         assert isinstance(handle, fr.Memory)
         assert handle.namespaces == ("ana",)
         assert handle.namespace("ana").search("tea")[0] == memory.search("tea", namespace="ana")[0]
-        assert handle.stats() == memory.stats(namespace="ana")
+        assert (handle.stats(), handle.health("ana")) == (memory.stats(namespace="ana"), memory.health("ana"))
         assert [record.id for record in handle.records(namespace="ana")] == ["1"]
-        for ask in (handle.namespace, handle.drop, lambda name: handle.count(namespace=name)):
+        for ask in (handle.namespace, handle.drop, handle.drift, lambda name: handle.count(namespace=name)):
             with pytest.raises(fr.errors.QueryError, match="on the namespace 'ana'"):
                 ask("bo")
         with fr.Coalescer(handle) as coalescer:
@@ -109,5 +109,6 @@ def test_open_takes_options_a_directory_of_either_kind_or_an_address(tmp_path: P
             found = asyncio.run(tools.acall("recall", {"queries": ["coffee"]}))
             assert "at noon" in found
             assert found == memory_tools(memory, namespace="bo").recall("coffee")
-        with pytest.raises(fr.errors.ParameterError, match="analyzer is for a directory"):
-            fr.open("http://127.0.0.1:9", analyzer="minimal")
+    for options in ({"analyzer": "minimal"}, {"shards": 2}, {"tiemout": 3}):
+        with pytest.raises((fr.errors.ParameterError, TypeError), match=r"is for a directory|did you mean 'timeout'"):
+            fr.open("HTTP://127.0.0.1:9", **options)
