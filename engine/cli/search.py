@@ -253,8 +253,8 @@ def search(
 
 
 def _line_of(hit: Hit, texts: bool) -> str:
-    """Rank, score, id, namespace, time and text; what the hit does not have is left out."""
-    parts = [f"{hit.rank:4}", f"{hit.score:9.4f}", hit.id]
+    """Rank, score, id or those of the exchange, namespace, time and text; what the hit does not have is left out."""
+    parts = [f"{hit.rank:4}", f"{hit.score:9.4f}", *(hit.exchange or (hit.id,))]
     if hit.namespace:
         parts.append(hit.namespace)
     if texts:
