@@ -22,8 +22,8 @@ SHARDS: Mapping[str, str] = {
 }
 
 _BY_ENGINE = (
-    "close flush vacuum sweep refresh verify backup check_backup restore copy_to import_records add_column drop_column "
-    "change_columns keep_columns rewrite arewrite search_stream"
+    "__enter__ close flush vacuum sweep refresh verify backup check_backup restore copy_to import_records add_column "
+    "drop_column change_columns keep_columns rewrite arewrite search_stream"
 )
 NAMESPACE: Mapping[str, str] = dict.fromkeys(
     _BY_ENGINE.split(), "it is of more than one namespace: call it on what the handle was made of"

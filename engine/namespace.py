@@ -57,6 +57,15 @@ def _in_namespace(verb: Verb) -> Verb:
     return _awaited_too(verb, ask)
 
 
+def _by_name(verb: Verb) -> Verb:
+    """The verb of a memory that takes a namespace alone, also by position."""
+
+    def ask(self: Namespace, namespace: str = "") -> Any:
+        return getattr(self._memory, verb.__name__)(self.named(namespace))
+
+    return _awaited_too(verb, ask)
+
+
 def _of_records(verb: Verb) -> Verb:
     """The verb of a memory that writes records, for those of the handle's namespace."""
 
@@ -106,8 +115,9 @@ class Namespace(Memory, lacking=NAMESPACE):
     fetch, records, count = _in_namespace(Memory.fetch), _in_namespace(Memory.records), _in_namespace(Memory.count)
     ids, distinct, events = _in_namespace(Memory.ids), _in_namespace(Memory.distinct), _in_namespace(Memory.events)
     observe, resolved = _in_namespace(Memory.observe), _in_namespace(Memory.resolved)
-    export, recency = _in_namespace(Memory.export), _in_namespace(Memory.recency)
-    health, drift = _in_namespace(Memory.health), _in_namespace(Memory.drift)
+    export = _in_namespace(Memory.export)
+    recency, health = _by_name(Memory.recency), _by_name(Memory.health)
+    drift = _by_name(Memory.drift)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
