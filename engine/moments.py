@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
         def __set__(self, instance: object, value: Span | None) -> None: ...
 else:
     # Type checkers know what the constructor takes and what the field holds. At run time it is a plain field.
-    MomentField = SpanField = float | None
+    MomentField, SpanField = Annotated[float | None, "moment"], Annotated[float | None, "span"]
 
 NO_TIME: Any = None
 """The default of a `MomentField` or `SpanField`."""

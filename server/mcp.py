@@ -45,6 +45,7 @@ from .mcp_answers import (
     cut_texts,
     make_result,
 )
+from .mcp_fields import OFFERED, with_fields
 from .problems import Problem, as_problem
 from .record_limits import check_record
 from .search import read_query, read_search
@@ -63,7 +64,6 @@ T = TypeVar("T")
 Asked = Context[Any, Any]
 Namespace = Annotated[str, Field(description="The namespace of the records. Left out: the server's own.")]
 K = Annotated[int, Field(ge=1, description="Hits of each query.")]
-Moment = Annotated[str | float | None, Field(description="ISO 8601, such as 2026-03-01, or seconds since 1970 UTC.")]
 FilterJson = Annotated[
     dict[str, Any] | None,
     Field(description='Values that records must have, such as {"role": "tool"} or {"time": {">=": 1700000000}}.'),
@@ -135,7 +135,9 @@ def _instructions(settings: Settings) -> str:
 
 def _make_tool(function: Callable[..., Any], title: str, annotations: ToolAnnotations, settings: Settings) -> Tool:
     about = inspect.getdoc(function)
-    tool = Tool.from_function(function, title=title, description=about, annotations=annotations, structured_output=True)
+    tool = Tool.from_function(
+        with_fields(function), title=title, description=about, annotations=annotations, structured_output=True
+    )
     # An argument that is not known is refused: a misspelt filter that is ignored would answer another question.
     model = tool.fn_metadata.arg_model
     model.model_config["extra"] = "forbid"
@@ -215,11 +217,10 @@ class Tools:
         queries: Annotated[list[str], Field(description="Questions or words; all are answered in one call.")],
         k: K = 10,
         namespace: Namespace = "",
-        since: Moment = None,
-        until: Moment = None,
         filter: FilterJson = None,
         strategy: StrategyName = None,
         payload: Annotated[bool, Field(description="Also give the payloads.")] = False,
+        **fields: Any,
     ) -> Annotated[CallToolResult, Answers]:
         """Find records by what they say. Ask all your questions in one call: that costs little more than one.
 
@@ -229,7 +230,10 @@ class Tools:
         if k > self.settings.limits.k:
             raise Problem(422, "TooManyHits", f"k may be {self.settings.limits.k:,}, not {k:,}", field="k")
         body: dict[str, Any] = {"queries": queries, "k": k, "namespace": namespace, "texts": True, "payload": payload}
-        body |= {"since": _number(since), "until": _number(until), "filter": filter, "strategy": strategy}
+        body |= {"filter": filter, "strategy": strategy}
+        # What is set for all queries makes each anew, so a default is left out.
+        given = {name: value for name, value in fields.items() if value != OFFERED[name].default}
+        body |= {name: _number(value) if OFFERED[name].kind == "moment" else value for name, value in given.items()}
         wanted = read_search(body, principal, self.settings.limits)
         await self._refresh(context)
         hits = await search_engine(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..engine.records.declared import Declared, declared
 from ..engine.records.filters import MAX_DEPTH
 from ..engine.records.neighbours import MAX_WINDOW
+from ..engine.records.query import Query
 from .limits import Limits
 from .vector_stores import COMPARISONS, DEFAULT_RESULTS, MOST_RESULTS, RANKERS
 
@@ -100,77 +102,68 @@ ID = text("The id, one of its namespace.", minLength=1)
 
 def query_schema(limits: Limits) -> Schema:
     """One query: all that `fanrank.Query` takes."""
-    moments = {
-        "now": "The time of the query, for strategies and half-lives that use age.",
-        "since": "Records of this time or later.",
-        "until": "Records of this time or earlier.",
-        "last_session_end": 'The start of the interval that "last time" names.',
+    shapes: dict[str, Schema] = {
+        "filter": FILTER,
+        "strategy": STRATEGY,
+        "weights": WEIGHTS,
+        "windows": {"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]},
+        "vector": {"anyOf": [VECTOR, ref("Embedding")]},
+        "scope": thing(
+            {
+                "column": text("The column.", enum=["session", "user"]),
+                "id": text("Its value."),
+                "limit": optional(whole("Hits that it adds.", 1)),
+            },
+            "column",
+            "id",
+        ),
+        "neighbours": thing(
+            {
+                "window": whole("Places before and after.", maximum=MAX_WINDOW, default=2),
+                "weight": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
+            }
+        ),
+    }
+    bounds: dict[str, Schema] = {
+        "text": {"maxLength": limits.text},
+        "k": {"maximum": limits.k},
+        "offset": {"maximum": limits.k},
+        "namespaces": {"minItems": 1},
     }
     return thing(
         {
-            "id": text("A name of the query, which its result bears."),
-            "text": text("What is looked for.", default="", maxLength=limits.text),
-            "terms": several({"type": "string"}, "Terms that are searched as they are, instead of the text."),
-            "k": whole(
-                "Hits; the batch's k where it is left out. With offset within the limit of k.", maximum=limits.k
-            ),
-            "offset": whole("Hits that are skipped.", default=0, maximum=limits.k),
-            "namespace": NAMESPACE,
-            "namespaces": several({"type": "string"}, "Several namespaces, as if they were one.", minItems=1),
-            "under": text("A path: its namespace and all below it.", minLength=1),
-            "filter": FILTER,
+            **{
+                name: {**_schema_of(each, shapes.get(name, ANYTHING)), **bounds.get(name, ANYTHING)}
+                for name, each in declared(Query).items()
+            },
             "session": text("Search this session alone."),
             "user": text("Search the sessions of this user alone."),
-            "scope": thing(
-                {
-                    "column": text("The column.", enum=["session", "user"]),
-                    "id": text("Its value."),
-                    "limit": optional(whole("Hits that it adds.", 1)),
-                },
-                "column",
-                "id",
-                description="As session or user, with a limit of hits.",
-            ),
-            **{name: {**MOMENT, "description": about} for name, about in moments.items()},
-            "half_life": {**SPAN, "description": "Scores halve with each such span of age at `now`."},
-            "windows": {
-                "anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}],
-                "description": "Search the newest windows of time alone.",
-            },
-            "timezone": text("The IANA name of the zone of days and weeks.", examples=["Europe/Berlin"]),
-            "statistics": text(
-                "The records that document frequencies count.", enum=["namespace", "filtered"], default="namespace"
-            ),
-            "vector": {
-                "anyOf": [VECTOR, ref("Embedding")],
-                "description": "The embedding, or half-precision numbers.",
-            },
-            "model": text("The model of the vector."),
-            "weights": WEIGHTS,
-            "type": text("The kind of question."),
-            "entities": several({"type": "string", "minLength": 1}, "Ids of entities that the query is about."),
-            "hints": several({"type": "string", "minLength": 1}, "Types of records that the query asks for."),
-            "strategy": STRATEGY,
-            "min_score": number("Hits that score less are left out."),
-            "distinct": text("The best hit alone of those that agree in this column, or in `text`.", minLength=1),
-            "unit": text(
-                "Whether a hit is a record, or a user's turn with its answer.",
-                enum=["record", "exchange"],
-                default="record",
-            ),
-            "newest": flag("The newest records that pass, without ranking."),
-            "neighbours": thing(
-                {
-                    "window": whole("Places before and after.", maximum=MAX_WINDOW, default=2),
-                    "weight": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
-                },
-                description="What a record borrows from those beside it in its session.",
-            ),
             "_id": text("As id.", deprecated=True),
             "metadata": {"description": "Is not read.", "deprecated": True},
         },
         description="A query. At most one of namespace, namespaces, under, and one of session, user, scope.",
     )
+
+
+def _schema_of(field: Declared, shape: Schema) -> Schema:
+    """What a field takes; `shape` is that of one whose type does not say it."""
+    about, least = field.about, field.about.least
+    length = {} if least is None else {"minLength": least}
+    kinds: dict[str, Schema] = {
+        "string": {"type": "string", **length},
+        "strings": {"type": "array", "items": {"type": "string", **length}},
+        "moment": MOMENT,
+        "span": SPAN,
+        "other": shape,
+    }
+    schema = kinds.get(field.kind) or {"type": field.kind, **({} if least is None else {"minimum": least})}
+    return {
+        **schema,
+        **({"enum": [*field.choices]} if field.choices else {}),
+        **({"default": field.default} if field.default is not None else {}),
+        **({"description": about.text} if about.text else {}),
+        **({"examples": [*about.examples]} if about.examples else {}),
+    }
 
 
 def record_fields() -> dict[str, Schema]:

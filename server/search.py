@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..engine.errors import FanrankError, QueryError, RecordError
+from ..engine.records.declared import declared
 from ..engine.records.explanation import FusedExplanation
 from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
@@ -46,6 +47,11 @@ SHARED = (*sorted(DEFAULTS), *SCOPES)
 SEARCH_FIELDS = (
     "query", "queries", "k", "strategy", "texts", "payload", "explain", "form", "timing", "partial", *SHARED,
 )  # fmt: skip
+_SIMPLE: dict[str, Any] = {"string": str, "integer": int, "number": (float, int), "boolean": bool}
+_TYPES = {
+    name: _SIMPLE[each.kind] for name, each in declared(Query).items() if name in DEFAULTS and each.kind in _SIMPLE
+}
+"""The types of the shared fields that have a simple one."""
 EXPLAIN_FIELDS = ("query", "id", "namespace", "strategy")
 NDJSON = "application/x-ndjson"
 REFUSE, ALLOW = PARTIAL = ("refuse", "allow")
@@ -249,9 +255,8 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
 
 def _read_shared(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """What a body sets for its queries, as keywords of `Engine.search`. Raises `Problem`."""
-    kinds: dict[str, Any] = {"namespace": str, "offset": int, "min_score": (float, int), "distinct": str, "unit": str}
-    for name, kind in kinds.items():
-        take(body, name, kind)
+    for name in body.keys() & _TYPES.keys():
+        take(body, name, _TYPES[name])
     shared = {name: body[name] for name in DEFAULTS - {SCOPE} if body.get(name) is not None}
     if not shared.get("offset"):
         # 0 is no default: each query would be made anew with it.

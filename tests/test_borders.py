@@ -18,10 +18,6 @@ def test_a_border_is_set_wherever_it_is_held(monkeypatch: pytest.MonkeyPatch) ->
         assert (contributions.TILE_BITS, prune.TILE_BITS, prune.TILE) == (3, 3, 8)
         assert borders.value("TILE_BITS") == 3
     assert before == (storage.MAX_SEGMENT_DOCUMENTS, prune.TILE_BITS, prune.TILE)
-    for name, words in (
-        ("NOT_THERE", "no module"),
-        ("QUERIES", "cpu_fallback.dense"),
-        ("MAX_BATCH", "once, when"),
-    ):
+    for name, words in (("NOT_THERE", "no module"), ("QUERIES", "cpu_fallback.dense"), ("MAX_BATCH", "once, when")):
         with pytest.raises(LookupError, match=words):
             borders.shrink(monkeypatch, {name: 1})

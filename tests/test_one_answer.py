@@ -268,10 +268,7 @@ def test_several_namespaces_are_as_one(
         history,
         **options,
     )
-    for where, names in (
-        ({"namespaces": ["z", "x/a", "nobody"]}, ["x/a", "z"]),
-        ({"under": "x"}, ["x", "x/a"]),
-    ):
+    for where, names in (({"namespaces": ["z", "x/a", "nobody"]}, ["x/a", "z"]), ({"under": "x"}, ["x", "x/a"])):
         own = [n for n in order if documents[n][1] in names]
         plain = oracle([documents[n][0] for n in own], **options)
         expected = [[(place[own[d]], quanta) for d, quanta in plain.search(q, k)] for q in batch]

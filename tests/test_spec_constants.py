@@ -20,13 +20,7 @@ from fanrank.engine.feedback.routed import FACTOID, AdaptiveSoftCentroid, Factoi
 from fanrank.engine.fuse.age import DAY
 from fanrank.engine.fuse.agent_rrf import SAFE_ALPHA, AgentRRF
 from fanrank.engine.fuse.rrf import RRF
-from fanrank.engine.fuse.score_rrf import (
-    GRAPH_WEIGHT,
-    MULTI_HOP_WEIGHT,
-    SPECULATIVE_WEIGHT,
-    TEMPORAL_WEIGHT,
-    ScoreRRF,
-)
+from fanrank.engine.fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT, ScoreRRF
 from fanrank.engine.hybrid.strategy import NAMED, Graph, Strategy, Temporal
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.monitor.recency import Recency

@@ -54,9 +54,7 @@ RETIRED = (
 FOLDERS = "engine|integrations|kernels|cpu_fallback|native|server|client|shards|tests|docs|bench"
 PATH = re.compile(rf"(?<![\w./*-])(?:{FOLDERS})/[\w./-]*\.(?:py|md|cuh|cu|hpp|h|cpp|jsonl|svg|json|sh|txt)\b")
 # Paths that are named and not there, and why.
-ABSENT: dict[str, str] = {
-    "bench/results/gpu.jsonl": "Rows of a GPU go there once there are any.",
-}
+ABSENT: dict[str, str] = {"bench/results/gpu.jsonl": "Rows of a GPU go there once there are any."}
 NAMED = re.compile(r"((?:`[\w.]+`(?:, | and )?)+) (?:\(|in |of |\| )\[([\w/.]+)\]\(")
 
 

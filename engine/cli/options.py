@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -142,18 +142,20 @@ embeddings_option = click.option(
 )
 
 
-def bundle(name: str, kind: type, *options: Option) -> Callable[[Command], Command]:
+def bundle(
+    name: str, kind: Callable[..., Any], *options: Option, names: Sequence[str] | None = None
+) -> Callable[[Command], Command]:
     """A decorator that adds `options` to a command and hands their values over as one argument `name`, a `kind`.
 
-    `kind` is a dataclass. Its fields are named like the options' parameters; a field without an option keeps its
-    default.
+    `kind` takes the options' parameters by their `names`. None: it is a dataclass with fields of these names; a field
+    without an option keeps its default.
     """
-    names = [field.name for field in fields(kind)]
+    taken = [field.name for field in fields(cast(Any, kind))] if names is None else names
 
     def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def with_bundle(*arguments: Any, **values: Any) -> Any:
-            members = {member: values.pop(member) for member in names if member in values}
+            members = {member: values.pop(member) for member in taken if member in values}
             return command(*arguments, **values, **{name: kind(**members)})
 
         decorated: Any = with_bundle

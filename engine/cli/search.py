@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -14,10 +14,11 @@ from ..errors import StorageError
 from ..index.columns import NUMBERS
 from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
+from ..records.declared import Declared, declared
 from ..records.hit import Hit
 from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
-from ..records.query import RECORD, UNITS, Query
+from ..records.query import DEFAULTS, Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
 from ..records.record import CATEGORIES
 from ..route import policy as policies
@@ -26,6 +27,7 @@ from ..route.parts import divide
 from .options import (
     Models,
     NeighbourOptions,
+    Option,
     backend_option,
     bundle,
     is_given,
@@ -41,44 +43,51 @@ from .options import (
 from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
 from .values import FILTER_HELP, parse_duration, parse_filters, parse_moment, parse_windows
 
+_PLAIN: tuple[str, Callable[[Any], Any]] = "", lambda value: value
+_WRITTEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "moment": (" Seconds since 1970, or an ISO 8601 date.", parse_moment),
+    "span": (" A number and a unit (s, m, h, d, w), such as 12h or 7d.", parse_duration),
+    "strings": (" Repeatable.", lambda values: values or None),
+}
+"""How values of these kinds are written, and what reads them."""
+_OFFERED = {name: each for name, each in declared(Query, DEFAULTS).items() if each.kind != "other"}
+"""The fields of a query that are options by their declaration."""
+
 
 @dataclass(frozen=True)
 class QueryOptions:
     """Options that apply to each query on the command line, as they are written there."""
 
     filters: tuple[str, ...]
-    namespace: str
-    now: str | None
-    half_life: str | None
-    since: str | None
-    until: str | None
     windows: str | None
-    statistics: str
-    offset: int
-    min_score: float | None
-    distinct: str | None
-    unit: str
+    others: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, filters: tuple[str, ...], windows: str | None, **others: Any) -> QueryOptions:
+        return cls(filters, windows, others)
 
     def keywords(self) -> dict[str, Any]:
         """Keywords of `Query`, without its text and filter. Raises `ParameterError` for a value that cannot be read."""
-        return {
-            "namespace": self.namespace,
-            "now": parse_moment(self.now),
-            "half_life": parse_duration(self.half_life),
-            "since": parse_moment(self.since),
-            "until": parse_moment(self.until),
-            "windows": parse_windows(self.windows),
-            "statistics": self.statistics,
-            "offset": self.offset,
-            "min_score": self.min_score,
-            "distinct": self.distinct,
-            "unit": self.unit,
-        }
+        read = {name: _WRITTEN.get(_OFFERED[name].kind, _PLAIN)[1](value) for name, value in self.others.items()}
+        return {**read, "windows": parse_windows(self.windows)}
+
+
+def _option(field: Declared) -> Option:
+    kinds: dict[str, Any] = {"integer": click.IntRange(field.about.least), "number": float}
+    return click.option(
+        f"--{field.name.replace('_', '-')}",
+        type=click.Choice(field.choices) if field.choices else kinds.get(field.kind),
+        is_flag=field.kind == "boolean",
+        multiple=field.kind == "strings",
+        default=field.default,
+        show_default=bool(field.choices),
+        help=field.about.text.replace("`", "'") + _WRITTEN.get(field.kind, _PLAIN)[0],
+    )
 
 
 query_options = bundle(
     "query_options",
-    QueryOptions,
+    QueryOptions.of,
     click.option(
         "--filter",
         "filters",
@@ -88,41 +97,11 @@ query_options = bundle(
         "Repeatable: all must hold, but several = on one column are alternatives.",
     ),
     click.option(
-        "--namespace", default="", help="Namespace that the QUERY arguments search. Default: the unnamed one."
-    ),
-    click.option("--now", help="Time at which the queries are asked: seconds since 1970, or an ISO 8601 date."),
-    click.option(
-        "--half-life",
-        help="Halve a record's score for each such age at --now: a number and a unit (s, m, h, d, w), such as 12h or "
-        "7d. Without it, scores do not fade.",
-    ),
-    click.option("--since", help="Search no record older than this time, given as for --now."),
-    click.option("--until", help="Search no record newer than this time, given as for --now."),
-    click.option(
         "--windows",
         help="Search only this many of the newest time windows; 'auto' lets the engine choose. Without it, all.",
     ),
-    click.option(
-        "--statistics",
-        type=click.Choice(["namespace", "filtered"]),
-        default="namespace",
-        show_default=True,
-        help="Records over which BM25 counts: the whole namespace, or those that pass the filter.",
-    ),
-    click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many of the best hits."),
-    click.option("--min-score", type=float, help="Leave out hits that score less."),
-    click.option(
-        "--distinct",
-        metavar="COLUMN",
-        help="Keep the best hit alone of those that agree in this column, or in their texts with 'text'.",
-    ),
-    click.option(
-        "--unit",
-        type=click.Choice(UNITS),
-        default=RECORD,
-        show_default=True,
-        help="What a hit is: a record, or a user's turn with what answers it, by roles and sessions.",
-    ),
+    *map(_option, _OFFERED.values()),
+    names=("filters", "windows", *_OFFERED),
 )
 
 

@@ -1,10 +1,10 @@
-"""Checks of values that records and queries share."""
+"""What is said of the fields of records and queries, and checks of the values that they share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -15,6 +15,15 @@ from ..moments import to_span
 from .term_weights import TermWeights
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class About:
+    """One line on a field, the least value (of a text and of each in a list: the least length), and examples."""
+
+    text: str
+    least: int | None = None
+    examples: tuple[str, ...] = ()
 
 
 def naming(kind: type[T]) -> type[T]:

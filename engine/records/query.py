@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timezone, tzinfo
 from operator import attrgetter
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 import numpy as np
 
 from ..errors import QueryError
 from ..moments import NO_TIME, Moment, MomentField, Span, SpanField, to_seconds, to_span, zone_named
 from ..vectors.vectors import unit_rows
-from .checks import checked_weights, is_finite, naming, shorten
+from .checks import About, checked_weights, is_finite, naming, shorten
 from .filters import Filter, parse_filter
 from .neighbours import Neighbours
 
@@ -24,6 +24,8 @@ UNITS = ("record", "exchange")
 RECORD = UNITS[0]
 SPACES = ("namespace", "namespaces", "under")
 """The fields of a query that say where it searches; it sets one of them at most."""
+SINGLE = ("text", "terms", "id", "k", "vector", "model", "weights", "strategy")
+"""The fields of a query that no search sets for all its queries."""
 SCORED = ("min_score", "strategy", "half_life", "neighbours")
 """The fields of a query that concern scores; one for the newest records has none of them."""
 
@@ -123,36 +125,50 @@ class Query:
     record that borrows.
     """
 
-    text: str = ""
-    k: int | None = None
-    now: MomentField = NO_TIME
+    text: Annotated[str, About("What is looked for.")] = ""
+    k: Annotated[
+        int | None, About("Hits; the batch's k where it is left out. With offset within the limit of k.", least=0)
+    ] = None
+    now: Annotated[MomentField, About("The time of the query, for strategies and half-lives that use age.")] = NO_TIME
     filter: Filter | Mapping[str, Any] | None = None
-    namespace: str = ""
-    terms: Sequence[str] | None = None
-    id: str | None = None
-    half_life: SpanField = NO_TIME
-    since: MomentField = NO_TIME
-    until: MomentField = NO_TIME
-    windows: int | Literal["auto"] | None = None
-    scope: SearchScope | None = None
-    statistics: Literal["namespace", "filtered"] = "namespace"
-    vector: Any = field(default=None, compare=False, repr=False)
-    model: str | None = None
+    namespace: Annotated[str, About("The namespace; empty for the one without a name.", examples=("users/ana",))] = ""
+    terms: Annotated[Sequence[str] | None, About("Terms that are searched as they are, instead of the text.")] = None
+    id: Annotated[str | None, About("A name of the query, which its result bears.")] = None
+    half_life: Annotated[SpanField, About("Scores halve with each such span of age at `now`.")] = NO_TIME
+    since: Annotated[MomentField, About("Records of this time or later.")] = NO_TIME
+    until: Annotated[MomentField, About("Records of this time or earlier.")] = NO_TIME
+    windows: Annotated[int | Literal["auto"] | None, About("Search the newest windows of time alone.")] = None
+    scope: Annotated[SearchScope | None, About("As session or user, with a limit of hits.")] = None
+    statistics: Annotated[Literal["namespace", "filtered"], About("The records that document frequencies count.")] = (
+        "namespace"
+    )
+    vector: Annotated[Any, About("The embedding, or half-precision numbers.")] = field(
+        default=None, compare=False, repr=False
+    )
+    model: Annotated[str | None, About("The model of the vector.")] = None
     weights: Mapping[str, float] | None = None
-    type: str | None = None
-    entities: Sequence[str] | None = None
-    hints: Sequence[str] | None = None
-    last_session_end: MomentField = NO_TIME
-    timezone: str | None = None
-    namespaces: Sequence[str] | None = None
-    under: str | None = None
+    type: Annotated[str | None, About("The kind of question.")] = None
+    entities: Annotated[Sequence[str] | None, About("Ids of entities that the query is about.", least=1)] = None
+    hints: Annotated[Sequence[str] | None, About("Types of records that the query asks for.", least=1)] = None
+    last_session_end: Annotated[MomentField, About('The start of the interval that "last time" names.')] = NO_TIME
+    timezone: Annotated[
+        str | None, About("The IANA name of the zone of days and weeks.", examples=("Europe/Berlin",))
+    ] = None
+    namespaces: Annotated[Sequence[str] | None, About("Several namespaces, as if they were one.")] = None
+    under: Annotated[str | None, About("A path: its namespace and all below it.", least=1)] = None
     strategy: Any = None
-    offset: int = 0
-    min_score: float | None = None
-    distinct: str | None = None
-    unit: Literal["record", "exchange"] = "record"
-    newest: bool = False
-    neighbours: Neighbours | Mapping[str, Any] | None = None
+    offset: Annotated[int, About("Hits that are skipped.", least=0)] = 0
+    min_score: Annotated[float | None, About("Hits that score less are left out.")] = None
+    distinct: Annotated[
+        str | None, About("The best hit alone of those that agree in this column, or in `text`.", least=1)
+    ] = None
+    unit: Annotated[
+        Literal["record", "exchange"], About("Whether a hit is a record, or a user's turn with its answer.")
+    ] = "record"
+    newest: Annotated[bool, About("The newest records that pass, without ranking.")] = False
+    neighbours: Annotated[
+        Neighbours | Mapping[str, Any] | None, About("What a record borrows from those beside it in its session.")
+    ] = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
@@ -272,34 +288,40 @@ class Query:
             object.__setattr__(self, "vector", rows)
 
 
-class QueryDefaults(TypedDict, total=False):
-    """The fields of `Query` that a search may set for all queries that set none of their own."""
+FIELDS = tuple(Query.__dataclass_fields__)
+DEFAULTS = frozenset(FIELDS) - {*SINGLE}
+"""The fields that a search may set for all its queries."""
 
-    filter: Filter | Mapping[str, Any] | None
-    namespace: str
-    namespaces: Sequence[str] | None
-    under: str | None
-    now: Moment | None
-    since: Moment | None
-    until: Moment | None
-    half_life: Span | None
-    windows: int | Literal["auto"] | None
-    scope: SearchScope | None
-    statistics: Literal["namespace", "filtered"]
-    timezone: str | None
-    last_session_end: Moment | None
-    type: str | None
-    entities: Sequence[str] | None
-    hints: Sequence[str] | None
-    offset: int
-    min_score: float | None
-    distinct: str | None
-    unit: Literal["record", "exchange"]
-    newest: bool
-    neighbours: Neighbours | Mapping[str, Any] | None
+if TYPE_CHECKING:
 
+    class QueryDefaults(TypedDict, total=False):
+        """The fields of `Query` that a search may set for all queries that set none of their own."""
 
-DEFAULTS = frozenset(QueryDefaults.__annotations__)
+        filter: Filter | Mapping[str, Any] | None
+        namespace: str
+        namespaces: Sequence[str] | None
+        under: str | None
+        now: Moment | None
+        since: Moment | None
+        until: Moment | None
+        half_life: Span | None
+        windows: int | Literal["auto"] | None
+        scope: SearchScope | None
+        statistics: Literal["namespace", "filtered"]
+        timezone: str | None
+        last_session_end: Moment | None
+        type: str | None
+        entities: Sequence[str] | None
+        hints: Sequence[str] | None
+        offset: int
+        min_score: float | None
+        distinct: str | None
+        unit: Literal["record", "exchange"]
+        newest: bool
+        neighbours: Neighbours | Mapping[str, Any] | None
+else:
+    # Type checkers read the list above. At run time the declaration of the fields is enough.
+    QueryDefaults = TypedDict("QueryDefaults", {name: Any for name in FIELDS if name in DEFAULTS}, total=False)
 
 
 searched_fields = attrgetter(*SPACES)

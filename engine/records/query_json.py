@@ -9,18 +9,13 @@ from ..errors import FanrankError, RecordError, refuse_unknown
 from ..vectors.carried import halves_from_json, halves_to_json
 from .filters import Filter
 from .neighbours import Neighbours
-from .query import SCORED, SPACES, Query, SearchScope
+from .query import FIELDS, SCORED, SPACES, Query, SearchScope
 
-QUERY_FIELDS = (
-    "id", "text", "k", "now", "filter", "namespace", "terms", "half_life", "since", "until", "windows", "statistics",
-    "vector", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone",
-    "namespaces", "under", "strategy", "offset", "min_score", "distinct", "unit", "newest",
-    "neighbours",
-)  # fmt: skip
-# Each scope and its default number of hits (C008).
-SCOPES: dict[Any, int] = {"session": 3, "user": 2}
 SCOPE = "scope"
 """The field of a scope with all that it says: ``{"column": "session", "id": "s1", "limit": 5}``."""
+QUERY_FIELDS = tuple(name for name in FIELDS if name != SCOPE)
+# Each scope and its default number of hits (C008).
+SCOPES: dict[Any, int] = {"session": 3, "user": 2}
 _KNOWN = {*QUERY_FIELDS, *SCOPES, SCOPE, "_id", "metadata"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..index.masks import EVERYTHING
 from ..plan.requests import QuerySettings
 from ..records.explanation import Explanation
-from ..records.query import Query
+from ..records.query import FIELDS, Query
 from ..storage.state import MemoryState
 from .batch import MAX_HITS, SETTINGS, AnyBatch, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
 from .explain import explainer_of, position_of
@@ -21,7 +21,9 @@ from .notes import note_of
 _TEXTS, _EITHER, _LISTS = {str}, {str, Query}, {list, tuple}
 _PLAIN = QuerySettings()
 
-BEYOND = ("strategy", "offset", "min_score", "distinct", "unit", "newest")
+UNREAD = ("id", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone")
+"""The fields that say nothing to BM25."""
+BEYOND = tuple(name for name in FIELDS if name not in {*SETTINGS, *UNREAD, "text", "terms", "now", "vector"})
 """The fields by which a query asks for more than this way serves."""
 
 _read = attrgetter("terms", *SETTINGS, *BEYOND)

@@ -26,7 +26,7 @@ from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.neighbours import Neighbours
-from ..records.query import SCORED, SPACES, Query, check_k
+from ..records.query import FIELDS, SCORED, SPACES, Query, check_k
 from ..records.record import Record
 from ..storage.state import MemoryState
 
@@ -243,10 +243,12 @@ def _settings_key(query: Query, expiring: bool) -> object:
     return (settings, query.now) if timed else settings
 
 
-_words = attrgetter("text", "model", "type", "offset", "min_score", "distinct", "unit", "neighbours")
+_AGED = ("now", "entities", "hints", "last_session_end", "timezone", "scope")
+_read = attrgetter(*_AGED)
 
-
-_read = attrgetter("now", "entities", "hints", "last_session_end", "timezone", "scope")
+_APART = {*SETTINGS, *_AGED, "id", "strategy", "terms", "vector", "weights"} - {"neighbours"}
+_words = attrgetter(*(name for name in FIELDS if name not in _APART))
+"""All fields that are not compared in another way, so that queries which differ in one are never taken for equal."""
 
 
 def _evidence(query: Query, aged: bool) -> tuple[object, ...]:

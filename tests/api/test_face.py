@@ -208,13 +208,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_importing_fanrank_loads_what_it_names_alone() -> None:
-    assert loaded_by("") == {
-        "fanrank",
-        "fanrank._public",
-        "fanrank.engine",
-        "fanrank.engine.errors",
-        "fanrank.errors",
-    }
+    assert loaded_by("") == {"fanrank", "fanrank._public", "fanrank.engine", "fanrank.engine.errors", "fanrank.errors"}
 
 
 def run(code: str) -> str:

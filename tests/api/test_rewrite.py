@@ -31,11 +31,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[fr.Engine
 
 def counted(record: fr.Record) -> fr.Record:
     return fr.Record(
-        record.id,
-        record.text,
-        record.namespace,
-        payload={"n": record.payload["n"] + 1},
-        embedding=record.embedding,
+        record.id, record.text, record.namespace, payload={"n": record.payload["n"] + 1}, embedding=record.embedding
     )
 
 

@@ -110,7 +110,6 @@ def test_nested_keys_and_those_of_payloads_alone() -> None:
 
 def test_a_search_distinct_in_an_undeclared_key(engine: fr.Engine) -> None:
     assert len(engine.search([fr.Query("tea", distinct="m.k", k=100)])[0]) == 3
-    assert len(engine.search([fr.Query("tea", k=100)], distinct="m.k")[0]) == 3
     assert engine.columns == {**AUTO, "m.k": "json"}
 
 

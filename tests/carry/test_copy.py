@@ -60,10 +60,7 @@ def test_a_copy_answers_as_a_fresh_engine(tmp_path: Path, change: dict[str, Any]
         updated = {record.id for record in history[60:100:3]}
         order = [record for record in history if record not in gone and record.id not in updated]
         fresh = fr.Engine.from_records(
-            [*order, *history[60:100:3]],
-            encoder=f"own:{DIMENSION}",
-            backend="numpy",
-            **{**made, **change},
+            [*order, *history[60:100:3]], encoder=f"own:{DIMENSION}", backend="numpy", **{**made, **change}
         )
         assert answers(two) == answers(fresh)
         if change.get("columns") == COLUMNS:

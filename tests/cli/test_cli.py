@@ -201,9 +201,7 @@ def test_search_pages_repeats_and_strategies(index: Path, tmp_path: Path) -> Non
 
     (full,) = ids("error tea coffee")
     assert len(full) == 3
-    assert ids("error tea coffee", "--offset", 1, "-k", 1) == [full[1:2]]
     assert ids("error tea coffee", "--distinct", "role") == [[full[0], "tea"]]
-    assert ids("error tea coffee", "--min-score", 1000) == [[]]
     assert "no column 'colour' to be distinct in" in fails("search", index, "tea", "--distinct", "colour")
     queries = write(
         tmp_path / "queries.jsonl",

@@ -54,10 +54,7 @@ def test_every_road_equals_the_oracle(name: str, monkeypatch: pytest.MonkeyPatch
 )
 @example([(["a1", "b2"], "s", "x"), (["a1"], "t", "y"), ([], "s", "x")] * 57, [([], "z"), (["a1"], "x")], 40)
 def test_filters_and_namespaces_in_one_batch(
-    name: str,
-    documents: list[tuple[list[str], str, str]],
-    batch: list[tuple[list[str], str]],
-    k: int,
+    name: str, documents: list[tuple[list[str], str, str]], batch: list[tuple[list[str], str]], k: int
 ) -> None:
     engine = fr.Engine.from_records(
         [fr.Record(str(n), " ".join(t), session=s, namespace=x) for n, (t, s, x) in enumerate(documents)],

@@ -65,10 +65,7 @@ CASES: list[tuple[Fusion, Oracle]] = [
     ),
     (AgentRRF(alpha=0, beta=1), lambda asked: fuse_oracle.agent_rrf(asked, 0.0, 1.0, {}, LEANING)),
     (Decay(), lambda asked: fuse_oracle.decay(asked, "bm25", 0.01, False)),
-    (
-        Decay(channel="dense", rate=0.1, whole_hours=True),
-        lambda asked: fuse_oracle.decay(asked, "dense", 0.1, True),
-    ),
+    (Decay(channel="dense", rate=0.1, whole_hours=True), lambda asked: fuse_oracle.decay(asked, "dense", 0.1, True)),
 ]
 
 

@@ -70,11 +70,7 @@ def test_characters_bound_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     borders.shrink(monkeypatch, BUILD_CHARACTERS=10, READ=2)
     texts = ["12345", "12345", "1", "1", "1", "12345678901", "1"]
     made = (fr.Record(str(n), text) for n, text in enumerate(texts))
-    assert [[own.id for own in chunk] for chunk in chunks_of(made)] == [
-        ["0", "1"],
-        ["2", "3", "4", "5"],
-        ["6"],
-    ]
+    assert [[own.id for own in chunk] for chunk in chunks_of(made)] == [["0", "1"], ["2", "3", "4", "5"], ["6"]]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

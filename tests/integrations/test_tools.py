@@ -16,11 +16,7 @@ from support.tool_cases import GOOD, NOW, asked, filled, remembered, some_texts,
 import fanrank as fr
 from fanrank.engine.errors import MissingExtraError, ParameterError, QueryError
 from fanrank.integrations import tools as module
-from fanrank.integrations.tool_answers import (
-    BYTES_PER_TOKEN,
-    FRAME_BYTES,
-    least_tokens,
-)
+from fanrank.integrations.tool_answers import BYTES_PER_TOKEN, FRAME_BYTES, least_tokens
 from fanrank.integrations.tools import NAMES, ToolLimits, memory_tools
 
 # --- recall

@@ -48,13 +48,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Memory:
     """An engine whose searches go to a late device, and what numpy answers on the same records."""
 
-    def __init__(
-        self,
-        seed: int,
-        count: int = 100,
-        limit: int | None = None,
-        method: str = "lucene",
-    ) -> None:
+    def __init__(self, seed: int, count: int = 100, limit: int | None = None, method: str = "lucene") -> None:
         self.draw = random.Random(seed)
         self.runtime = LateDevice(seed)
         residency = device.Residency(self.runtime.device, limit, runtime=self.runtime)

@@ -17,15 +17,7 @@ from support.threads import in_threads
 
 from fanrank import Query, SearchScope
 from fanrank.engine.errors import ParameterError
-from fanrank.engine.monitor.health import (
-    BUCKET_ERROR,
-    HIGHEST,
-    MAX_NAMES,
-    OTHER,
-    Health,
-    HealthDrift,
-    top_terms,
-)
+from fanrank.engine.monitor.health import BUCKET_ERROR, HIGHEST, MAX_NAMES, OTHER, Health, HealthDrift, top_terms
 
 SECRET = "what is the password of r4711"
 

@@ -15,15 +15,7 @@ from fanrank.engine.errors import ParameterError, PolicyFileError, StorageError
 from fanrank.engine.hybrid.strategy import NAMED, Strategy
 from fanrank.engine.route.cascade import LONGMEMEVAL_THRESHOLDS, Cascade
 from fanrank.engine.route.classifier import Classifier
-from fanrank.engine.route.policy import (
-    FORMAT,
-    POLICIES,
-    VERSION,
-    Answerer,
-    load,
-    policy_of,
-    save,
-)
+from fanrank.engine.route.policy import FORMAT, POLICIES, VERSION, Answerer, load, policy_of, save
 from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
 
 

@@ -134,12 +134,7 @@ def rich_query(text: str, **fields: Any) -> fr.Query:
 
 EVERY = [name for name in NAMED if name != "dense-hnsw" and "first-sentence" not in name]
 ROUTER = fr.Router({"fact": "bm25", "other": "rrf"}, "dense")
-SOFT = fr.Router(
-    {"fact": "bm25", "other": "rrf"},
-    "sparse",
-    classifier=None,
-    soft=True,
-)
+SOFT = fr.Router({"fact": "bm25", "other": "rrf"}, "sparse", classifier=None, soft=True)
 
 
 @pytest.mark.parametrize("name", each([*EVERY, "cascade", "sure", "router", "soft"]))

@@ -223,13 +223,7 @@ WRITES: list[tuple[str, str, dict[str, Any], dict[str, Any], str, str]] = [
     [*(("POST", "/v1/search", *row) for row in SEARCHES), *WRITES],
 )
 def test_a_request_beyond_a_limit_is_refused_by_name(
-    client: TestClient,
-    method: str,
-    address: str,
-    at: dict[str, Any],
-    beyond: dict[str, Any],
-    title: str,
-    field: str,
+    client: TestClient, method: str, address: str, at: dict[str, Any], beyond: dict[str, Any], title: str, field: str
 ) -> None:
     answer = client.request(method, address, json=beyond)
     assert (answer.status_code, answer.json()["title"], answer.json()["field"]) == (422, title, field)

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.errors import (
-    DamagedStoreError,
-    ForeignIndexError,
-    NewerFormatError,
-    StaleIndexError,
-    StorageError,
-)
+from fanrank.engine.errors import DamagedStoreError, ForeignIndexError, NewerFormatError, StaleIndexError, StorageError
 from fanrank.engine.records.record import CATEGORIES
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.log import note_of

@@ -41,7 +41,7 @@ FROZEN = {"LUCENE_ENGLISH": "engine.text.analyzers", "SYSTEMS": "engine.cli.tune
 
 # Module-level values that are worked out from a border when their module is imported.
 DERIVED: dict[str, tuple[tuple[str, str, Callable[[Any], Any]], ...]] = {
-    "TILE_BITS": (("cpu_fallback.prune", "TILE", lambda bits: 1 << bits),),
+    "TILE_BITS": (("cpu_fallback.prune", "TILE", lambda bits: 1 << bits),)
 }
 
 # So small that a few dozen records cross every border of a search.

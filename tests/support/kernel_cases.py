@@ -68,12 +68,7 @@ def descriptor_room(work: Work) -> int:
 
 
 def fresh(
-    work: Work,
-    device: str,
-    verbs: Verbs | None = None,
-    *,
-    descriptors: int | None = None,
-    slots: int | None = None,
+    work: Work, device: str, verbs: Verbs | None = None, *, descriptors: int | None = None, slots: int | None = None
 ) -> tuple[Buffers, KernelAnswer, Guarded]:
     """Poisoned buffers, with the scratch of `verbs`, and a poisoned answer."""
     guarded = Guarded(device)

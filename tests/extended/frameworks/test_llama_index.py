@@ -326,9 +326,7 @@ def test_a_batch_of_queries_of_any_mode_is_one_launch(
     queries = [
         ask(text, mode, filters=filters)
         for text, mode, filters in itertools.product(
-            ("tea at ten", "error key"),
-            ("default", "sparse", "hybrid", "mmr"),
-            (None, where(("kind", "==", "even"))),
+            ("tea at ten", "error key"), ("default", "sparse", "hybrid", "mmr"), (None, where(("kind", "==", "even")))
         )
     ]
     loop = [store.query(query) for query in queries]

@@ -84,6 +84,7 @@ async def test_a_search_is_narrowed_by_time_filter_and_namespace(engine: fr.Engi
         assert await ids(client, since="1970-01-01T00:00:35Z") == ["d/1 é"]
         assert await ids(client, until="35") == ["c"]
         assert await ids(client, filter={"role": "tool"}) == ["c"]
+        assert await ids(client, unit="exchange") == await ids(client)
         assert await ids(client, namespace="users/bo") == ["b"]
         one = await ask(client, "search_memory", queries=["tea"], namespace="users/ana", payload=True)
         assert one["answers"][0]["hits"][0]["payload"] == {"from": "chat"}
@@ -134,12 +135,7 @@ async def test_a_record_is_read_by_its_address(engine: fr.Engine) -> None:
         assert (await read(client, "memory:///c"))["text"] == "tea is a plant"
         assert (await read(client, "memory:///d%2F1%20%C3%A9"))["text"] == "green tea"
         assert (await read(client, "memory://users%2Fana/a"))["payload"] == {"from": "chat"}
-        for uri in (
-            "memory:///nobody",
-            "memory://users%2Fana/..%2F..%2Fetc",
-            "memory://users/ana/a",
-            "file:///etc",
-        ):
+        for uri in ("memory:///nobody", "memory://users%2Fana/..%2F..%2Fetc", "memory://users/ana/a", "file:///etc"):
             with pytest.raises(MCPError):
                 await read(client, uri)
 

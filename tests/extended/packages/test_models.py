@@ -206,10 +206,7 @@ def test_texts_that_are_none(tiny: SentenceEncoder) -> None:
         tiny.documents("tea")
     with pytest.raises(EncoderError, match="text 1 must be a string, not NoneType"):
         tiny.queries(["tea", None])  # type: ignore[list-item]
-    near(
-        tiny.queries(["tea \ud83d", "\ud83d\ude00", ""]),
-        tiny.queries(["tea \ufffd", "\U0001f600", ""]),
-    )
+    near(tiny.queries(["tea \ud83d", "\ud83d\ude00", ""]), tiny.queries(["tea \ufffd", "\U0001f600", ""]))
 
 
 def test_many_threads_encode(tiny: SentenceEncoder) -> None:

@@ -61,13 +61,7 @@ class Device:
     """
 
     def __init__(
-        self,
-        *,
-        order: Order = "ascending",
-        seed: int = 0,
-        residents: int = 1,
-        runs: bool = True,
-        capability: int = 90,
+        self, *, order: Order = "ascending", seed: int = 0, residents: int = 1, runs: bool = True, capability: int = 90
     ) -> None:
         self.order, self.seed, self.residents, self.runs, self.capability = order, seed, residents, runs, capability
         self.compiled: set[Compiled] = set()
