@@ -146,6 +146,38 @@ def search_texts(
     execution: str,
 ) -> TextHits | None:
     """As `SearchTexts`. None for signed methods, and where scores may leave int32."""
+    found = _search_texts(snapshot, settings, analysed, texts, k, threads, execution, None)
+    assert not isinstance(found, list)
+    return found
+
+
+def search_dialogues(
+    snapshot: Snapshot,
+    settings: QuerySettings,
+    analysed: Any,
+    texts: Sequence[str],
+    k: int,
+    dialogue: _compiled.Dialogue,
+    *,
+    threads: int,
+    execution: str,
+) -> TextHits | list[int] | None:
+    """As `search_texts`, by a strategy for dialogues. The documents whose texts must be read first, where there are
+    some: then nothing was answered.
+    """
+    return _search_texts(snapshot, settings, analysed, texts, k, threads, execution, dialogue)
+
+
+def _search_texts(
+    snapshot: Snapshot,
+    settings: QuerySettings,
+    analysed: Any,
+    texts: Sequence[str] | Sequence[tuple[str, ...]],
+    k: int,
+    threads: int,
+    execution: str,
+    dialogue: _compiled.Dialogue | None,
+) -> TextHits | list[int] | None:
     compiled = native_snapshot(snapshot)
     if compiled is None:
         return None
@@ -164,8 +196,11 @@ def search_texts(
         documents,
         counts,
         source,
+        dialogue,
     )
-    return None if counted is None else TextHits(scores, documents, counts, source, counted[:4], counted[4:])
+    if counted is None or isinstance(counted, list):
+        return counted
+    return TextHits(scores, documents, counts, source, counted[:4], counted[4:])
 
 
 def _setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float, float, float, float]:

@@ -23,6 +23,7 @@ from .backends.choose import Backend
 from .encoders.pins import Models
 from .errors import FanrankError, QueryError, UnknownColumnError
 from .feedback.anchors import Anchors
+from .hybrid import direct as hybrid_direct
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
 from .hybrid.sources import Sources
@@ -38,6 +39,7 @@ from .records.query import Query, searched_fields
 from .records.record import Record
 from .route import run as routing
 from .route.by_namespace import AnyAnswerer, ByNamespace
+from .route.dialogues import words_alone
 from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
@@ -136,6 +138,21 @@ class Searcher:
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None and clock is None:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
+            if hits is not None:
+                return hits
+        strategy = answerer if isinstance(answerer, Strategy) else words_alone(answerer)
+        if not plain and strategy is not None:
+            hits = hybrid_direct.answer(
+                memory,
+                queries,
+                k,
+                self.monitor.windows,
+                self.backend,
+                options,
+                strategy,
+                self.sources,
+                chosen=strategy is not answerer,
+            )
             if hits is not None:
                 return hits
         phases = Phases(options.timing)

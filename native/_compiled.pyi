@@ -46,6 +46,26 @@ Setting = tuple[object, float, float, float, float]
 Work = tuple[int, int, int, int, int, int, int]
 """(postings, row entries, lookups, bytes; nanoseconds of analysis, of planning, of scoring)."""
 
+CuePart = tuple[
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32],
+    npt.NDArray[np.int32] | None,
+    npt.NDArray[np.int64] | None,
+    npt.NDArray[np.int32] | None,
+]
+"""(what was read of the texts, lengths, codes of roles, offsets and numbers of the speakers that each text names)."""
+Dialogue = tuple[
+    "Links",
+    npt.NDArray[np.int64],
+    npt.NDArray[np.int64],
+    int,
+    tuple[tuple[int, float, bool], ...],
+    tuple[CuePart, ...],
+    int,
+    tuple[float, int, int],
+]
+"""(links, lent, around, depth, shares, parts, the assistant's code, options)."""
+
 class Segment:
     def survey(self, saturated: npt.NDArray[np.float64], position: int, /) -> tuple[float, float, float, float]: ...
     def find(self, position: int, document: int, /) -> int: ...
@@ -67,8 +87,9 @@ class Snapshot:
         documents: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         source: npt.NDArray[np.int64],
+        dialogue: Dialogue | None,
         /,
-    ) -> Work | None: ...
+    ) -> Work | list[int] | None: ...
     def search_terms(
         self,
         terms: npt.NDArray[np.int32],

@@ -7,17 +7,21 @@ namespace fanrank::search {
 using Score = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Accepted&, const Decay&,
                    const ScoreOptions&, Best&, Scratch&, Counted&);
 
-using Sum = void(const Part&, std::span<const TermList>, std::span<const Slot>, const ScoreOptions&, OwnSums&, Counted&);
+using Place = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Layout&, PlacedSums&, Counted&);
+
+using Borrow = void(const Layout&, std::span<const std::int64_t>, std::int64_t, const Acceptance*, PlacedSums&);
 
 namespace generic {
 Score score;
-Sum sum;
+Place place;
+Borrow best_borrowing;
 }
 
 #ifdef FANRANK_AVX2
 namespace avx2 {
 Score score;
-Sum sum;
+Place place;
+Borrow best_borrowing;
 }
 #endif
 
@@ -35,19 +39,6 @@ bool has_avx2() {
 }
 
 }  // namespace
-
-void OwnSums::prepare(std::int64_t documents) {
-    const auto size = static_cast<std::size_t>(documents);
-    if (sums.size() < size) {
-        sums.resize(size);
-        maxima.resize(size / BORROWING_BLOCK + 1);
-        seen.resize(size, 0);
-    }
-    if (++query == 0) {
-        std::fill(seen.begin(), seen.end(), 0);
-        query = 1;
-    }
-}
 
 void Scratch::prepare(std::int64_t tile, std::int64_t room) {
     const std::size_t documents = static_cast<std::size_t>(tile), places = documents + 1;
@@ -80,14 +71,24 @@ void score(const Part& part, std::span<const TermList> lists, std::span<const Sl
     loops(part, lists, query, accepted, decay, options, best, scratch, counted);
 }
 
-void sum(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const ScoreOptions& options,
-         OwnSums& own, Counted& counted) {
+void place(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+           PlacedSums& own, Counted& counted) {
 #ifdef FANRANK_AVX2
-    static Sum* const loops = has_avx2() ? avx2::sum : generic::sum;
+    static Place* const loops = has_avx2() ? avx2::place : generic::place;
 #else
-    static Sum* const loops = generic::sum;
+    static Place* const loops = generic::place;
 #endif
-    loops(part, lists, query, options, own, counted);
+    loops(part, lists, query, layout, own, counted);
+}
+
+void best_borrowing(const Layout& layout, std::span<const std::int64_t> lent, std::int64_t k,
+                    const Acceptance* accepted, PlacedSums& own) {
+#ifdef FANRANK_AVX2
+    static Borrow* const loops = has_avx2() ? avx2::best_borrowing : generic::best_borrowing;
+#else
+    static Borrow* const loops = generic::best_borrowing;
+#endif
+    loops(layout, lent, k, accepted, own);
 }
 
 }  // namespace fanrank::search

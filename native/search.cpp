@@ -13,7 +13,8 @@ namespace fanrank::search {
 namespace {
 
 thread_local Scratch scratch;
-thread_local OwnSums own_sums;
+thread_local PlacedSums placed;
+thread_local DialogueScorer dialogues;
 
 // One part of the snapshot as the batch reads it.
 struct BatchPart {
@@ -52,8 +53,14 @@ Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
 
 class Search {
 public:
-    Search(const Snapshot& of, const Plan& with, const Request& asked, const Answer& out)
-        : snapshot(of), plan(with), request(asked), answer(out), parts(new BatchPart[of.parts.size()]) {
+    Search(const Snapshot& of, const Plan& with, const Request& asked, const Answer& out,
+           std::vector<std::int64_t>* not_read)
+        : snapshot(of),
+          plan(with),
+          request(asked),
+          answer(out),
+          unread(not_read),
+          parts(new BatchPart[of.parts.size()]) {
         uses.resize(plan.terms.size());
         for (const Slot& slot : plan.slots) ++uses[slot.term];
         postings.resize(queries());
@@ -64,8 +71,10 @@ public:
 
     Counted run() {
         if (request.lending != nullptr) {
-            run_tasks(static_cast<std::int64_t>(queries()), request.threads,
-                      [this](std::int64_t number) { borrow(static_cast<std::size_t>(number)); });
+            run_tasks(static_cast<std::int64_t>(queries()), request.threads, [this](std::int64_t number) {
+                const auto query = static_cast<std::size_t>(number);
+                request.dialogue == nullptr ? borrow(query) : answer_dialogue(query);
+            });
             return counted;
         }
         // A batch of few queries with long lists is shared out by documents, any other one by queries.
@@ -127,25 +136,68 @@ private:
         }
     }
 
-    // Answers a query whose documents borrow from their neighbours: all lists are read.
+    // The documents that may be hits of a query, by number.
+    struct Passing final : Acceptance {
+        Passing(Search& with, std::size_t of) : search(with), query(of) {}
+        bool operator()(std::int64_t document) const override {
+            const std::size_t number = search.request.lending->links->part_number(document);
+            const Accepted& accepted = search.prepared(number).accepted[search.request.setting[query]];
+            const std::int64_t position = document - search.snapshot.parts[number]->first;
+            return position >= accepted.low && position < accepted.high && accepted(position);
+        }
+        Search& search;
+        std::size_t query;
+    };
+
+    // Finds the k best of a query whose documents borrow from their neighbours, in no order: `placed.hits`.
+    void lend(std::size_t query, std::int64_t k, const Layout& layout, Counted& own) {
+        placed.prepare(layout);
+        for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
+            place(*snapshot.parts[number], prepared(number).lists, slots(query), layout, placed, own);
+        }
+        const Passing passing(*this, query);
+        const bool narrowed = setting(query).masks != nullptr || setting(query).ranged;
+        best_borrowing(layout, request.lending->weights, k, narrowed ? &passing : nullptr, placed);
+    }
+
     void borrow(std::size_t query) {
         if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
-        const Part& last = *snapshot.parts.back();
-        const std::int64_t documents = last.first + last.segment.arrays.size;
-        own_sums.prepare(documents);
         Counted own;
-        for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
-            sum(*snapshot.parts[number], prepared(number).lists, slots(query), request.options, own_sums, own);
-        }
-        const auto hits =
-            best_borrowing(*request.lending, documents, k_of(query), own_sums, [&](std::int64_t document) {
-                const std::size_t number = request.lending->links->part_number(document);
-                const Accepted& accepted = prepared(number).accepted[request.setting[query]];
-                const std::int64_t position = document - snapshot.parts[number]->first;
-                return position >= accepted.low && position < accepted.high && accepted(position);
-            });
+        const auto window = static_cast<std::int64_t>(request.lending->weights.size());
+        lend(query, k_of(query), request.lending->links->layout(window, snapshot.parts), own);
+        auto& hits = placed.hits;
+        std::sort(hits.begin(), hits.end(), [](const Hit& one, const Hit& other) { return one.precedes(other); });
         write(query, nullptr, hits.data(), static_cast<std::int64_t>(hits.size()));
         add(own);
+    }
+
+    // Ranks the best of a query whose documents borrow by what stands around them and how they are said.
+    void answer_dialogue(std::size_t query) {
+        const Dialogue& dialogue = *request.dialogue;
+        const std::int64_t depth = std::min(dialogue.depth, snapshot.statistics.documents);
+        if (slots(query).empty() || depth <= 0 || k_of(query) <= 0) return write(query, nullptr, nullptr, 0);
+        Counted own;
+        const Links& links = *request.lending->links;
+        const Layout& layout = links.layout(dialogue.window(), snapshot.parts);
+        lend(query, depth, layout, own);
+        dialogues.unread.clear();
+        const std::int64_t row = answer.rows[query], first = row * answer.width;
+        dialogues.run(snapshot, links, layout, dialogue, slots(query), row, placed, [&](std::size_t number) {
+            return std::span<const TermList>(prepared(number).lists);
+        });
+        auto& found = dialogues.candidates;
+        const std::int64_t kept = std::min(k_of(query), static_cast<std::int64_t>(found.size()));
+        std::partial_sort(found.begin(), found.begin() + kept, found.end(), [](const auto& one, const auto& other) {
+            return one.score > other.score || (one.score == other.score && one.document < other.document);
+        });
+        for (std::int64_t place = 0; place < kept; ++place) {
+            answer.scores[first + place] = found[place].score;
+            answer.documents[first + place] = found[place].document;
+        }
+        answer.counts[row] = static_cast<std::int32_t>(kept);
+        const std::lock_guard<std::mutex> lock(mutex);
+        counted.add(own);
+        unread->insert(unread->end(), dialogues.unread.begin(), dialogues.unread.end());
     }
 
     // Answers a query on several threads. Each reads a stretch of documents; they share the threshold.
@@ -197,6 +249,9 @@ private:
             list.start = segment.arrays.offsets[position];
             list.end = segment.arrays.offsets[position + 1];
             list.idf = plan.idf[term];
+            if (request.dialogue != nullptr) list.skip_table = segment.skip_table(position);
+            // All lists are read where documents borrow.
+            if (request.lending != nullptr) continue;
             list.row = part.dense_row(position, list.idf, uses[term], request.options.dense_uses);
             if (!prunes) continue;
             list.skip_table = segment.skip_table(position);
@@ -256,6 +311,7 @@ private:
     const Plan& plan;
     const Request& request;
     const Answer& answer;
+    std::vector<std::int64_t>* unread;
     std::unique_ptr<BatchPart[]> parts;
     std::vector<std::int64_t> uses;      // [distinct terms] queries of the batch that hold the term
     std::vector<std::int64_t> postings;  // [queries] of all lists
@@ -265,8 +321,9 @@ private:
 
 }  // namespace
 
-Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer) {
-    return Search(snapshot, plan, request, answer).run();
+Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer,
+               std::vector<std::int64_t>* unread) {
+    return Search(snapshot, plan, request, answer, unread).run();
 }
 
 }  // namespace fanrank::search

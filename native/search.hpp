@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "dialogue.hpp"
 #include "neighbours.hpp"
 #include "score.hpp"
 #include "snapshot.hpp"
@@ -34,6 +35,7 @@ struct Request {
     ScoreOptions options;
     int threads = 1;
     const Lending* lending = nullptr;  // null: nothing is borrowed. Else no setting decays, and sums are in steps
+    const Dialogue* dialogue = nullptr;  // else `lending` is there, too, and hits are ranked by its shares
 };
 
 // Where the hits of query q go: row `rows[q]` of arrays [.., width]. Places beyond a query's hits are left as they are.
@@ -47,7 +49,9 @@ struct Answer {
     std::int32_t* counts = nullptr;
 };
 
-// Answers the queries of the plan. Equal for every number of threads.
-Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer);
+// Answers the queries of the plan. `unread` gets the documents whose texts a dialogue needs and nobody has read: if there
+// are any, the answer means nothing. Equal for every number of threads.
+Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer,
+               std::vector<std::int64_t>* unread = nullptr);
 
 }  // namespace fanrank::search

@@ -343,12 +343,82 @@ bool is_long_work(const Plan& plan) {
     return postings > HELD_POSTINGS;
 }
 
-// Snapshot.search_texts(analysis, texts, k, setting, options, threads, unit, scores, documents, counts, source)
-// All queries share k and the setting. Equal texts are answered once. Returns what `report` does, or None where sums may
-// leave int32: then nothing was answered.
+void check_links(const Links& links, const Snapshot& snapshot, std::span<const Setting> settings) {
+    bool fits = links.parts.size() == snapshot.parts.size() && !snapshot.parts.empty();
+    for (std::size_t number = 0; fits && number < links.parts.size(); ++number) {
+        const auto size = static_cast<std::size_t>(snapshot.parts[number]->segment.arrays.size);
+        const Links::Part& part = links.parts[number];
+        fits = part.first == snapshot.parts[number]->first && part.previous.size() == size && part.following.size() == size;
+    }
+    if (!fits) throw std::invalid_argument("links of another snapshot");
+    for (const Setting& setting : settings) {
+        if (setting.decay.rate > 0.0) throw std::invalid_argument("scores that fade are not borrowed here");
+    }
+}
+
+// What a search for dialogues is given, with its arrays.
+struct HeldDialogue {
+    // (links, lent, around, depth, shares, parts, assistant, options). A share is (evidence, weight, relative); a part is
+    // (said, lengths, roles or None, offsets or None, ids); options are (half_length, wordy, times).
+    HeldDialogue(PyObject* given, const Snapshot& snapshot, std::size_t texts) {
+        lending.links = &checked_held<HeldLinks>(item(given, 0), links_type).links;
+        lent = Array<const std::int64_t>(item(given, 1), "weights of neighbours");
+        around = Array<const std::int64_t>(item(given, 2), "weights of words around");
+        lending.weights = lent.span();
+        dialogue.around = around.span();
+        if (std::max(lent.size(), around.size()) > static_cast<std::size_t>(MAX_WINDOW)) {
+            throw std::invalid_argument("a window of neighbours that is too large");
+        }
+        dialogue.depth = to_int(item(given, 3));
+        for (std::int64_t number = 0; number < size_of(item(given, 4)); ++number) {
+            PyObject* share = item(item(given, 4), number);
+            const std::int64_t evidence = to_int(item(share, 0));
+            if (evidence < 0 || evidence > static_cast<std::int64_t>(Evidence::assistant_length)) {
+                throw std::invalid_argument("unknown evidence");
+            }
+            dialogue.shares.push_back(
+                {static_cast<Evidence>(evidence), to_double(item(share, 1)), to_bool(item(share, 2))});
+        }
+        const std::int64_t parts = size_of(item(given, 5));
+        bool fits = static_cast<std::size_t>(parts) == snapshot.parts.size();
+        for (std::int64_t number = 0; fits && number < parts; ++number) {
+            PyObject* part = item(item(given, 5), number);
+            const auto size = static_cast<std::size_t>(snapshot.parts[number]->segment.arrays.size);
+            CuePart own;
+            own.said = columns.emplace_back(item(part, 0), "said").span();
+            own.lengths = columns.emplace_back(item(part, 1), "lengths").span();
+            if (item(part, 2) != Py_None) own.roles = columns.emplace_back(item(part, 2), "roles").span();
+            if (item(part, 3) != Py_None) {
+                own.offsets = offsets.emplace_back(item(part, 3), "offsets of speakers").span();
+                own.ids = columns.emplace_back(item(part, 4), "speakers").span();
+                fits = own.offsets.size() == texts + 1 && own.offsets.front() == 0 &&
+                       std::is_sorted(own.offsets.begin(), own.offsets.end()) &&
+                       own.offsets.back() == static_cast<std::int64_t>(own.ids.size());
+            }
+            fits = fits && own.said.size() == size && (own.roles.empty() || own.roles.size() == size) &&
+                   (size == 0 || own.lengths.size() % size == 0);
+            dialogue.parts.push_back(own);
+        }
+        if (!fits) throw std::invalid_argument("columns of another snapshot or batch");
+        dialogue.assistant = static_cast<std::int32_t>(to_int(item(given, 6)));
+        PyObject* options = item(given, 7);
+        dialogue.options = {to_double(item(options, 0)), to_int(item(options, 1)), to_int(item(options, 2))};
+    }
+
+    Array<const std::int64_t> lent, around;
+    std::vector<Array<const std::int32_t>> columns;
+    std::vector<Array<const std::int64_t>> offsets;
+    Lending lending;
+    Dialogue dialogue;
+};
+
+// Snapshot.search_texts(analysis, texts, k, setting, options, threads, unit, scores, documents, counts, source, dialogue)
+// All queries share k and the setting. Equal texts are answered once. `dialogue` is None, or as `HeldDialogue` takes it.
+// Returns what `report` does; a list of the documents whose texts must be read first, where there are some; None where
+// sums may leave int32: then nothing was answered.
 PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 11, "search_texts");
+        const Arguments arguments(values, given, 12, "search_texts");
         const Snapshot& snapshot = held<HeldSnapshot>(self).snapshot;
         PyObject* texts = arguments[1];
         const std::int64_t count = size_of(texts), width = to_int(arguments[2]);
@@ -362,8 +432,13 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
             counts.size() != static_cast<std::size_t>(count) || source.size() != static_cast<std::size_t>(count)) {
             throw std::invalid_argument("the arrays of the answer have other sizes than the batch");
         }
+        std::optional<HeldDialogue> dialogue;
+        if (arguments[11] != Py_None) {
+            dialogue.emplace(arguments[11], snapshot, static_cast<std::size_t>(count));
+            check_links(*dialogue->lending.links, snapshot, {&setting, 1});
+        }
         Clock clock;
-        std::vector<std::int64_t> rows;
+        std::vector<std::int64_t> rows, unread;
         const Encoded encoded = analyse(arguments[0], texts, source.span(), rows);
         const std::int64_t analysed = clock.lap();
         const bool is_long = encoded.terms.size() > HELD_TERMS || places > HELD_PLACES;
@@ -380,6 +455,10 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
         request.settings = {&setting, 1};
         request.options = options_of(arguments[4]);
         request.threads = static_cast<int>(to_int(arguments[5]));
+        if (dialogue) {
+            request.lending = &dialogue->lending;
+            request.dialogue = &dialogue->dialogue;
+        }
         Answer answer{.rows = rows,
                       .width = width,
                       .unit = to_double(arguments[6]),
@@ -388,10 +467,10 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
                       .counts = counts.data()};
         Counted counted;
         {
-            const WithoutLock released(is_long || is_long_work(plan));
+            const WithoutLock released(is_long || dialogue || is_long_work(plan));
             std::fill(scores.data(), scores.data() + places, -std::numeric_limits<double>::infinity());
             std::fill(documents.data(), documents.data() + places, -1);
-            counted = search::search(snapshot, plan, request, answer);
+            counted = search::search(snapshot, plan, request, answer, &unread);
             for (std::int64_t row = 0; row < count; ++row) {
                 const std::int64_t from = source[row];
                 if (from == row) continue;
@@ -400,21 +479,16 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
                 counts[row] = counts[from];
             }
         }
+        if (!unread.empty()) {
+            Ref list = checked(PyList_New(0));
+            for (const std::int64_t document : unread) {
+                const Ref number = checked(PyLong_FromLongLong(document));
+                if (PyList_Append(list.get(), number.get()) != 0) throw PythonError();
+            }
+            return list.release();
+        }
         return report(counted, analysed, planned, clock.lap());
     });
-}
-
-void check_links(const Links& links, const Snapshot& snapshot, std::span<const Setting> settings) {
-    bool fits = links.parts.size() == snapshot.parts.size() && !snapshot.parts.empty();
-    for (std::size_t number = 0; fits && number < links.parts.size(); ++number) {
-        const auto size = static_cast<std::size_t>(snapshot.parts[number]->segment.arrays.size);
-        const Links::Part& part = links.parts[number];
-        fits = part.first == snapshot.parts[number]->first && part.previous.size() == size && part.following.size() == size;
-    }
-    if (!fits) throw std::invalid_argument("links of another snapshot");
-    for (const Setting& setting : settings) {
-        if (setting.decay.rate > 0.0) throw std::invalid_argument("scores that fade are not borrowed here");
-    }
 }
 
 // Snapshot.search_terms(terms, offsets, weights, rows, k, setting, settings, options, threads, quanta, documents, counts,
@@ -459,7 +533,7 @@ PyObject* search_terms(PyObject* self, PyObject* const* values, Py_ssize_t given
             lending.links = &checked_held<HeldLinks>(item(arguments[12], 0), links_type).links;
             lent = Array<const std::int64_t>(item(arguments[12], 1), "weights of neighbours");
             lending.weights = lent.span();
-            if (lent.size() > MAX_WINDOW) throw std::invalid_argument("a window of neighbours that is too large");
+            if (lent.size() > static_cast<std::size_t>(MAX_WINDOW)) throw std::invalid_argument("a window of neighbours that is too large");
             check_links(*lending.links, snapshot, settings);
             request.lending = &lending;
         }

@@ -18,7 +18,7 @@ from ..locks import once
 from ..plan.borrowing import borrows, split
 from ..plan.device_options import FAMILY, DeviceOptions
 from ..plan.plan import Plan
-from ..plan.verbs import Output, Search, SearchTexts
+from ..plan.verbs import Output, Search, SearchDialogues, SearchTexts
 from ..settings import ENVIRONMENT_VARIABLE
 from ..timing import Phases
 from ..vectors.verbs import DenseVerbs
@@ -60,6 +60,15 @@ class Backend:
     max_device_bytes: int | None = None
     texts: SearchTexts | None = None
     """A search that takes texts; None where the backend has none."""
+
+    @once
+    def dialogues(self) -> SearchDialogues | None:
+        """A search by a strategy for dialogues that takes texts; None where the backend has none."""
+        if self.name != "native":
+            return None
+        from ...cpu_fallback.native import search_dialogues
+
+        return search_dialogues
 
     @property
     def gpu(self) -> int | None:

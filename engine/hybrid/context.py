@@ -8,13 +8,11 @@ of them has one order of operations.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from ..arrays import Flags, Floats, Integers, numbered, offsets_of, ranges
 from ..errors import QueryError
@@ -28,13 +26,14 @@ from ..index.snapshot import Snapshot
 from ..plan.borrowing import MOST_STEPS, lending_parts
 from ..plan.plan import Plan, SegmentPlan
 from ..records.neighbours import STEPS
-from ..search.batch import Batch, namespaces_of
+from ..search.batch import Batch
 from ..search.lexical import plan_batch
 from ..timing import Phases
 from ..vectors.vectors import BLOCK_VALUES, Halves, blocks_of
 from ..vectors.verbs import Stretch, document_vectors
 from .channels import ContextVectors, ContextWords, Cue
 from .neighbours import stretches_of
+from .said import are_named, asks, read_texts, said_by, words_of
 from .sources import Sources
 from .strategy import Strategy
 
@@ -49,13 +48,6 @@ So are 98 % of the assistants' turns in chats with long answers (20 chats, 5,732
 the users', and no turn of LoCoMo or SGD. From 40 to 80 terms, and from 2 to 3 times, this hardly changes. `SIDES` is
 how far it looks.
 """
-
-_ASKS = re.compile(r"[?\uff1f\u061f][\s\"'\u201d\u2019)*_]*\Z")
-_SPEAKER = re.compile(r"\s*([^\W\d_][^:\n]{0,39}):\s")
-_WORDS = re.compile(r"\w\w+")
-
-# What is read of a record's text, kept by its segment: whether it asks, and who speaks.
-_UNREAD, _NO, _YES = 0, 1, 2
 
 
 class SearchedRows(Protocol):
@@ -165,20 +157,19 @@ class ContextScorer:
             own = documents[places]
             near = links_of(group.snapshot).around(own, 1)
             turns = near.max(axis=1) >= 0
+            found: Floats | Flags
             if channel.cue in ("length", "assistant_length"):
                 lengths = _lengths(group.snapshot, own)
                 found = lengths / (lengths + HALF_LENGTH)
                 if channel.cue == "assistant_length":
                     found = np.where(self._by_assistants(group.snapshot, own)[1], found, 0.0)
             elif channel.cue == "speaker":
-                words = [set(_WORDS.findall(self.batch.queries[row].text.casefold())) for row in group.rows.tolist()]
-                speakers = self._read(group, np.where(turns, own, -1))[1].tolist()
-                asked = np.repeat(np.arange(len(words)), counts).tolist()
-                named = (bool(who) and not words[row].isdisjoint(who) for row, who in zip(asked, speakers, strict=True))
-                found = np.fromiter(named, dtype=np.bool_, count=len(own))
+                words = [words_of(self.batch.queries[row].text) for row in group.rows.tolist()]
+                asked = [words[row] for row in np.repeat(np.arange(len(words)), counts).tolist()]
+                found = are_named(group.snapshot, *self._read(group, np.where(turns, own, -1)), asked)
             else:
                 at = np.where(turns, own, -1) if channel.cue == "asks" else near[:, 0]
-                found = self._read(group, at)[0] == _YES
+                found = asks(self._read(group, at)[0])
             scores[places] = np.where(turns, found, 0.0)
         return scores
 
@@ -209,49 +200,17 @@ class ContextScorer:
             assistants[without] = own.outwrites(other)
         return roles != ABSENT, assistants
 
-    def _read(self, group: SearchedRows, documents: Integers) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.object_]]:
-        """(whether each document asks, the words of its speaker's name); of none where a number is -1.
-
-        A text is read once: its segment keeps what was read. Raises `QueryError` where nobody keeps texts.
-        """
+    def _read(self, group: SearchedRows, documents: Integers) -> tuple[Integers, Integers]:
+        """As `said_by`, after the texts were read. Raises `QueryError` where nobody keeps texts."""
         if self.sources.records is None:
             raise QueryError(
                 f"strategy {self.collector.strategy.name!r} reads how records are said, and this engine keeps no "
                 "texts; use Engine.open(path), an engine in memory without keep_texts=False, or a strategy without "
                 "Cue channels"
             )
-        snapshot, row = group.snapshot, int(group.rows[0])
-        asks, speakers = np.zeros(len(documents), dtype=np.int8), np.full(len(documents), None, dtype=object)
-        for first, segment in zip(snapshot.firsts, snapshot.segments, strict=True):
-            inside = np.flatnonzero((documents >= first) & (documents < first + segment.size))
-            if not len(inside):
-                continue
-            known = segment.derived.get("cues")
-            if known is None:
-                made = np.zeros(segment.size, dtype=np.int8), np.full(segment.size, None, dtype=object)
-                known = segment.derived.setdefault("cues", made)
-            local = documents[inside] - first
-            self._read_texts(snapshot, row, first, np.unique(local[known[0][local] == _UNREAD]), known)
-            asks[inside], speakers[inside] = known[0][local], known[1][local]
-        return asks, speakers
-
-    def _read_texts(self, snapshot: Snapshot, row: int, first: int, local: Integers, known: tuple[Any, Any]) -> None:
-        if not len(local):
-            return
-        assert self.sources.records is not None
-        ids = snapshot.ids_of(local + first)
-        spaces = namespaces_of(snapshot, self.batch.queries[row].namespace, local + first)
-        for space in dict.fromkeys(spaces.tolist()):
-            own = np.flatnonzero(spaces == space)
-            for place, record in zip(local[own].tolist(), self.sources.records(space, ids[own].tolist()), strict=True):
-                # A record that was deleted or replaced after the search began is left unread: a segment keeps
-                # what its own document says.
-                if record is None:
-                    continue
-                match = _SPEAKER.match(record.text)
-                # The flag is written last: who sees it finds the name.
-                known[1][place] = frozenset(_WORDS.findall(match[1].casefold())) if match else None
-                known[0][place] = _YES if _ASKS.search(record.text) else _NO
+        namespace = self.batch.queries[int(group.rows[0])].namespace
+        read_texts(group.snapshot, namespace, self.sources.records, documents)
+        return said_by(group.snapshot, documents)
 
 
 def _check_size(plan: Plan, lent: Sequence[int]) -> None:

@@ -69,7 +69,7 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
         found = scores, documents, (documents >= 0).sum(axis=1).astype(np.int32)
     explain: Explain = partial(explain_hits, collector, candidates, fused)
     if brief:
-        explain = partial(_explain_deep, batch, backend, sources, strategy, options)
+        explain = partial(explain_deep, batch, backend, sources, strategy, options)
     if pages is not None:
         ranked = {row: rank_row(candidates, fused, row) for row in pages.wanted}
         pages.take(ranked, complete=not strategy.single)
@@ -98,7 +98,7 @@ def answer(batch: Batch, backend: Backend, sources: Sources, strategy: Strategy,
     return replace(hits, timing=collector.phases.milliseconds) if options.timing else hits
 
 
-def _explain_deep(
+def explain_deep(
     batch: Batch,
     backend: Backend,
     sources: Sources,

@@ -79,3 +79,23 @@ class SearchTexts(Protocol):
         threads: int,
         execution: str,
     ) -> TextHits | None: ...
+
+
+class SearchDialogues(Protocol):
+    """As `SearchTexts`, by a strategy for dialogues: `native/dialogue.hpp` says what `dialogue` is.
+
+    The documents whose texts must be read first, where there are some: then nothing was answered.
+    """
+
+    def __call__(
+        self,
+        snapshot: Snapshot,
+        settings: QuerySettings,
+        analysed: Any,
+        texts: Sequence[str],
+        k: int,
+        dialogue: Any,
+        *,
+        threads: int,
+        execution: str,
+    ) -> TextHits | list[int] | None: ...

@@ -36,6 +36,15 @@ def dialogue_strategy(
     return policy.dialogue if has_vector(prepared, sources) else policy.dialogue_words
 
 
+def words_alone(policy: object) -> Strategy | None:
+    """The strategy that answers queries which search dialogues and have no vectors, whatever else they ask: one that
+    `engine/hybrid/direct.py` may serve. None for other policies.
+    """
+    if not isinstance(policy, Cascade) or policy.classifier is not None or policy.needs_vectors:
+        return None
+    return policy.dialogue_words if isinstance(policy.escalate, Strategy) and not policy.needs_now(None) else None
+
+
 def _names_time_alone(query: Query, row: int) -> bool:
     when = None if query.entities else time_named(query, row)
     return when is not None and not when.speculative and not content_words(query.text, when)

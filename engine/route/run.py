@@ -24,6 +24,7 @@ from ..arrays import Flags, Floats, Integers
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
+from ..hybrid.direct import NO_VECTORS
 from ..hybrid.rerank import rerank_hits
 from ..hybrid.sources import Sources, check_vectors, has_vector, query_vectors
 from ..hybrid.strategy import Strategy
@@ -47,8 +48,6 @@ SOFT_DEPTH = 100
 """How many hits of each strategy a soft router fuses; RRF's lists have the same length (A060, B050)."""
 
 _PLAIN = Strategy("bm25")
-NO_VECTORS = {"dense": "no vectors to compare"}
-"""What a decision says of a query that words alone answered for want of vectors."""
 
 
 def answer(batch: Batch, backend: Backend, sources: Sources, policy: Policy, options: SearchOptions) -> Hits:

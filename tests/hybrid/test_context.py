@@ -52,9 +52,10 @@ TALK = [
 ROLES: dict[int, str] = {7: "user", 8: "assistant", 9: "tool"}
 
 
-def alone(channel: Any, *others: Any, **how: Any) -> fr.Strategy:
-    """A strategy whose scores are those of one channel over all records that pass; BM25 and vectors bring them."""
-    return fr.Strategy("alone", (Lexical(), *others, channel), Linear({channel.name: 1.0}, ()), depth=None, **how)
+def alone(channel: Any, *others: Any, near: fr.Neighbours | None = None) -> fr.Strategy:
+    """One channel's scores over all records that BM25 and vectors bring. With `near` one compiled call answers."""
+    channels, depth = (Lexical(neighbours=near), *others, channel), None if near is None else 100
+    return fr.Strategy("alone", channels, Linear({channel.name: 1.0}, ()), depth=depth)
 
 
 def around(
@@ -130,8 +131,6 @@ def test_words_around_count_once_where_they_count_most(
     ]
     engine = made(wanted, history, **options)
     judge = oracle(texts, **options)
-    # The words of two others bring every record that has a word of the query.
-    strategy = alone(ContextWords(of(weights)))
     how: dict[str, Any] = {"filter": {"role": ["assistant", None]}, "statistics": "filtered"} if filtered else {}
     asked = [fr.Query(" ".join(words), **how) for words in batch]
     passing = [n for n in range(len(texts)) if not filtered or n % 3 > 0]
@@ -139,21 +138,20 @@ def test_words_around_count_once_where_they_count_most(
         judge = oracle([texts[n] for n in passing], **options)
         names, roles = [names[n] for n in passing], [roles[n] for n in passing]
     terms = [len(texts[n]) for n in passing]
+    backend_names = [status.name for status in backends.statuses() if status.usable and not status.by_name]
     with patch.object(context, "WORDY", length):
-        near = [around(n, names, weights, terms, roles) for n in range(len(passing))]
-    wholes = []
-    for words in batch:
-        once = options["query_tf"] == "unique"
-        found = {
-            passing[n]: best_words(judge, words, n, near[n], once) / 64 / SCALE
-            for n in range(len(passing))
-            if judge.score(words, n) is not None
-        }
-        wholes.append(ranked(found, 30))
-    for status in backends.statuses():
-        if status.usable and not status.by_name:
-            engine.backend = backends.choose(status.name)
-            with patch.object(context, "WORDY", length):
+        surroundings = [around(n, names, weights, terms, roles) for n in range(len(passing))]
+        for near, once in ((near, options["query_tf"] == "unique") for near in (None, of(weights))):
+            wholes = []
+            for words in batch:
+                found = {
+                    passing[n]: best_words(judge, words, n, surroundings[n], once) / 64 / SCALE
+                    for n in range(len(passing))
+                    if any(judge.score(words, m) is not None for m, _ in around(n, names, weights if near else []))
+                }
+                wholes.append(ranked(found, 30))
+            for name in backend_names:
+                engine.backend, strategy = backends.choose(name), alone(ContextWords(of(weights)), near=near)
                 assert [list(row) for row in engine.search(asked, 30, strategy=strategy)] == wholes
                 assert [list(engine.search([one], 30, strategy=strategy)[0]) for one in asked] == wholes
 
@@ -249,10 +247,10 @@ def test_cues_are_what_the_texts_show(cue: str, pieces: int, tmp_path: Path) -> 
             engine.add([fr.Record(f"r{n}", text, session=name, role=ROLES.get(n)) for n, (text, name) in rows])
         terms = [sum(engine.explain("lake", f"r{n}").length.values()) for n in range(len(TALK))]
         asked = ["what did Ana say about the lake", "the boat of BO", "lopez's tool", "said why"]
-        for _ in range(2):  # what was read is kept
-            found = engine.search(asked, 20, strategy=alone(Cue(cue)))
+        for near in (fr.Neighbours(1, 0.5), None, fr.Neighbours(5, 0.5)):  # what was read is kept
+            found = engine.search(asked, 20, strategy=alone(Cue(cue), near=near))
             for query, row in zip(asked, found, strict=True):
-                matched = {int(name[1:]) for name, _ in engine.search([query], 20)[0]}
+                matched = {int(name[1:]) for name, _ in engine.search([query], 20, neighbours=near)[0]}
                 scores = {n: plain_cue(cue, n, texts, names, query, terms) for n in matched}
                 assert list(row) == ranked(scores, 20)
 
