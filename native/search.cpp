@@ -178,7 +178,8 @@ private:
         if (slots(query).empty() || depth <= 0 || k_of(query) <= 0) return write(query, nullptr, nullptr, 0);
         Counted own;
         const Links& links = *request.lending->links;
-        const Layout& layout = links.layout(dialogue.window(), snapshot.parts);
+        const auto lent = static_cast<std::int64_t>(request.lending->weights.size());
+        const Layout& layout = links.layout(std::max(dialogue.window(), lent), snapshot.parts);
         lend(query, depth, layout, own);
         dialogues.unread.clear();
         const std::int64_t row = answer.rows[query], first = row * answer.width;
