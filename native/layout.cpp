@@ -1,6 +1,7 @@
 #include "layout.hpp"
 
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "neighbours.hpp"
@@ -18,39 +19,66 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
         throw std::length_error("too many records for queries that borrow from neighbours");
     }
     own_gap = gap;
-    place_of.assign(static_cast<std::size_t>(documents), -1);
-    document_at.reserve(static_cast<std::size_t>(documents + documents / 4 + 2 * PLACE_BLOCK));
-    document_at.assign(static_cast<std::size_t>(gap), -1);
+    place_of.assign(static_cast<std::size_t>(documents), 0);
+    // As wide as memories with short sessions need it; grown where there are more of them.
+    document_at.assign(static_cast<std::size_t>(documents + documents / 4 + 4 * PLACE_BLOCK), -1);
     std::vector<std::int32_t> others;
-    const auto take = [&](std::int64_t document) {
-        place_of[static_cast<std::size_t>(document)] = static_cast<std::int32_t>(document_at.size());
-        document_at.push_back(static_cast<std::int32_t>(document));
+    std::int64_t place = gap, taken = 0;
+    const auto make_room = [&] {
+        const auto needed = static_cast<std::size_t>(place + (documents - taken) + 2 * PLACE_BLOCK + 2 * gap);
+        if (document_at.size() < needed) document_at.resize(needed + needed / 2, -1);
     };
-    const auto fill_block = [&] {
-        while ((static_cast<std::int64_t>(document_at.size()) - gap) % PLACE_BLOCK != 0) document_at.push_back(-1);
-        return static_cast<std::int64_t>(document_at.size());
+    // Takes `count` documents that stand one after another.
+    const auto take = [&](std::int64_t document, std::int64_t count) {
+        std::int32_t* places = &place_of[static_cast<std::size_t>(document)];
+        std::int32_t* documents_there = &document_at[static_cast<std::size_t>(place)];
+        if (count == 1) {  // sessions that are written at the same time
+            *places = static_cast<std::int32_t>(place);
+            *documents_there = static_cast<std::int32_t>(document);
+        } else {
+            std::iota(places, places + count, static_cast<std::int32_t>(place));
+            std::iota(documents_there, documents_there + count, static_cast<std::int32_t>(document));
+        }
+        place += count;
+        taken += count;
     };
-    for (const auto& part : parts) {
-        for (std::int64_t position = 0; position < part->segment.arrays.size; ++position) {
-            const std::int64_t document = part->first + position;
-            if (!part->alive.empty() && part->alive[position] == 0) continue;
-            if (links.previous(document) >= 0) continue;
-            std::int64_t next = links.following(document);
-            if (next < 0) {
+    const auto fill_block = [&] { return place = gap + (place - gap + PLACE_BLOCK - 1) / PLACE_BLOCK * PLACE_BLOCK; };
+    for (std::size_t number = 0; number < parts.size(); ++number) {
+        const auto& alive = parts[number]->alive;
+        const std::int64_t first = links.parts[number].first;
+        const auto& previous = links.parts[number].previous;
+        for (std::size_t position = 0; position < previous.size(); ++position) {
+            if (previous[position] >= 0 || (!alive.empty() && alive[position] == 0)) continue;
+            std::int64_t document = first + static_cast<std::int64_t>(position);
+            if (links.joined_before(document) >= 0) continue;
+            if (links.parts[number].following[position] < 0 && links.joined_after(document) < 0) {
                 others.push_back(static_cast<std::int32_t>(document));
                 continue;
             }
-            take(document);
-            for (; next >= 0; next = links.following(next)) take(next);
-            document_at.insert(document_at.end(), static_cast<std::size_t>(gap), -1);
+            make_room();
+            for (const Links::Part* part = &links.parts[number]; document >= 0;) {
+                const std::int32_t* following = part->following.data();
+                const auto start = static_cast<std::int32_t>(document - part->first);
+                std::int32_t at = start;
+                while (following[at] == at + 1) ++at;
+                take(document, at + 1 - start);
+                document = following[at] >= 0 ? part->first + following[at] : links.joined_after(part->first + at);
+                if (following[at] < 0 && document >= 0) part = &links.parts[links.part_number(document)];
+            }
+            place += gap;
         }
     }
+    make_room();
     alone = fill_block();
-    for (const std::int32_t document : others) take(document);
+    for (const std::int32_t document : others) take(document, 1);
     end = fill_block();
-    document_at.insert(document_at.end(), static_cast<std::size_t>(gap), -1);
-    for (std::int32_t& place : place_of) {
-        if (place < 0) place = static_cast<std::int32_t>(end);
+    document_at.resize(static_cast<std::size_t>(end + gap), -1);
+    for (const auto& part : parts) {
+        for (std::size_t position = 0; position < part->alive.size(); ++position) {
+            if (part->alive[position] == 0) {
+                place_of[static_cast<std::size_t>(part->first) + position] = static_cast<std::int32_t>(end);
+            }
+        }
     }
     return made;
 }

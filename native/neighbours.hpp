@@ -40,13 +40,16 @@ struct Links {
     std::int64_t previous(std::int64_t document) const {
         const Part& part = part_of(document);
         const std::int32_t position = part.previous[document - part.first];
-        return position >= 0 ? part.first + position : joined(later_sorted, earlier_of, document);
+        return position >= 0 ? part.first + position : joined_before(document);
     }
     std::int64_t following(std::int64_t document) const {
         const Part& part = part_of(document);
         const std::int32_t position = part.following[document - part.first];
-        return position >= 0 ? part.first + position : joined(earlier, later, document);
+        return position >= 0 ? part.first + position : joined_after(document);
     }
+    // The same, of one in another part.
+    std::int64_t joined_before(std::int64_t document) const { return joined(later_sorted, earlier_of, document); }
+    std::int64_t joined_after(std::int64_t document) const { return joined(earlier, later, document); }
     std::size_t part_number(std::int64_t document) const {
         if (parts.size() == 1) return 0;
         const auto after = std::upper_bound(parts.begin(), parts.end(), document,
