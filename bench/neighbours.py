@@ -1,10 +1,12 @@
 """What records that borrow from their neighbours cost and give: ``python -m bench.neighbours``.
 
-Appends to ``bench/results/neighbours.jsonl`` rows of three parts:
+Appends to ``bench/results/neighbours.jsonl`` rows of four parts:
 
 - ``cost``: a query by BM25 in compiled loops, plain and borrowing by each of `LOANS`, over the turns of LoCoMo and of
   SGD. Ways take turns: each round asks all queries by every way. ``milliseconds`` and ``cpu_ms`` (the processor's time)
   are medians a query. Before they are timed, answers of numpy and compiled loops are compared to the bit.
+- ``auto``: as ``cost``, a query by ``auto`` without vectors beside one by ``bm25``, over 50,000 turns made by rule and
+  over those of SGD.
 - ``quality``: LoCoMo with turns as records. Of each kind of search the loan with the best Hit@5 on every second
   conversation is reported on the others, beside the search without neighbours. ``low`` and ``high`` bound the
   difference in Hit@5 with 95 %, over conversations.
@@ -23,7 +25,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +37,7 @@ from fanrank.engine.backends import choose as backends
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.evaluate import Dataset, load_locomo
 from fanrank.engine.evaluate.encoders import describe_encoder
+from fanrank.engine.evaluate.synthetic import SyntheticMemory
 from fanrank.engine.fuse.candidates import best
 from fanrank.engine.fuse.linear import Linear
 from fanrank.engine.hybrid.strategy import NAMED, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
@@ -47,9 +50,10 @@ from .harness.paths import data_folder
 from .harness.rows import round_digits
 from .harness.vectors import add_encoder, encoder_of
 
-PARTS = ("cost", "quality", "dialogue")
+PARTS = ("cost", "auto", "quality", "dialogue")
 MEMORIES = ("locomo", "sgd")
 BATCHES = (1, 20)
+AUTO_BATCHES, MADE = (1, 5, 20), 50_000
 ASKED, CHECKED, K = 200, 20, 10
 LOANS = tuple(
     fr.Neighbours(window, weight) for window, weight in ((1, 0.2), (2, 0.2), (2, 0.25), (2, 0.35), (2, 0.5), (3, 0.2))
@@ -73,7 +77,7 @@ def locomo() -> Dataset:
     return load_locomo(data_folder() / "locomo" / "locomo10.json", unit="turn")
 
 
-def memory_of(name: str) -> tuple[fr.Engine, list[str]]:
+def memory_of(name: str, *, keep_texts: bool = False) -> tuple[fr.Engine, list[str]]:
     """One namespace with the turns of a data set, each in its session, and texts to ask."""
     if name == "locomo":
         dataset = locomo()
@@ -82,10 +86,13 @@ def memory_of(name: str) -> tuple[fr.Engine, list[str]]:
             for record in dataset.records
         ]
         texts = [query.text for query in dataset.queries]
-    else:
+    elif name == "sgd":
         records = list(_sgd())
         texts = [record.text for record in records]
-    engine = fr.Engine(keep_texts=False)
+    else:
+        memory = SyntheticMemory(MADE)
+        records, texts = list(memory.stream()), [query.text for query in memory.questions(ASKED)]
+    engine = fr.Engine(keep_texts=keep_texts)
     engine.add(records)
     engine.index.memory.join()
     return engine, texts[:: max(1, len(texts) // ASKED)][:ASKED]
@@ -116,29 +123,53 @@ def measure_cost(name: str, rounds: int) -> list[dict[str, Any]]:
     """The rows of one memory."""
     engine, texts = memory_of(name)
     right = is_right(engine, texts)
+    # No hit scores less than 0, so this changes no answer, but the batch goes the way that has all options.
+    ways = {PLAIN: [fr.Query(text) for text in texts], GENERAL: [fr.Query(text, min_score=0.0) for text in texts]}
+    ways |= {named(loan): [fr.Query(text, neighbours=loan) for text in texts] for loan in LOANS}
+    return time_ways("cost", name, engine, BATCHES, ways, rounds, right)
+
+
+def measure_auto(name: str, rounds: int) -> list[dict[str, Any]]:
+    """The rows of one memory."""
+    engine, texts = memory_of(name, keep_texts=True)
+    found = []
+    for backend in ("numpy", "native"):
+        engine.backend = backends.choose(backend)
+        found.append(engine.search(texts[:CHECKED], K, strategy="auto"))
+    right = bool(np.array_equal(found[0].scores, found[1].scores) and np.array_equal(found[0].ids, found[1].ids))
+    return time_ways("auto", name, engine, AUTO_BATCHES, dict.fromkeys(("bm25", "auto"), texts), rounds, right)
+
+
+def time_ways(
+    part: str,
+    name: str,
+    engine: fr.Engine,
+    batches: Sequence[int],
+    ways: Mapping[str, Sequence[fr.Query | str]],
+    rounds: int,
+    right: bool,
+) -> list[dict[str, Any]]:
+    """A row for each way at each number of queries a call. A way that a strategy answers has its name."""
     rows = []
-    for batch in BATCHES:
-        # No hit scores less than 0, so this changes no answer, but the batch goes the way that has all options.
-        ways = {PLAIN: [fr.Query(text) for text in texts], GENERAL: [fr.Query(text, min_score=0.0) for text in texts]}
-        ways |= {named(loan): [fr.Query(text, neighbours=loan) for text in texts] for loan in LOANS}
+    for batch in batches:
         spent: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for _ in range(rounds):
             for way, queries in ways.items():
                 began, busy = time.perf_counter(), time.process_time()
                 for start in range(0, len(queries), batch):
-                    engine.search(queries[start : start + batch], K)
+                    engine.search(queries[start : start + batch], K, strategy=way if part == "auto" else "bm25")
                 spent[way].append((time.perf_counter() - began, time.process_time() - busy))
         for way, pairs in spent.items():
-            times, cpu = ([1e3 * each / len(texts) for each in values] for values in zip(*pairs, strict=True))
+            times, cpu = ([1e3 * each / len(queries) for each in values] for values in zip(*pairs, strict=True))
             rows.append(
                 {
-                    "part": "cost",
+                    "part": part,
                     "memory": name,
                     "records": engine.stats()["documents"],
                     "segments": engine.stats()["segments"],
                     "backend": engine.backend.name,
                     "batch": batch,
-                    "n": len(texts),
+                    "n": len(queries),
                     "rounds": rounds,
                     "k": K,
                     "way": way,
@@ -176,7 +207,7 @@ def values_of(engine: fr.Engine, dataset: Dataset, strategy: Strategy | str) -> 
 
 def metrics_of(values: npt.NDArray[np.float64]) -> dict[str, float]:
     """The means of `METRICS`."""
-    return metrics_of(values)
+    return dict(zip(METRICS, map(round_digits, values.mean(axis=0).tolist()), strict=True))
 
 
 def places_of(dataset: Dataset) -> npt.NDArray[np.int64]:
@@ -314,6 +345,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.memories if "cost" in options.parts else ():
         command.say(f"neighbours: cost, {name}")
         command.keep(measure_cost(name, options.rounds))
+    for name in ("made", "sgd") if "auto" in options.parts else ():
+        command.say(f"neighbours: auto, {name}")
+        command.keep(measure_auto(name, options.rounds))
     for part, measure in (("quality", measure_quality), ("dialogue", measure_dialogue)):
         if part in options.parts:
             command.say(f"neighbours: {part}")

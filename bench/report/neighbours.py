@@ -15,32 +15,44 @@ def neighbours(recorded: Recorded) -> list[str]:
     rows = recorded.of("neighbours")
     if not rows:
         return [no_row("neighbours")]
-    keys = {"cost": ("memory", "batch", "way"), "quality": ("kind", "borrows"), "dialogue": ("strategy", "without")}
+    keys: dict[str, tuple[str, ...]] = dict.fromkeys(("cost", "auto"), ("memory", "batch", "way"))
+    keys |= {"quality": ("kind", "borrows"), "dialogue": ("strategy", "without")}
     parts = []
-    for part, tell in (("cost", _cost), ("quality", _quality), ("dialogue", _dialogue)):
+    for part, tell in (("cost", _cost), ("auto", _auto), ("quality", _quality), ("dialogue", _dialogue)):
         own = list(choose_newest([row for row in rows if row.get("part") == part], *keys[part]).values())
         parts += tell(own) if own else []
     return parts
 
 
 def _cost(rows: list[Fields]) -> list[str]:
-    plain = {(row["memory"], row["batch"]): row["cpu_ms"] for row in rows if row["way"] == "plain"}
+    said = (
+        "A plain query prunes, and one that borrows reads all postings; it goes the general way, as do queries with "
+        "options."
+    )
+    return _costs(rows, "BM25 in compiled loops", "plain", said)
+
+
+def _auto(rows: list[Fields]) -> list[str]:
+    return _costs(rows, "`auto` without vectors, in compiled loops", "bm25", "Of dialogues it takes `dialogue-words`.")
+
+
+def _costs(rows: list[Fields], what: str, base: str, said: str) -> list[str]:
+    plain = {(row["memory"], row["batch"]): row["cpu_ms"] for row in rows if row["way"] == base}
 
     def times(row: Fields) -> str:
-        base = plain.get((row["memory"], row["batch"]))
-        return "" if base is None or row["way"] == "plain" else f"{row['cpu_ms'] / base:.1f}"
+        least = plain.get((row["memory"], row["batch"]))
+        return "" if least is None or row["way"] == base else f"{row['cpu_ms'] / least:.1f}"
 
     columns = {
         **{"memory": "memory", "records": "records", "queries a call": "batch", "way": "way"},
-        **{"ms a query": "milliseconds", "least": "least_ms", "processor, ms": "cpu_ms", "times the plain one": times},
+        **{"ms a query": "milliseconds", "least": "least_ms", "processor, ms": "cpu_ms", f"times `{base}`": times},
     }
     rounds = " or ".join(map(str, sorted({row["rounds"] for row in rows})))
     right = "" if all(row["verified"] for row in rows) else " **Answers differed between backends.**"
     return [
-        f"{sentence(stamp(rows))}; {machine(rows)}. BM25 in compiled loops, the {rows[0]['k']} best, "
-        f"{rows[0]['n']} texts, to ids; medians of {rounds} rounds in which all ways take turns. "
-        "A plain query prunes, and one that borrows reads all postings; it goes the general way, as do queries with "
-        f"options. The last column is of the processor's time.{right}",
+        f"{sentence(stamp(rows))}; {machine(rows)}. {what}, the {rows[0]['k']} best, "
+        f"{rows[0]['n']} texts, to ids; medians of {rounds} rounds in which all ways take turns. {said} The last "
+        f"column is of the processor's time.{right}",
         tabulate(rows, columns),
     ]
 

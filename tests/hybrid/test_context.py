@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import random
 import re
@@ -14,7 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from support import borders
 from support.answers import document, made, of, oracle, parameters, queries, records
@@ -32,6 +31,7 @@ pytestmark = pytest.mark.usefixtures("small_borders")
 Names = Sequence[str | None]
 
 sessions = st.sampled_from(["s", "t", "u", None])
+PLAIN = [["a", "b"]], [32, 16], None, {"query_tf": "count"}
 lent = st.lists(st.sampled_from([1, 13, 32, 64]), min_size=1, max_size=4)
 
 TALK = [
@@ -114,6 +114,7 @@ def ranked(scores: dict[int, float], k: int) -> list[tuple[str, float]]:
     st.booleans(),
     st.sampled_from([2, 40]),
 )
+@example([(["b"], "s"), (["a"], "s"), (["b"], "s"), (["a"], None), (["b"], None)], *PLAIN, False, 1)
 def test_words_around_count_once_where_they_count_most(
     documents: list[tuple[list[str], str | None]],
     batch: list[list[str]],
@@ -333,10 +334,9 @@ def test_vectors_around_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     engine, asked = chat()
     whole = engine.search(asked, 15, strategy="dialogue").scores.tobytes()
     read: list[int] = []
-    module = importlib.import_module("fanrank.engine.hybrid.context")
-    read_vectors = module.document_vectors
+    read_vectors = context.document_vectors
     monkeypatch.setattr(
-        module,
+        context,
         "document_vectors",
         lambda stretches, numbers: read.append(len(numbers)) or read_vectors(stretches, numbers),
     )
