@@ -23,7 +23,6 @@ from .backends.choose import Backend
 from .encoders.pins import Models
 from .errors import FanrankError, QueryError, UnknownColumnError
 from .feedback.anchors import Anchors
-from .hybrid import direct as hybrid_direct
 from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
 from .hybrid.sources import Sources
@@ -39,7 +38,6 @@ from .records.query import Query, searched_fields
 from .records.record import Record
 from .route import run as routing
 from .route.by_namespace import AnyAnswerer, ByNamespace
-from .route.dialogues import words_alone
 from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
@@ -140,21 +138,19 @@ class Searcher:
             hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
             if hits is not None:
                 return hits
-        strategy = answerer if isinstance(answerer, Strategy) else words_alone(answerer)
-        if not plain and strategy is not None:
-            hits = hybrid_direct.answer(
-                memory,
-                queries,
-                k,
-                self.monitor.windows,
-                self.backend,
-                options,
-                strategy,
-                self.sources,
-                chosen=strategy is not answerer,
-            )
-            if hits is not None:
-                return hits
+        if not plain:
+            # A plain search loads neither.
+            from .hybrid import direct as hybrid_direct
+            from .route.dialogues import words_alone
+
+            strategy = answerer if isinstance(answerer, Strategy) else words_alone(answerer)
+            if strategy is not None:
+                windows, chosen = self.monitor.windows, strategy is not answerer
+                hits = hybrid_direct.answer(
+                    memory, queries, k, windows, self.backend, options, strategy, self.sources, chosen=chosen
+                )
+                if hits is not None:
+                    return hits
         phases = Phases(options.timing)
         with phases("prepare"):
             checked = as_queries(queries, "search")

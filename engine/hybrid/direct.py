@@ -35,7 +35,7 @@ from ..storage.state import MemoryState
 from . import context
 from .said import read_texts, said_of, words_of
 from .search import explain_deep
-from .sources import Sources, has_live_vector
+from .sources import NO_VECTORS, Sources, has_live_vector
 from .strategy import ContextWords, Cue, Lexical, Strategy
 
 _KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length"
@@ -43,8 +43,6 @@ _KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length"
 _beyond_words = attrgetter("model", "type", "now", "entities", "hints", "last_session_end", "timezone", "vector")
 _NOTHING = _beyond_words(Query())
 _PARTS = "cue parts"
-NO_VECTORS = {"dense": "no vectors to compare"}
-"""What a decision says of a query that words alone answered for want of vectors."""
 
 
 @lru_cache(maxsize=16)

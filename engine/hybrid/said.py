@@ -19,7 +19,7 @@ from ..locks import make_short_lock
 from ..search.batch import namespaces_of
 from ..search.shaping import RecordsOf
 
-READ, ASKS, SPEAKER_SHIFT = 1, 2, 2
+WAS_READ, ASKS, SPEAKER_SHIFT = 1, 2, 2
 NAME = "said"
 
 _ASKS = re.compile(r"[?\uff1f\u061f][\s\"'\u201d\u2019)*_]*\Z")
@@ -44,7 +44,7 @@ class Said:
     def read(self, place: int, text: str) -> None:
         """Read the text of the record at this place."""
         match = _SPEAKER.match(text)
-        value = READ + (ASKS if _ASKS.search(text) else 0)
+        value = WAS_READ + (ASKS if _ASKS.search(text) else 0)
         if match is not None and (words := words_of(match[1])):
             value += self._number(words) << SPEAKER_SHIFT
         self.values[place] = value

@@ -19,6 +19,9 @@ from ..search.batch import Batch, PreparedQuery
 from ..search.shaping import RecordsOf
 from ..vectors.vectors import Halves, unit_rows
 
+NO_VECTORS = {"dense": "no vectors to compare"}
+"""What a decision says of a query that words alone answered for want of vectors."""
+
 
 @dataclass(frozen=True)
 class Sources:

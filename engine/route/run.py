@@ -24,9 +24,8 @@ from ..arrays import Flags, Floats, Integers
 from ..backends.choose import Backend
 from ..errors import ModelMismatchError, QueryError
 from ..hybrid import search as hybrid
-from ..hybrid.direct import NO_VECTORS
 from ..hybrid.rerank import rerank_hits
-from ..hybrid.sources import Sources, check_vectors, has_vector, query_vectors
+from ..hybrid.sources import NO_VECTORS, Sources, check_vectors, has_vector, query_vectors
 from ..hybrid.strategy import Strategy
 from ..records.decision import Decision
 from ..records.explanation import Explanation, FusedExplanation

@@ -15,6 +15,8 @@ from fanrank.server.limits import Limits
 from fanrank.server.run import Server, make_config, open_sockets
 from fanrank.server.state import State
 
+from .threads import PATIENCE
+
 
 @dataclass
 class Live:
@@ -25,8 +27,8 @@ class Live:
     server: Server
 
     def connect(self) -> socket.socket:
-        """A connection to it. Whoever waits longer than 5 minutes fails."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=300)
+        """A connection to it. Whoever waits longer than `PATIENCE` fails."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def send(self, data: bytes) -> bytes:
         """Send bytes, and read until the server ends the connection."""
