@@ -26,7 +26,7 @@ mypy = $(BIN)/mypy -n 2 $(1) || { test $$? -eq 2 && $(BIN)/mypy $(1); }
 # Tests start many processes. Where nothing may write bytecode, each compiles the 200 modules of a search anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs docs-check crash shardkills fuzz native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs docs-check crash shardkills fuzz wheel native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -93,6 +93,12 @@ crash: $(VENV)/.test
 # Kills shards, and the owner of a sharded memory, with SIGKILL in the middle of writes and searches.
 shardkills: $(VENV)/.dev
 	$(BIN)/python -m bench.shard_kills $(ARGS)
+
+# The sdist, and the wheel that is built from it for this machine. Wheels for all: .github/workflows/wheels.yml.
+wheel: $(VENV)/.core
+	$(BIN)/pip install -q build twine
+	FANRANK_NATIVE=required $(BIN)/python -m build .
+	$(BIN)/twine check --strict dist/*
 
 native: $(VENV)/.core
 	$(BIN)/python setup.py -q build_ext --inplace

@@ -1,6 +1,7 @@
 """The extension module of `native/`; the rest of the build is in pyproject.toml.
 
-The extension is optional: where no compiler is, the package installs without it and serves by numpy.
+The extension is optional: where no compiler is, the package installs without it and serves by numpy. With
+``FANRANK_NATIVE=required``, as for wheels that others install, such a build fails. ``pip install -v`` shows each file.
 """
 
 import os
@@ -57,8 +58,15 @@ class Build(build_ext):
             old = [source for source, path in zip(sources, objects, strict=True) if is_old(source, path)]
             if old:
                 stamp.unlink(missing_ok=True)
+
+            def compile_one(source):
+                compile_in_turn([source], output_dir=output_dir, **options)
+                done.append(source)
+                print(f"compiled {source}, {len(done)} of {len(old)}", file=sys.stderr, flush=True)
+
+            done = []
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda source: compile_in_turn([source], output_dir=output_dir, **options), old))
+                list(pool.map(compile_one, old))
             stamp.parent.mkdir(parents=True, exist_ok=True)
             stamp.write_text(said)
             return objects
@@ -79,7 +87,7 @@ setup(
             extra_link_args=link_args,
             language="c++",
             py_limited_api=stable,
-            optional=True,
+            optional=os.environ.get("FANRANK_NATIVE") != "required",
         )
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if stable else {},
