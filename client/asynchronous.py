@@ -194,7 +194,7 @@ class AsyncClient:
         batch: int | None = None,
     ) -> int:
         """As `Memory.upsert`."""
-        return await self._write(records, "upsert", vectors, ttl, batch)
+        return await self.update(records, insert=True, vectors=vectors, ttl=ttl, batch=batch)
 
     async def _write(
         self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None

@@ -209,7 +209,7 @@ class Client(Memory, lacking=CLIENT):
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
-        return self._write_parts(records, "upsert", vectors, ttl, batch)
+        return self.update(records, insert=True, vectors=vectors, ttl=ttl, batch=batch)
 
     def _write_parts(
         self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None

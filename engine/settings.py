@@ -11,6 +11,8 @@ ENVIRONMENT_VARIABLE = "FANRANK_BACKEND"
 """The variable that names the backend to use."""
 PROFILE_VARIABLE = "FANRANK_PROFILE"
 """The variable that names the profile of new engines that name none."""
+KEY_VARIABLE = "FANRANK_KEY"
+"""The variable that holds the key for a server, where the command line names one by its address."""
 
 
 def compiled_loops() -> ModuleType | None:

@@ -16,8 +16,9 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..client.opening import open_with
+from ..engine.errors import ParameterError
 from ..engine.memory import Memory
-from ..shards.choosing import ShardSettings
+from ..shards.choosing import ShardSettings, is_address
 from .app import Part
 from .bodies import check_json, read_bytes
 from .keys import Keyring
@@ -62,6 +63,8 @@ def serve_http(
     `keys` is a file of keys; None: everyone on this machine may do everything. `opening` and `shards` are as
     in `serve_stdio`. Raises as `read_keys`, as `open_directory`, and `StorageError` for a port that cannot be taken.
     """
+    if keys is not None and is_address(path):
+        raise ParameterError(f"{path}: --keys is for a directory; the server at an address checks its own: say --key")
     keyring = None if keys is None else Keyring(keys)
     listeners = open_sockets(HOST, port, loopback_only=True)
     try:

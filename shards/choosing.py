@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from .engine import ShardedEngine
 
 LOCAL, RAY = "local", "ray"
+HOST_AND_PORT = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:]+\]):\d{1,5}/?")
+"""What may be meant as an address, and would else become the name of a directory."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,11 @@ def refuse_address(path: str | os.PathLike[str]) -> None:
     """Raise `ParameterError` for the address of a server, which would else become the name of a directory."""
     if is_address(path):
         raise ParameterError(f"{path}: is an address, and this takes a directory")
+    if isinstance(path, str) and HOST_AND_PORT.fullmatch(path) and not os.path.exists(path):
+        raise ParameterError(
+            f"{path}: there is no such directory; the address of a server is http://{path}, and a new directory of "
+            f"this name ./{path}"
+        )
 
 
 def is_sharded(path: str | os.PathLike[str]) -> bool:

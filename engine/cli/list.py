@@ -13,7 +13,7 @@ from ..errors import ForeignIndexError
 from ..listing.orders import ORDERS
 from ..memory import Memory
 from ..records.record import Record
-from .options import json_option, memory_argument, open_engine
+from .options import json_option, open_engine, served_argument
 from .output import print_json, print_result, print_text
 from .values import FILTER_HELP, parse_filters
 
@@ -34,7 +34,7 @@ all_option = click.option("--all", "everywhere", is_flag=True, help="Records of 
 
 
 @click.command("list")
-@memory_argument
+@served_argument
 @filter_option
 @namespace_option
 @all_option
@@ -87,7 +87,7 @@ def list_command(
 
 
 @click.command("count")
-@memory_argument
+@served_argument
 @filter_option
 @namespace_option
 @all_option

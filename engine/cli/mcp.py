@@ -20,10 +20,11 @@ from .options import (
     Models,
     backend_option,
     engine_options,
+    given_key,
     json_option,
-    memory_argument,
     model_options,
     replicas_option,
+    served_argument,
     shard_options,
     transport_option,
 )
@@ -33,7 +34,7 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 
 
 @click.command("mcp")
-@memory_argument
+@served_argument
 @click.option("--namespace", help="The one namespace to serve. Without it the tools take a namespace.")
 @click.option("--read-only", is_flag=True, help="Leave out the tools that write, and only read the memory.")
 @click.option(
@@ -81,7 +82,7 @@ def mcp_command(
         raise ParameterError("--json prints the address of --http; over a pipe nothing but the protocol is printed")
     mcp_run = import_mcp()
     settings = mcp_run.Settings(namespace=namespace, read_only=read_only, text_budget=text_budget)
-    opening = {"backend": backend, **models.load(), **parameters.given_keywords(context)}
+    opening = {"backend": backend, **given_key(path), **models.load(), **parameters.given_keywords(context)}
     if http:
         announce = partial(print_address, as_json)
         mcp_run.serve_http(

@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from ...client.opening import open_with
-from ...shards.choosing import LOCAL, RAY, ShardSettings, is_address, is_sharded, open_directory
+from ...shards.choosing import LOCAL, RAY, ShardSettings, is_address, is_sharded, open_directory, refuse_address
 from ..backends import choose as backends
 from ..carry.files import FORMATS
 from ..encoders.sparse import SparseSentenceEncoder
@@ -28,6 +28,7 @@ from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
 from ..records.neighbours import Neighbours
 from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import MENU, Policy, answerer_to_dict, strategy_of
+from ..settings import KEY_VARIABLE
 from ..storage.row_codec import RECORDS
 from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
 from .output import print_json
@@ -72,6 +73,36 @@ def _refuse_file(context: click.Context, _: click.Parameter, path: str) -> str:
 
 
 memory_argument = click.argument("path", type=click.Path(), metavar="MEMORY", callback=_refuse_file)
+
+
+def _keep_key(context: click.Context, parameter: click.Parameter, key: str | None) -> None:
+    given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+    context.meta[KEY_VARIABLE] = key, given
+
+
+_key_option = click.option(
+    "--key",
+    envvar=KEY_VARIABLE,
+    expose_value=False,
+    callback=_keep_key,
+    help=f"Key for the server, where MEMORY is an address. {KEY_VARIABLE} in the environment, too, which no list of "
+    "processes shows.",
+)
+
+
+def served_argument(command: Command) -> Command:
+    """MEMORY, which may also be the address of a server, and the key for it."""
+    return memory_argument(_key_option(command))
+
+
+def given_key(path: str) -> dict[str, Any]:
+    """The keyword of `Client` for the key that the command line gives. Raises `ParameterError` for a directory."""
+    key, given = click.get_current_context().meta.get(KEY_VARIABLE, (None, False))
+    if is_address(path):
+        return {"key": key}
+    if given:
+        raise ParameterError(f"{path}: --key is for the address of a server (http://HOST:PORT)")
+    return {}
 
 
 def _read_config(context: click.Context, _: click.Parameter, file: str | None) -> None:
@@ -393,8 +424,10 @@ def holds_records(path: str) -> bool:
 
 def open_engine(path: str, **options: Any) -> Memory:
     """Open what `path` holds for searching: an engine's directory, a sharded memory or a saved index; or a server."""
+    key = given_key(path)
     if is_address(path):
-        return open_with(path, None, **options)
+        return open_with(path, None, **key, **options)
+    refuse_address(path)
     if holds_records(path):
         return open_directory(path, read_only=True, progress=True, **options)
     return Engine.load(path, **options)

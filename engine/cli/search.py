@@ -33,11 +33,11 @@ from .options import (
     is_given,
     json_option,
     list_option,
-    memory_argument,
     model_options,
     neighbour_options,
     open_engine,
     parse_answerer,
+    served_argument,
     threads_option,
 )
 from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
@@ -106,7 +106,7 @@ query_options = bundle(
 
 
 @click.command()
-@memory_argument
+@served_argument
 @click.argument("query", nargs=-1)
 @click.option(
     "--queries",

@@ -26,6 +26,7 @@ from .options import (
     memory_argument,
     model_options,
     open_engine,
+    served_argument,
     shard_options,
 )
 from .output import print_result
@@ -141,7 +142,7 @@ def delete(
 
 
 @click.command()
-@memory_argument
+@served_argument
 @click.option("--verify", is_flag=True, help="Compare index and records, id by id; exit 1 if they differ.")
 @accept_loss_option
 @json_option

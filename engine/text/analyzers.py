@@ -210,8 +210,15 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
     if parts is None or parts[1] not in (*ANALYZERS, *SNOWBALL):
         if isinstance(analyzer, str) and analyzer in _REGISTERED and not (drop_numeric or compounds):
             return _REGISTERED[analyzer]
+        kind, _, stemmed = str(analyzer).partition(":")
+        if kind == "snowball":
+            languages = [name.partition(":")[2] for name in SNOWBALL]
+            raise ParameterError(
+                f"no analyzer {analyzer!r}: snowball:LANGUAGE stems a language by its English "
+                f"name{choices(re.split('[+-]', stemmed)[0], languages)}"
+            )
         language = f"snowball:{analyzer}"
-        known = SNOWBALL if str(analyzer).startswith("snowball") else (*ANALYZERS, *_REGISTERED)
+        known = (*ANALYZERS, *_REGISTERED)
         raise ParameterError(
             f"no analyzer {analyzer!r}{choices(language if language in SNOWBALL else analyzer, known, SNOWBALL)}. "
             f"snowball:LANGUAGE stems one of {len(SNOWBALL)} languages. All but your own take '-numbers' after the "

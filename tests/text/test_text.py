@@ -39,7 +39,7 @@ def test_names_are_canonical_and_unknown_ones_are_named() -> None:
         with pytest.raises(ParameterError, match="minimal, stopword, full, nltk, lucene, opsem, agent"):
             get_analyzer(wrong)  # type: ignore[arg-type]
     for near in ("spanish", "snowball:spansh"):
-        with pytest.raises(ParameterError, match="did you mean 'snowball:spanish'"):
+        with pytest.raises(ParameterError, match=r"did you mean '(snowball:)?spanish'"):
             get_analyzer(near)
     for base in ("lucene", "opsem", "agent", "snowball:german"):
         with pytest.raises(ParameterError, match="compounds"):
