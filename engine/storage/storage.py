@@ -29,7 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ParameterError, QueryError, RecordError, StorageError, UnknownColumnError, UnknownIdError
+from ..errors import ParameterError, QueryError, RecordError, StorageError, UnknownColumnError
 from ..index.arrivals import Arrivals
 from ..index.bm25 import BM25
 from ..index.build import build_segment
@@ -55,7 +55,18 @@ from .renumber import Left, Renumbering, UnusedEntries
 from .row_codec import EncodedRecord, check_objects, encode_all
 from .sqlite import StoreMoment
 from .state import MemoryState, new_numbering
-from .writes import Counters, Sizes, Write, chunks_of, group_by_namespace, let_others_run
+from .writes import (
+    Counters,
+    Sizes,
+    Write,
+    chunks_of,
+    count_removed,
+    group_by_namespace,
+    joint,
+    let_others_run,
+    records_of,
+    removed_by,
+)
 
 logger = logging.getLogger("fanrank")
 
@@ -236,7 +247,7 @@ class Storage:
         if not second:
             # A record that `decide` chose may expire before the batch is prepared.
             missing_ok = missing_ok or decide is not None
-            request = Write(removed or {}, iter(first), missing_ok, threads, decide=decide, expired=expired)
+            request = Write(removed or {}, first, missing_ok, threads, decide=decide, expired=expired)
             request.notes = notes or {}
             self._queue.carry_out(request, self._apply_queue)
         else:
@@ -272,7 +283,7 @@ class Storage:
                     request.done = True
 
     def _apply(self, requests: Sequence[Write]) -> None:
-        """Prepare each request, commit all that could be prepared, publish them.
+        """Prepare the requests, commit all that could be prepared, publish them.
 
         A request that cannot be prepared fails alone. A failure of the store fails all requests.
         """
@@ -285,23 +296,28 @@ class Storage:
         working: dict[str, Snapshot] = {}
         batches: list[list[Change]] = []
         prepared: list[Write] = []
-        for request in requests:
-            before = self._sizes()
+        groups = joint(requests)
+        while groups:
+            group, before = groups.popleft(), self._sizes()
             try:
                 pending = Pending(self.state, working, batches, self.store)
-                if request.decide is not None:
-                    self._decide(request, request.decide, pending)
-                states, changes = self._prepare(request, pending)
+                for request in group:
+                    if request.decide is not None:
+                        self._decide(request, request.decide, pending)
+                states, changes = self._prepare(group, pending)
             except Exception as error:
                 self._forget(before)
-                request.error, request.done = error, True
+                if half := len(group) // 2:
+                    groups.extendleft((group[half:], group[:half]))
+                else:
+                    group[0].error, group[0].done = error, True
                 continue
             except BaseException:  # an interrupt of this thread, which may be preparing another thread's request
                 self._forget(start)
                 raise
             working |= states
             batches.append(changes)
-            prepared.append(request)
+            prepared += group
         sequence, interrupt = self.sequence, None
         try:
             notes = {name: text for request in prepared for name, text in request.notes.items()}
@@ -346,36 +362,36 @@ class Storage:
         first = list(chunks_of(source, 1))
         second = list(islice(source, 1))
         request.bulk = bool(second)
-        request.added = chain(iter(first), chunks_of(chain(iter(second), source)))
+        request.added = chain(iter(first), chunks_of(chain(iter(second), source))) if second else first
 
-    def _prepare(self, request: Write, pending: Pending) -> tuple[dict[str, Snapshot], list[Change]]:
-        """The snapshots after the batch, and the batch as changes for the store (empty where there is no store)."""
-        working = pending.working
+    def _prepare(self, requests: Sequence[Write], pending: Pending) -> tuple[dict[str, Snapshot], list[Change]]:
+        """The snapshots after the requests, and these as changes for the store (empty where there is no store).
+
+        Several requests must touch different records, as `joint` sees to.
+        """
+        request, *others = requests
+        working, left = pending.working, Left()
         states: dict[str, Snapshot] = {}
         removed: dict[str, list[str]] = {}
         added: dict[str, list[EncodedRecord]] = {}
         new: dict[str, list[Segment]] = {}
-        count, clock = 0, time.time()
-        for namespace, ids in request.removed.items():
+        clock = time.time()
+        found: dict[str, Mapping[str, Place]] = {}
+        for namespace, ids in removed_by(requests).items():
             before = working.get(namespace) or self.snapshot(namespace)
             live = before.find_all(ids)
-            present = before.at(clock).find_all(ids) if before.expiring else live
-            missing = [record_id for record_id in ids if record_id not in present]
-            if missing and not request.missing_ok:
-                where = f" in namespace {namespace!r}" if namespace else ""
-                raise UnknownIdError(f"no live record with id {missing[0]!r}{where}; nothing was changed")
-            if not live:
-                continue
-            removed[namespace] = list(live)
-            states[namespace] = before.without(live.values(), self._own_words(namespace, pending))
-            count += len(present)
+            found[namespace] = before.at(clock).find_all(ids) if before.expiring else live
+            if live:
+                removed[namespace] = list(live)
+                states[namespace] = before.without(live.values(), self._own_words(namespace, pending))
+        counts = [count_removed(each, found) for each in requests]
         if request.expired:
             for namespace in dict.fromkeys([*self.state.expired(clock), *working]):
                 before = working.get(namespace) or self.snapshot(namespace)
-                count += self._remove_expired(namespace, before, before.expired(clock), states, removed, pending)
+                counts[0] += self._remove_expired(namespace, before, before.expired(clock), states, removed, pending)
         analysed = 0
         builds: dict[str, Bulk] = {}
-        for chunk in request.added:
+        for chunk in filter(None, [list(records_of(requests))]) if others else request.added:
             self._note_keys(chunk)
             for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
@@ -411,8 +427,10 @@ class Storage:
         for namespace, after in states.items():
             merge_all = request.bulk or len(after.segments) > MAX_SEGMENTS
             limit = MAX_SEGMENT_DOCUMENTS if merge_all else INLINE_DOCUMENTS
-            states[namespace] = after.compacted(limit, self.window, request.left.merge)
-        request.count = analysed or count
+            states[namespace] = after.compacted(limit, self.window, left.merge)
+        request.left = left
+        for each, count in zip(requests, counts, strict=True):
+            each.count = (analysed if each.bulk else each.records) or count
         if self.store is None:
             return states, []
         return states, [Change(name, removed.get(name, ()), added.get(name, ())) for name in states]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from operator import attrgetter
 from typing import NamedTuple
 
+from ..errors import UnknownIdError
 from ..records.record import Record
 from .pending import Decide
 from .renumber import Left
@@ -30,7 +32,8 @@ class Write:
     """One batch: ids to remove, by namespace, then records to add."""
 
     removed: Mapping[str, Sequence[str]]
-    added: Iterator[Sequence[Record]]
+    added: Iterable[Sequence[Record]]
+    """A list of one chunk or none, which can be read again; of a bulk, what is read once."""
     missing_ok: bool = False
     """Whether ids to remove that no live record has are skipped; else they are an error."""
     threads: int = 1
@@ -49,6 +52,16 @@ class Write:
     """What the batch merged and took out of the index."""
     done: bool = False
     error: BaseException | None = None
+
+    @property
+    def alone(self) -> bool:
+        """Whether the batch must be prepared by itself."""
+        return self.bulk or self.expired or self.decide is not None or bool(self.notes)
+
+    @property
+    def records(self) -> int:
+        """The records that it adds, unless it is a bulk."""
+        return sum(map(len, self.added))
 
 
 class Sizes(NamedTuple):
@@ -95,11 +108,65 @@ def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[li
             if not read:
                 break
             chunk += read
-            characters += sum([len(record.text) for record in read])
-            characters += sum(len(text) for record in read if record.fields for text in record.fields.values())
+            characters += characters_of(read)
         if not chunk:
             return
         yield chunk
+
+
+def characters_of(records: Iterable[Record]) -> int:
+    """The characters of the records' texts and fields."""
+    return sum(len(record.text) + sum(map(len, (record.fields or {}).values())) for record in records)
+
+
+def joint(requests: Sequence[Write]) -> deque[list[Write]]:
+    """The requests in groups, in their order. The requests of a group touch different records, so they are prepared
+    as one batch: as 200 batches they would make as many segments."""
+    groups: deque[list[Write]] = deque()
+    touched: set[tuple[str, str]] = set()
+    count = characters = 0
+    for request in requests:
+        if request.alone:
+            groups.append([request])
+            count = BUILD_CHUNK
+            continue
+        records = list(records_of([request]))
+        ids = {(record.namespace, record.id) for record in records}
+        ids.update((namespace, name) for namespace, some in request.removed.items() for name in some)
+        count += len(records)
+        characters += characters_of(records)
+        if not groups or count >= BUILD_CHUNK or characters >= BUILD_CHARACTERS or not touched.isdisjoint(ids):
+            groups.append([])
+            touched, count, characters = set(), len(records), 0
+        groups[-1].append(request)
+        touched |= ids
+    return groups
+
+
+def records_of(requests: Iterable[Write]) -> Iterator[Record]:
+    """The records that the requests add, in order."""
+    return chain.from_iterable(chunk for request in requests for chunk in request.added)
+
+
+def removed_by(requests: Iterable[Write]) -> dict[str, list[str]]:
+    """The ids that the requests remove, by namespace."""
+    removed: dict[str, list[str]] = {}
+    for request in requests:
+        for namespace, ids in request.removed.items():
+            removed.setdefault(namespace, []).extend(ids)
+    return removed
+
+
+def count_removed(request: Write, live: Mapping[str, Mapping[str, object]]) -> int:
+    """How many live records the request removes. Raises `UnknownIdError`, unless ids may be missing."""
+    count = 0
+    for namespace, ids in request.removed.items():
+        missing = next((name for name in ids if name not in live[namespace]), None)
+        if missing is not None and not request.missing_ok:
+            where = f" in namespace {namespace!r}" if namespace else ""
+            raise UnknownIdError(f"no live record with id {missing!r}{where}; nothing was changed")
+        count += len(live[namespace].keys() & ids)
+    return count
 
 
 def group_by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:

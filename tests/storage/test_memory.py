@@ -7,7 +7,9 @@ import math
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,7 +21,7 @@ from world import Model, Write
 
 import fanrank as fr
 from fanrank.engine.index.snapshot import WEEK
-from fanrank.engine.storage import failpoints
+from fanrank.engine.storage import failpoints, writes
 from fanrank.engine.storage.state import MemoryState
 from fanrank.engine.storage.storage import Storage
 
@@ -351,6 +353,37 @@ def test_an_interrupted_leader_leaves_no_batch_undone(monkeypatch: pytest.Monkey
     assert errors == [1]
     assert engine.search(["tea"])[0][0][0] == "b"
     assert len(engine) == 1
+
+
+def outcome(write: Callable[[], int]) -> str:
+    try:
+        return str(write())
+    except fr.FanrankError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_group_of_batches_does_what_they_do_one_by_one(tmp_path: Path, durable: bool) -> None:
+    """Counts, the batch that fails, and the order of the records; with one commit for each group."""
+    random = Random(7)
+    with fr.Engine.open(tmp_path) if durable else fr.Engine() as grouped:
+        plain, memory, commits, ids = fr.Engine(), grouped.index.memory, 0, [str(number) for number in range(30)]
+        for _ in range(30):
+            batches: list[Any] = []
+            for number in range(random.randint(2, 9)):
+                names = random.sample(ids, 2)
+                removed = {"x": [*names[: random.randint(0, 2)], *random.sample(ids, random.randint(0, 1))]}
+                records = [fr.Record(name, f"tea {number}", namespace="x") for name in names if random.random() < 0.7]
+                batches.append((removed, records, random.random() < 0.9))
+            group = [writes.Write(removed, [some] if some else [], missing_ok) for removed, some, missing_ok in batches]
+            memory._apply(group)
+            for write, (removed, records, missing_ok) in zip(group, batches, strict=True):
+                alone = partial(plain.index.memory.write, removed=removed, added=records, missing_ok=missing_ok)
+                assert str(write.error or write.count) == outcome(alone)
+            commits += any(write.error is None for write in group)
+            assert list(grouped.records(namespace="x")) == list(plain.records(namespace="x"))
+        assert memory.stats()["commits"] == commits
+        assert not durable or grouped.verify()["missing"] == 0
 
 
 def test_records_that_write_themselves_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
