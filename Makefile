@@ -17,7 +17,6 @@ SANITIZERS ?= address thread
 FOLDERS = $(patsubst tests/extended/%/requirements.txt,%,$(wildcard tests/extended/*/requirements.txt))
 SHARES = $(addprefix share-,$(filter-out planted,$(FOLDERS)))
 TURNS = extended types $(addprefix planted-,1 2 3 4 5 6 7 8) $(SHARES) oldest sanitize
-THEMES = errors strategies routing encoders text scopes reports evaluation published
 GPU_CORPORA = $(addprefix $(DATASETS)/,scifact cranfield locomo/locomo10.json)
 
 # By two workers. mypy ends with 2 where one does not start within 3 s, as on a busy machine; it runs alone then.
@@ -26,7 +25,7 @@ mypy = $(BIN)/mypy -n 2 $(1) || { test $$? -eq 2 && $(BIN)/mypy $(1); }
 # Tests start many processes. Where nothing may write bytecode, each compiles the 200 modules of a search anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs docs-check crash shardkills fuzz wheel native sanitize mutants oldest gpu clean
+.PHONY: demo test test-all turn lint types extended $(SHARES) figures fanout growth session writes dense hybrid quality building serve shards work instructions report docs site docs-check crash shardkills fuzz wheel native sanitize mutants oldest gpu clean
 
 demo: $(VENV)/.core
 	$(BIN)/fanrank demo $(if $(DATA),"$(DATA)")
@@ -70,11 +69,13 @@ quality: $(VENV)/.dev
 report: $(VENV)/.dev
 	$(BIN)/python -m bench.report $(ARGS)
 
-# docs/cli.md, and the reference of all public names in build/docs/, which git ignores.
-docs: $(VENV)/.dev
-	$(BIN)/pip install -q 'pdoc>=15'
+docs: $(VENV)/.core
 	$(BIN)/python docs/make_cli.py
-	$(BIN)/pdoc -d markdown -o build/docs fanrank $(addprefix fanrank.,$(THEMES))
+
+# The pages and the reference of all public names in build/site/, which git ignores. A broken link fails.
+site: $(VENV)/.test
+	$(BIN)/pip install -q 'mkdocs-material>=9.7' 'mkdocstrings[python]>=1'
+	$(BIN)/python docs/make_site.py
 
 # Whether what is committed is current: docs/cli.md, and what bench.report makes of the recorded rows.
 docs-check: $(VENV)/.dev
