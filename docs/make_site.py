@@ -16,15 +16,7 @@ import fanrank as fr
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build" / "pages"
-SOURCES = (
-    "README.md",
-    "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs/**/*.md",
-    "bench/*.md",
-    "kernels/README.md",
-)
+SOURCES = ("*.md", "docs/**/*.md", "bench/*.md", "kernels/README.md")
 
 
 def lay_out() -> None:

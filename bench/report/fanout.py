@@ -152,13 +152,30 @@ def fanout(recorded: Recorded) -> list[str]:
 
 
 def block(recorded: Recorded) -> str:
-    """The README's block."""
-    rows = newest(recorded)
-    if not _warm(rows):
+    """The README's block: fan-outs of at most `SMALL` queries beside the baseline and the fastest peer."""
+    rows = [row for row in newest(recorded) if row["batch"] <= SMALL and not row["whole"]]
+    warm = _warm(rows)
+    if not warm:
         return no_row("fanout")
-    found = means(rows)
+    at = {(row["case"], row["batch"], row["system"]): row["ms"] for row in warm}
+    peers = [system for system in _systems(warm) if system not in OWN]
+    batches = sorted({row["batch"] for row in warm})
+    body = []
+    for case in order_names((row["case"] for row in warm), CORPORA):
+        cells = []
+        for batch in batches:
+            own, base = (at.get((case, batch, name)) for name in (OWN[0], FAN_OUT_BASELINES[0]))
+            others = {at[case, batch, peer]: peer for peer in peers if (case, batch, peer) in at}
+            if not own or not base:
+                cells.append("")
+                continue
+            best = min(others)
+            cells.append(f"{number(own)} (**{own / base:.2f}**; {own / best:.2f} of {others[best]})")
+        documents = next(row["documents"] for row in warm if row["case"] == case)
+        body.append([f"{case}, {documents:,}", *cells])
+    head = ["corpus, documents", *("1 query" if batch == 1 else f"{batch} queries" for batch in batches)]
     return (
-        f"Milliseconds a call at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; "
-        f"{stamp(rows)}; {machine(rows)}):\n\n{times(rows)}\n\n"
-        f"Geometric means over calls of at most {SMALL} queries (less is faster): {found or 'none'}."
+        f"Milliseconds a call of fanrank at one thread, median (in bold: the share of {FAN_OUT_BASELINES[0]}'s time; "
+        f"then that of the fastest peer's; {stamp(rows)}; {machine(rows)}):\n\n{table(head, body)}\n\n"
+        f"Geometric means over calls of at most {SMALL} queries (less is faster): {means(rows) or 'none'}."
     )
