@@ -30,7 +30,6 @@ import numpy.typing as npt
 
 import fanrank as fr
 from fanrank.engine.errors import FanrankError
-from fanrank.engine.evaluate.synthetic import TWO_YEARS, WEEK, SyntheticMemory, SyntheticQuestion
 
 from .harness.command import Command, among, numbers, positive
 from .harness.methods import (
@@ -48,6 +47,7 @@ from .harness.methods import (
     quartiles_of,
 )
 from .harness.rows import round_digits
+from .harness.synthetic import TWO_YEARS, WEEK, SyntheticMemory, SyntheticQuestion
 
 SIZES = (4_052, 40_081, 239_799, 999_978, 1_998_918, 3_997_578, 4_998_640)
 """The sizes of AgentIR's Table 2 (A037)."""

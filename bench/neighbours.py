@@ -37,7 +37,6 @@ from fanrank.engine.backends import choose as backends
 from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.evaluate import Dataset, load_locomo
 from fanrank.engine.evaluate.encoders import describe_encoder
-from fanrank.engine.evaluate.synthetic import SyntheticMemory
 from fanrank.engine.fuse.candidates import best
 from fanrank.engine.fuse.linear import Linear
 from fanrank.engine.hybrid.strategy import NAMED, ContextVectors, ContextWords, Cue, Dense, Lexical, Strategy
@@ -48,6 +47,7 @@ from fanrank.engine.tune.weights import Collected, Evidence, collect
 from .harness.command import Command, among, positive
 from .harness.paths import data_folder
 from .harness.rows import round_digits
+from .harness.synthetic import SyntheticMemory
 from .harness.vectors import add_encoder, encoder_of
 
 PARTS = ("cost", "auto", "quality", "dialogue")

@@ -23,12 +23,12 @@ import numpy as np
 import fanrank as fr
 from fanrank.engine.backends.choose import DEVICES
 from fanrank.engine.errors import FanrankError
-from fanrank.engine.evaluate.synthetic import SyntheticMemory
 
 from .growth import SIZES, grow
 from .harness.command import Command, among, positive
 from .harness.methods import Backends, Method, answer, count_found, import_analyzer, list_methods, peak_rss_gib
 from .harness.rows import round_digits
+from .harness.synthetic import SyntheticMemory
 
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20
 STEP_LIMIT_MS = 200.0

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 import fanrank as fr
 from fanrank.engine.backends import choose as backends
-from fanrank.engine.evaluate.synthetic import WEEK, SyntheticQuestion
 
 from .rows import round_digits
+from .synthetic import WEEK, SyntheticQuestion
 
 FAN_OUT = 20
 K = 10

@@ -1,4 +1,4 @@
-"""SGD replayed as an agent's memory, for the server. The synthetic memory is `fanrank.evaluation.SyntheticMemory`."""
+"""SGD replayed as an agent's memory, for the server. The synthetic memory is in `synthetic.py`."""
 
 from __future__ import annotations
 

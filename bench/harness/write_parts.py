@@ -17,13 +17,13 @@ from pathlib import Path
 import numpy as np
 
 import fanrank as fr
-from fanrank.engine.evaluate.synthetic import SyntheticMemory
 
 from ..growth import grow
 from .load import Asking, Figures, expect, percentiles, write
 from .methods import FAN_OUT, K, import_analyzer, peak_rss_gib
 from .paths import ROOT
 from .rows import round_digits
+from .synthetic import SyntheticMemory
 
 PART_TIMEOUT = 3600.0
 

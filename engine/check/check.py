@@ -29,10 +29,9 @@ from ..records.hits import Hits
 from ..records.neighbours import Neighbours
 from ..records.query import Query
 from ..records.record import Record
-from ..text.analyzers import Analyzer, get_analyzer
+from ..text.analyzers import Analyzer
 from ..vectors.vectors import unit_rows
 from .oracle import Oracle, VectorOracle, WeightOracle, borrow, reciprocal_ranks
-from .oracle_text import PLAIN, Terms
 
 # Queries of the path that asks one at a time, and pieces of the path that grows. These are enough to see a difference.
 ONE_BY_ONE = 50
@@ -74,7 +73,7 @@ def oracle_answers(
 ) -> list[Ranking]:
     """The oracle's hits for each query as (id, quanta); `records` are those that have not expired.
 
-    Texts are analysed by `terms_by`, not by `analyzer`. A query with a filter raises `QueryError`.
+    A query with a filter raises `QueryError`.
     """
     return _WordOracles(records, queries, analyzer, bm25).search(queries, k, progress)
 
@@ -85,7 +84,7 @@ class _WordOracles:
     def __init__(self, records: Sequence[Record], queries: Sequence[Query], analyzer: Analyzer, bm25: BM25) -> None:
         if any(query.filter is not None for query in queries):
             raise QueryError("the check does not take queries with filters")
-        names, self.terms_of = list(bm25.fields), terms_by(analyzer)[0]
+        names, self.terms_of = list(bm25.fields), analyzer
         self.members: dict[str, list[Record]] = {query.namespace: [] for query in queries}
         for record in records:
             if record.namespace in self.members:
@@ -130,18 +129,6 @@ class _WordOracles:
 
     def _terms(self, query: Query) -> list[str]:
         return list(query.terms) if query.terms is not None else self.terms_of(query.text)
-
-
-def terms_by(analyzer: Analyzer) -> tuple[Terms, str]:
-    """(how the oracle gets the terms of a text, what that is called).
-
-    ``plain``: by loops of its own. ``the analyzer's own``: an analyzer that the oracle does not know, such as one that
-    a caller made, states its terms itself; then a fault of it cannot be seen.
-    """
-    plain = PLAIN.get(analyzer.name)
-    if plain is None or get_analyzer(analyzer.name) is not analyzer:
-        return analyzer, "the analyzer's own"
-    return plain, "plain"
 
 
 def lasting(records: Iterable[Record]) -> list[Record]:
@@ -282,10 +269,9 @@ def check(
     `device` holds options of `backend`; `options` are the engine's, without encoders. Vectors and learned weights come
     from `WordEvidence`, so any corpus has some, and a corpus without sessions gets `SESSIONS`. BM25 answers all
     queries. Each of `STRATEGIES` answers the first `STRATEGY_QUERIES`, and so does BM25 where records borrow from their
-    `NEIGHBOURS`. Returns ``{"corpus", "queries", "analysis", "roads": [{"name", "queries", "differences"}],
-    "differences"}``, with an entry of ``roads`` for each path. ``analysis`` says by which terms the oracle goes
-    (`terms_by`). A difference is a query whose ids, scores or order are not the oracle's. Raises `ParameterError` for
-    options of a device without a `backend`, or that it does not have.
+    `NEIGHBOURS`. Returns ``{"corpus", "queries", "roads": [{"name", "queries", "differences"}], "differences"}``, with
+    an entry of ``roads`` for each path. A difference is a query whose ids, scores or order are not the oracle's. Raises
+    `ParameterError` for options of a device without a `backend`, or that it does not have.
     """
     if device.given and backend is None:
         raise ParameterError(f"{device.given[0]} is an option of one backend; name the backend")
@@ -297,10 +283,8 @@ def check(
     results: list[PathResult] = []
     expected: dict[str, Sequence[object]] | None = None
     options = {**options, "encoder": OwnVectors(DIMENSION, "words of the check")}
-    analysis = ""
     for name in names:
         engine = _serve(Engine.from_records(records, backend=name, progress=progress, **options), name, device)
-        analysis = terms_by(engine.analyzer)[1]
         if expected is None:
             expected = _expect_answers(engine, records, queries, k, progress)
         for path in _list_paths(engine, records, name, device, options):
@@ -311,7 +295,6 @@ def check(
     return {
         "corpus": corpus,
         "queries": len(queries),
-        "analysis": analysis,
         "roads": [vars(result) for result in results],
         "differences": sum(result.differences for result in results),
     }

@@ -25,7 +25,6 @@ from .longmemeval import load_longmemeval
 from .presets import PRESETS, Preset, find_preset
 from .protocol import Evaluation, compare, rank, run
 from .recency import gold_recency
-from .synthetic import SyntheticMemory, SyntheticQuestion, synthetic_records
 from .tables import render
 
 __all__ = [
@@ -44,8 +43,6 @@ __all__ = [
     "Latency",
     "Preset",
     "QuestionAnswerer",
-    "SyntheticMemory",
-    "SyntheticQuestion",
     "answer_metrics",
     "answer_substring",
     "answers_in_context",
@@ -70,6 +67,5 @@ __all__ = [
     "study",
     "study_conversations",
     "study_strategies",
-    "synthetic_records",
     "token_recall",
 ]

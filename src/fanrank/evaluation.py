@@ -1,4 +1,4 @@
-"""Datasets, synthetic memories, metrics, published protocols, judged answers, significance, and tuning on labels."""
+"""Datasets, metrics, published protocols, judged answers, significance, and tuning on labels."""
 
 from . import _public
 from .engine.evaluate import (
@@ -15,8 +15,6 @@ from .engine.evaluate import (
     Latency,
     Preset,
     QuestionAnswerer,
-    SyntheticMemory,
-    SyntheticQuestion,
     answer_metrics,
     answer_substring,
     answers_in_context,
@@ -37,7 +35,6 @@ from .engine.evaluate import (
     study,
     study_conversations,
     study_strategies,
-    synthetic_records,
     token_recall,
 )
 from .engine.fuse.alpha import AlphaFit, fit_alpha
@@ -70,8 +67,6 @@ __all__ = [
     "Latency",
     "Preset",
     "QuestionAnswerer",
-    "SyntheticMemory",
-    "SyntheticQuestion",
     "Tuned",
     "TunedBM25",
     "Verdict",
@@ -103,7 +98,6 @@ __all__ = [
     "study",
     "study_conversations",
     "study_strategies",
-    "synthetic_records",
     "token_recall",
     "tune",
     "tune_bm25",

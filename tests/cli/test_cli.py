@@ -257,7 +257,7 @@ def test_a_run_is_written_whole_or_not_at_all(index: Path, tmp_path: Path) -> No
 
 def test_check_of_a_beir_directory(beir: Path) -> None:
     result = run_json("check", beir, "--limit", "3", "--analyzer", "minimal")
-    assert list(result) == ["corpus", "queries", "analysis", "roads", "differences"]
+    assert list(result) == ["corpus", "queries", "roads", "differences"]
     assert (result["corpus"], result["queries"], result["differences"]) == ("toy", 3, 0)
     assert len(result["roads"]) >= 8
     assert all(list(path) == ["name", "queries", "differences"] for path in result["roads"])

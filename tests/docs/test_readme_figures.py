@@ -7,10 +7,8 @@ import re
 from support.benches import load
 from support.source import ROOT
 
-from fanrank.engine.evaluate import synthetic
-
-cases, methods, report_readme, report_rows = load("harness.cases", "harness.methods", "report.readme", "report.rows")
-(report_sections,) = load("report.sections")
+cases, methods, synthetic = load("harness.cases", "harness.methods", "harness.synthetic")
+report_readme, report_rows, report_sections = load("report.readme", "report.rows", "report.sections")
 PAGES = [(ROOT / name).read_text(encoding="utf-8") for name in report_readme.PAGES]
 SETTINGS = {
     "5 to 20": "what a planner asks, from the description of the workload",
@@ -23,7 +21,7 @@ SETTINGS = {
     "BM25": "a name",
     "mem0": "a name",
     f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
-    f"{synthetic.PER_WEEK} records": "engine/evaluate/synthetic.py",
+    f"{synthetic.PER_WEEK} records": "synthetic.py",
     f"fan-outs of {methods.FAN_OUT}": "methods.py",
     "newest 4 windows": "methods.py",
     f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",

@@ -102,89 +102,9 @@ def test_openai() -> None:
         assert read(as_object(spec), "openai") == read(spec, "openai")
 
 
-# Conditions, and what SQLite's three values make of them (it names no booleans).
-LITERALS: list[Any] = ["x", "xy", "it's", "50%", "", "5", 0, 1, 2.5, -3, 1e3]
-
-
-def quoted(value: Any) -> str:
-    return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else "NULL" if value is None else repr(value)
-
-
-def sql_condition(draw: random.Random, depth: int) -> str:
-    name = draw.choice(["a", '"a"', "b", "`b`"])
-    kind = draw.random()
-    if depth and kind < 0.4:
-        inner = f" {draw.choice(['AND', 'and', 'OR'])} ".join(sql_condition(draw, depth - 1) for _ in range(3))
-        return draw.choice(["(", "NOT (", "not not ("]) + inner + ")"
-    # SQLite orders texts and numbers among each other, so each comparison keeps to one kind.
-    strings = name.strip('"`') == "a"
-    literals = [value for value in LITERALS if isinstance(value, str) is strings]
-    one, other = quoted(draw.choice(literals)), quoted(draw.choice(literals))
-    negation = draw.choice(["", "NOT "])
-    return draw.choice(
-        [
-            *(f"{name} {sign} {one}" for sign in ("=", "!=", "<>", "<", "<=", ">", ">=")),
-            *(f"{one} {sign} {name}" for sign in ("=", "<", ">=")),
-            f"{name} {negation}IN ({one}, {other})",
-            f"{name} {negation}IN ({one}, NULL)",
-            f"{name} {negation}BETWEEN {one} AND {other}",
-            f"a {negation}LIKE {quoted(draw.choice(['x%', '%y', '_y', '%', '', '%x%', '5_', '%t_s']))}",
-            f"{name} IS {negation}NULL",
-            f"{name} = NULL",
-        ]
-    )
-
-
-def test_sql_has_three_values_as_sqlite() -> None:
-    import sqlite3
-
-    database = sqlite3.connect(":memory:")
-    database.execute("PRAGMA case_sensitive_like=ON")
-    database.execute("CREATE TABLE t (n INTEGER, a TEXT, b NUMERIC)")
-    strings = [value for value in LITERALS if isinstance(value, str)]
-    rows = [
-        {key: value for key, value in (("a", a), ("b", b)) if value is not None}
-        for a in [*strings, None]
-        for b in [0, 1, 2.5, -3, None]
-    ]
-    database.executemany("INSERT INTO t VALUES (?, ?, ?)", [(n, r.get("a"), r.get("b")) for n, r in enumerate(rows)])
-    draw = random.Random(6)
-    for _ in range(250):
-        spec = sql_condition(draw, 2)
-        found = {n for (n,) in database.execute(f"SELECT n FROM t WHERE {spec}")}
-        assert passing(read(spec, "sql"), rows) == [n in found for n in range(len(rows))], spec
-
-
-@pytest.mark.parametrize(
-    ("spec", "expected"),
-    [
-        ("flag", "abc"),
-        ("NOT flag", "d"),
-        ("flag = false OR flag IS TRUE", "abcd"),
-        ("flag IS NOT TRUE", "de"),
-        ("m.k = 'v' AND `m`.`k` = 'v' AND \"m\".\"k\" = 'v'", "b"),
-        ("\"odd key\" = 'v'", "c"),
-        ("t ILIKE 'A\\_B'", "d"),
-        ("t LIKE 'a%c'", "ae"),
-        ("NULL = flag", ""),
-        ("NOT (flag = NULL)", ""),
-    ],
-)
-def test_sql_names_and_constants(spec: str, expected: str) -> None:
-    rows: list[dict[str, Any]] = [
-        {"flag": True, "t": "abc"},
-        {"flag": True, "m": {"k": "v"}},
-        {"flag": 1, "odd key": "v"},
-        {"flag": False, "t": "a_B"},
-        {"t": "a\nc"},
-    ]
-    names = [name for name, passes in zip("abcde", passing(read(spec, "sql"), rows), strict=True) if passes]
-    assert "".join(names) == expected
-
-
 def test_like_takes_no_power_of_the_text() -> None:
     # A regular expression needs some 2,000 to the power of 20 steps for this.
-    found = read("t LIKE '" + "%a_" * 20 + "%b'", "sql")
+    found = fr.col("t").like("%a_" * 20 + "%b")
     assert passing(found, [{"t": "a" * 2_000}, {"t": "a" * 2_000 + "b"}]) == [False, True]
 
 
@@ -203,7 +123,6 @@ DEEP: dict[str, tuple[Callable[[Any], Any], Any]] = {
         {"field": "meta.a", "operator": "==", "value": 1},
     ),
     "openai": (lambda inner: {"type": "or", "filters": [inner, inner]}, {"type": "eq", "key": "a", "value": 1}),
-    "sql": (lambda inner: f"NOT ({inner})", "a = 1"),
 }
 
 
@@ -273,22 +192,6 @@ MALFORMED: list[tuple[str, Any, str]] = [
     ("openai", {"type": "eq", "value": 1}, "a key must be a non-empty string, not None"),
     ("openai", {"type": "and", "filters": None}, "must be a list, not NoneType"),
     ("openai", "a", "unknown type None"),
-    ("sql", {"a": 1}, "must be a string, not dict"),
-    ("sql", "", "character 1: expected a column"),
-    ("sql", "a = ", "character 4: expected a text, a number, TRUE, FALSE or NULL, not the end"),
-    ("sql", "a = 'x", 'character 5: cannot read "\'x"'),
-    ("sql", "a = 1 b", "character 7: expected AND, OR or the end, not 'b'"),
-    ("sql", "a ~ 1", "character 3: cannot read '~ 1'"),
-    ("sql", "a IN ()", "character 7: expected a text"),
-    ("sql", "a NOT = 1", "character 7: expected IN, BETWEEN or LIKE, not '='"),
-    ("sql", "a BETWEEN 1 OR 2", "character 13: expected 'AND', not 'OR'"),
-    ("sql", "(a = 1", "character 7: expected ')', not the end"),
-    ("sql", "a = b", "character 5: expected a text, a number"),
-    ("sql", "a LIKE 5", "'like' takes a string, not 5"),
-    ("sql", "a IS 5", "character 6: expected NULL, TRUE or FALSE, not '5'".replace("'5'", "5")),
-    ("sql", "lower(a) = 'x'", "character 6: expected AND, OR or the end, not '('"),
-    ("sql", "a = 1; DROP TABLE t", "character 6: cannot read '; DROP TABLE t'"),
-    ("sql", "a > 1e999", "must be finite"),
 ]
 
 
@@ -307,12 +210,11 @@ def test_keys_name_columns_or_keys_of_the_payload() -> None:
     assert of_payload is not None
     assert set(columns_in(named)) == {"type", "n"}
     assert set(columns_in(of_payload)) == {"payload.type", "payload.n"}
-    assert parse_filter("importance >= 0.5", "sql") == (fr.col("importance") >= 0.5)
     assert parse_filter({"type": "note"}) == (fr.col("type") == "note")
     for dialect in DEEP:
         assert parse_filter(None, dialect) is None
         assert parse_filter(fr.col("a") == 1, dialect) == (fr.col("a") == 1)
-        assert dialect == "sql" or parse_filter({}, dialect) is None
+        assert parse_filter({}, dialect) is None
     with pytest.raises(fr.errors.ParameterError, match="unknown dialect 'mongo'; there are: langgraph, mem0"):
         parse_filter({}, "mongo")
     with pytest.raises(fr.errors.ParameterError, match="payload=True is for a dialect"):

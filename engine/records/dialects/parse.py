@@ -8,7 +8,7 @@ from typing import Any
 from ...errors import ParameterError, choices
 from .. import filters
 from ..filters import Filter
-from . import haystack, langgraph, llama_index, mem0, openai, sql
+from . import haystack, langgraph, llama_index, mem0, openai
 from .place import Place
 
 _READERS: dict[str, Callable[[Any, Place], Filter | None]] = {
@@ -17,17 +17,16 @@ _READERS: dict[str, Callable[[Any, Place], Filter | None]] = {
     "llama_index": llama_index.read,
     "haystack": haystack.read,
     "openai": openai.read,
-    "sql": sql.read,
 }
 
 
 def parse_filter(spec: Any, dialect: str | None = None, *, payload: bool = False) -> Filter | None:
     """The filter expression for `spec`: an expression itself, our JSON form, or the form of another library.
 
-    `dialect` names the library: ``langgraph``, ``mem0``, ``llama_index``, ``haystack`` or ``openai``; ``sql`` is a
-    condition as LanceDB takes it, such as ``"year >= 2024 AND tags IS NOT NULL"``. None and an empty filter give None,
-    no filter. Our own form maps columns to a value, to a list of values, or to comparisons (``{"importance": {">=":
-    0.5}}``). It maps ``and`` and ``or`` to lists of filters, and ``not`` to one filter. Several keys mean "and".
+    `dialect` names the library: ``langgraph``, ``mem0``, ``llama_index``, ``haystack`` or ``openai``. None and an
+    empty filter give None, no filter. Our own form maps columns to a value, to a list of values, or to comparisons
+    (``{"importance": {">=": 0.5}}``). It maps ``and`` and ``or`` to lists of filters, and ``not`` to one filter.
+    Several keys mean "and".
 
     A key of the spec names a column. With `payload` it names a key of `Record.payload` (the column ``payload.KEY``),
     whatever the built-in columns are called; our own form says ``payload.KEY`` itself. Where a library would fail at a

@@ -185,7 +185,6 @@ def test_documents_are_copied_pickled_and_serialised(retriever: FanrankRetriever
         (fr.col("n") >= 5, None, lambda own: own.get("n", -1) >= 5),
         (fr.col("payload.type") == "a", "langgraph", lambda own: own.get("type") == "a"),
         ({"type": {"$eq": "b"}}, "langgraph", lambda own: own.get("type") == "b"),
-        ("n > 3 AND n <= 7", "sql", lambda own: 3 < own.get("n", -1) <= 7),
     ],
 )
 def test_a_filter_reads_the_metadata(spec: Any, dialect: str | None, passes: Any) -> None:

@@ -17,9 +17,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Floats, Integers
-from ..errors import ParameterError
-from ..records.record import Record
+from fanrank import Record
+from fanrank.engine.arrays import Floats, Integers
 
 Objects = npt.NDArray[np.object_]
 
@@ -83,7 +82,7 @@ class SyntheticMemory:
 
     Four sessions run side by side, each of some ten records with a role, an agent, a user, a tool where one is called,
     a time and an importance. A text has about twelve words: common words, words of its session's topic, and names of
-    its session. Topics and names come and go, so that words tell how old a record is. Raises `ParameterError`.
+    its session. Topics and names come and go, so that words tell how old a record is.
     """
 
     records: int
@@ -92,30 +91,13 @@ class SyntheticMemory:
     start: float = START
     namespace: str = ""
 
-    def __post_init__(self) -> None:
-        for name in ("records", "seed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ParameterError(f"{name} must be an integer of at least 0, not {value!r}")
-        if not all(isinstance(value, (int, float)) for value in (self.interval, self.start)) or not (
-            0.0 < self.interval < math.inf and math.isfinite(self.start)
-        ):
-            raise ParameterError(
-                f"interval must be seconds above 0 and start finite seconds, not {self.interval!r} and {self.start!r}"
-            )
-
     @property
     def end(self) -> float:
         """The time after the last record."""
         return self.start + self.records * self.interval
 
     def stream(self, first: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """The records numbered from `first` to `stop` (exclusive; default: to the end), made as they are consumed.
-
-        Raises `ParameterError` for a `first` below 0.
-        """
-        if first < 0:
-            raise ParameterError(f"first must be the number of a record, 0 or more, not {first}")
+        """The records numbered from `first` to `stop` (exclusive; default: to the end), made as they are consumed."""
         stop = self.records if stop is None else min(stop, self.records)
         for number in range(first // BLOCK, -(-stop // BLOCK)):
             base = number * BLOCK
@@ -167,12 +149,8 @@ class SyntheticMemory:
         A share `recent` of them is about recent records: their age in weeks is exponential with rate `RECENCY`, so
         that three in four lie in the newest week, however large the memory (the newest fifth of a memory of 5 million
         records would reach back 45 years). The others are about any record. `seed` picks other questions about the
-        same memory. Raises `ParameterError` for questions about a memory without records, and a share outside [0, 1].
+        same memory.
         """
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0 or (count and not self.records):
-            raise ParameterError(f"count must be an integer of at least 0, and 0 without records, not {count!r}")
-        if not 0.0 <= recent <= 1.0:
-            raise ParameterError(f"recent, the share of questions about recent records, is from 0 to 1, not {recent!r}")
         random_numbers = np.random.default_rng([self.seed if seed is None else seed, self.records, count])
         ages = random_numbers.exponential(WEEK / RECENCY / self.interval, count).astype(np.int64)
         anywhere = random_numbers.integers(0, self.records, count)
@@ -188,26 +166,6 @@ class SyntheticMemory:
             order = np.random.default_rng([self.seed, number, place]).permutation(len(words))[: sizes[place]]
             found[place] = SyntheticQuestion(" ".join(words[word] for word in order), later[place], f"r{number}")
         return [question for question in found if question is not None]
-
-
-def synthetic_records(
-    records: int,
-    *,
-    seed: int = 42,
-    per_week: float = PER_WEEK,
-    span: float | None = None,
-    start: float = START,
-    namespace: str = "",
-) -> Iterator[Record]:
-    """The records of a `SyntheticMemory`, made as they are consumed.
-
-    There are `per_week` a week from `start` (seconds since 1970), so that a larger memory lasts longer; or all within
-    `span` seconds, if that is given. The same `seed` gives the same records. Raises `ParameterError`.
-    """
-    if span is None and not 0.0 < per_week < math.inf:
-        raise ParameterError(f"per_week must be a number above 0, not {per_week!r}")
-    interval = WEEK / per_week if span is None else span / max(records, 1)
-    return SyntheticMemory(records, seed, interval, start, namespace).stream()
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from support.benches import load
 
 import fanrank as fr
-from fanrank.engine.errors import ParameterError
-from fanrank.engine.evaluate import synthetic
-from fanrank.engine.evaluate.synthetic import BLOCK, TWO_YEARS, WEEK, SyntheticMemory
-from fanrank.evaluation import synthetic_records
+
+(synthetic,) = load("harness.synthetic")
+BLOCK, WEEK, SyntheticMemory = synthetic.BLOCK, synthetic.WEEK, synthetic.SyntheticMemory
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +19,8 @@ def records() -> list[fr.Record]:
 
 
 def test_the_seed_alone_decides(records: list[fr.Record]):
-    assert list(synthetic_records(6_000)) == records
-    other = list(synthetic_records(200, seed=7))
+    assert list(SyntheticMemory(6_000).stream()) == records
+    other = list(SyntheticMemory(200, seed=7).stream())
     assert [record.text for record in other] != [record.text for record in records[:200]]
 
 
@@ -41,8 +41,6 @@ def test_times_ascend_at_the_rate_asked_for(records: list[fr.Record]):
     assert SyntheticMemory(BLOCK + 9).times(BLOCK + 2).tolist() == [
         r.time for r in SyntheticMemory(BLOCK + 9).stream(BLOCK + 2)
     ]
-    within = list(synthetic_records(1_000, span=TWO_YEARS))
-    assert 0.99 * TWO_YEARS < float(within[-1].time) - float(within[0].time) <= TWO_YEARS
 
 
 def test_sessions_are_told_in_turns(records: list[fr.Record]):
@@ -75,23 +73,3 @@ def test_questions_hold_words_of_their_gold_and_are_mostly_about_recent_records(
     assert 0.1 < sum(age > 6 for age in ages) / len(ages) < 0.3
     assert memory.questions(600) == questions
     assert memory.questions(600, seed=1) != questions
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: SyntheticMemory(-1),
-        lambda: SyntheticMemory(10, True),
-        lambda: SyntheticMemory(1.5),
-        lambda: SyntheticMemory(10, interval=0.0),
-        lambda: SyntheticMemory(10, start=float("nan")),
-        lambda: SyntheticMemory(0).questions(1),
-        lambda: SyntheticMemory(9).questions(-1),
-        lambda: SyntheticMemory(9).questions(1, recent=1.5),
-        lambda: synthetic_records(9, per_week=0.0),
-        lambda: synthetic_records(9, span=-1.0),
-    ],
-)
-def test_what_is_declined(make):
-    with pytest.raises(ParameterError):
-        make()
