@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import chain
@@ -32,14 +32,16 @@ from ..engine.storage.pending import Decision
 from ..engine.storage.sizes import snapshot_stats
 from ..engine.storage.state import MemoryState
 from .coordinator.columns import change_columns
+from .coordinator.coordinator import Coordinator
 from .coordinator.learning import find_windows, frequencies_of, learned_of, most_frequent, ranks_over, tell
 from .listing.listing import ShardedPages
 from .listing.matching import events_written, ids_written, matching_in
-from .listing.streams import stream_all
 from .moves.moves import MovingCoordinator
 from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
 from .opening.opening import Opened
 from .processes.links import call_all
+from .processes.streams import Records
+from .protocol.order import strip
 from .search.launches import Launch
 from .search.searcher import ShardedSearcher
 from .shard.records import find_held, find_records, of_engine
@@ -334,6 +336,21 @@ class _Target:
     fields: Mapping[str, float]
     write: Callable[[Collection[str], Callable[[Reader], Decision]], object]
     keeps: bool = True
+
+
+def stream_all(
+    coordinator: Coordinator, namespace: str | None, *, vectors: bool = True
+) -> Generator[Record, None, None]:
+    """The records of one namespace or (None) of all, oldest first, expired ones too, as of the first step.
+
+    With `vectors` false they have no embedding. Raises `ShardError` where a shard is started anew meanwhile.
+    """
+    names = None if namespace is None else [namespace]
+    with coordinator.holding(names):
+        links = [coordinator.links[shard] for shard in coordinator.placement.holders(namespace)]
+        records = Records(coordinator.until, links, names, vectors=vectors, merged=True)
+    with closing(records):
+        yield from map(strip, records)
 
 
 def stats_of(shard: Shard, state: MemoryState, namespace: str) -> dict[str, int]:

@@ -1,10 +1,9 @@
 """`MovingCoordinator`: namespaces that change their shards, and shards that are added, while searches and writes go on.
 
-A namespace is copied to its new shards page by page, in the order of its writes. Between two pages others write, to the
-old home alone: what they add is copied with later pages, as it stands at the end of the order, and what they remove is
-removed from the copy with the next page. So the copy has the order of the original. Its shards hide it from all
-searches. Then writes are held off for the last page, and the next view shows the copy and not the original. A search of
-an older view finds the original in the states that its shard keeps.
+A namespace is copied to its new shards page by page, as of one moment, in the order of its writes. Between two pages
+others write, to the old home alone. What they wrote is done on the copy after the last page, so the copy has the order
+of the original. Its shards hide it from all searches. Then writes are held off for what is left, and the next view
+shows the copy and not the original. A search of an older view finds the original in the states that its shard keeps.
 
 The switch is a decision: a crash before it leaves the old home, and one after it the new one. A shard keeps beside its
 records which namespaces are being copied to it. So the next opening deletes copies that were not decided, and nothing
@@ -18,9 +17,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from ...engine.errors import ForeignIndexError, ShardError
@@ -30,8 +30,9 @@ from ...engine.storage.failpoints import reach
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
-from ..processes.pages import PageStream
+from ..processes.streams import Records
 from ..protocol.messages import Acknowledged, Part
+from ..protocol.order import number_of
 from ..protocol.placement import chosen_part
 from .balancing import is_outgrown
 
@@ -66,11 +67,14 @@ class Move:
     namespace: str
     before: tuple[int, ...]
     after: tuple[int, ...]
-    stream: PageStream
-    removed: dict[str, None] = field(default_factory=dict)
-    """The ids that were removed since the last page."""
-    large: bool = False
+    stream: Records
+    """Those of the moment at which it began."""
+    left: Iterator[Record]
+    """What is to be copied next."""
+    large: bool
     """Whether others write between its pages."""
+    written: dict[str, Record | None] = field(default_factory=dict)
+    """What was written since then: the last record with an id; None where it was removed."""
 
     @property
     def fresh(self) -> list[int]:
@@ -81,26 +85,31 @@ class Move:
     def shards(self) -> set[int]:
         return {*self.before, *self.after}
 
+    def source(self, record_id: str) -> int:
+        """The shard that a record comes from."""
+        return self.before[chosen_part(record_id, len(self.before))]
+
     def target(self, record_id: str) -> int:
         """The shard that a record goes to."""
         return self.after[chosen_part(record_id, len(self.after))]
 
-    def check(self) -> None:
-        """Raise `ShardError` where a record would go to a shard that holds others of its namespace already.
 
-        It would come behind them there, and the order of equal scores would be another one.
-        """
-        possible = len(self.before) == 1 or len(self.after) >= len(self.before)
-        for part, shard in enumerate(self.after):
-            # A part keeps its records but for those that go to added parts.
-            sources = {self.before[part]} if part < len(self.before) else {*self.before}
-            if len(self.before) > 1 and shard in self.before and sources != {shard}:
-                possible = False
-        if not possible:
-            raise ShardError(
-                f"namespace {self.namespace!r} is split over shards {list(self.before)}, and cannot go to "
-                f"{list(self.after)}: its parts may go to other shards, and further parts be added, where none is"
-            )
+def check_move(namespace: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Raise `ShardError` where a record would go to a shard that holds others of its namespace already.
+
+    It would come behind them there, and the order of equal scores would be another one.
+    """
+    possible = len(before) == 1 or len(after) >= len(before)
+    for part, shard in enumerate(after):
+        # A part keeps its records but for those that go to added parts.
+        sources = {before[part]} if part < len(before) else {*before}
+        if len(before) > 1 and shard in before and sources != {shard}:
+            possible = False
+    if not possible:
+        raise ShardError(
+            f"namespace {namespace!r} is split over shards {list(before)}, and cannot go to {list(after)}: its parts "
+            "may go to other shards, and further parts be added, where none is"
+        )
 
 
 class MovingCoordinator(Coordinator):
@@ -163,12 +172,14 @@ class MovingCoordinator(Coordinator):
             for name in taken:
                 homes.setdefault(self.placement.home(name), []).append(name)
             for home, names in homes.items():
-                stream = PageStream(names, sum(2 * group[name][1] + GROWN for name in names))
-                for _, record in stream.read([self.links[home]], self.until()):
-                    taken[record.namespace].append(record)
-                if stream.more:
-                    # From the one on that has grown, they are copied by themselves.
-                    apart |= {name for name in names if name >= stream.place[0]}
+                most = sum(2 * group[name][1] + GROWN for name in names)
+                with closing(Records(self.until, [self.links[home]], names)) as stream:
+                    for place, record in enumerate(stream):
+                        if place == most:
+                            # From the one on that has grown, they are copied by themselves.
+                            apart |= {name for name in names if name >= record.namespace}
+                            break
+                        taken[record.namespace].append(record)
             taken = {name: records for name, records in taken.items() if name not in apart}
             if not taken:
                 return apart
@@ -221,16 +232,17 @@ class MovingCoordinator(Coordinator):
             move = self._begin(namespace, after)
             if move is None:
                 return
-            try:
-                while self._copy_page(move, watch):
-                    time.sleep(BREATH)
-                if self._switch(move, watch):
-                    return
-            except UnavailableError:
-                self._give_up(move)
-            except BaseException:
-                self._give_up(move)
-                raise
+            with closing(move.stream):
+                try:
+                    while self._copy_page(move, watch):
+                        time.sleep(BREATH)
+                    if self._switch(move, watch):
+                        return
+                except UnavailableError:
+                    self._give_up(move)
+                except BaseException:
+                    self._give_up(move)
+                    raise
         raise given_up(f"namespace {namespace!r} was not moved")
 
     def _begin(self, namespace: str, after: tuple[int, ...]) -> Move | None:
@@ -239,15 +251,15 @@ class MovingCoordinator(Coordinator):
         with self.holding([namespace], after):
             if namespace in self._moves:
                 raise ShardError(f"namespace {namespace!r} is being moved already; wait for the end of that")
-            move = Move(namespace, self.placement.homes(namespace), after, PageStream([namespace], self.page))
-            if move.before == after:
+            before = self.placement.homes(namespace)
+            if before == after:
                 return None
-            move.check()
-            holders = [self.links[home] for home in move.before]
+            check_move(namespace, before, after)
+            holders = [self.links[home] for home in before]
             sizes = self._wait_for(partial(self._holdings, holders, namespace))
-            if sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page:
-                move.large = True
-            self._moves[namespace] = move
+            large = sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page
+            stream = self._wait_for(lambda: Records(self.until, holders, [namespace]))
+            self._moves[namespace] = move = Move(namespace, before, after, stream, iter(stream), large)
             return move
 
     def _copy_page(self, move: Move, watch: Watch) -> bool:
@@ -266,24 +278,29 @@ class MovingCoordinator(Coordinator):
         return self._moves.get(move.namespace) is move
 
     def _copy(self, move: Move, watch: Watch) -> bool:
-        """Copy the next page; whether more may follow."""
+        """Copy the next page; whether more than a page may be left."""
         namespace = move.namespace
-        records = move.stream.read([self.links[home] for home in move.before], self.until())
         removed, added = dict[int, list[str]](), dict[int, list[Record]]()
-        for record_id in move.removed:
-            removed.setdefault(move.target(record_id), []).append(record_id)
-        for home, record in records:
+        records = list(islice(move.left, self.page))
+        if not records:
+            # What was written meanwhile comes next.
+            written, move.written = move.written, {}
+            for record_id in written:
+                removed.setdefault(move.target(record_id), []).append(record_id)
+            left = (record for record in written.values() if record is not None)
+            move.left = iter(sorted(left, key=number_of))
+            records = list(islice(move.left, self.page))
+        for record in records:
             target = move.target(record.id)
-            if target != home:
+            if target != move.source(record.id) and record.id not in move.written:
                 added.setdefault(target, []).append(record)
         parts = {
             shard: Part({namespace: removed[shard]} if shard in removed else {}, added.get(shard, ()), hide=namespace)
             for shard in move.fresh
         }
         self._apply_apart(parts)
-        move.removed.clear()
         watch(len(records))
-        return move.stream.more
+        return len(records) == self.page or len(move.written) > self.page
 
     def _switch(self, move: Move, watch: Watch) -> bool:
         """Copy what is left, and let searches see the copy and not the original; False where it was given up."""
@@ -291,7 +308,7 @@ class MovingCoordinator(Coordinator):
         with self.holding_shards(move.shards):
             if not self._is_current(move):
                 return False
-            while self._copy(move, watch):
+            while self._copy(move, watch) or move.written:
                 pass
             if move.after[0] != move.before[0]:
                 carry_learned(self, [namespace], self.links[move.after[0]])
@@ -369,7 +386,10 @@ class MovingCoordinator(Coordinator):
         super()._update_copies(removed, added)
         for namespace, ids in removed.items():
             if namespace in self._moves:
-                self._moves[namespace].removed |= dict.fromkeys(ids)
+                self._moves[namespace].written |= dict.fromkeys(ids)
+        for record in added if self._moves else ():
+            if record.namespace in self._moves:
+                self._moves[record.namespace].written[record.id] = record
 
     def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
         super()._publish(acknowledged)

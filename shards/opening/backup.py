@@ -10,6 +10,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,7 +51,7 @@ def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -
     if owner.path is None:
         raise StorageError("a memory without files keeps no records to back up; use ShardedEngine.open(path)")
     check_apart(owner.path.parent, target)
-    with named(target), beside(target) as folder, Tasks(coordinator.deadline) as tasks:
+    with named(target), beside(target) as folder, closing(Tasks(coordinator.until)) as tasks:
         with coordinator.paused():
             tasks.begin(coordinator.links, begin_copy, str(folder.absolute()))
             copied = owner.copied()

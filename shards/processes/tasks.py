@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from ...engine.errors import FanrankError, ShardError
+from ...engine.errors import FanrankError
 from ..shard.shard import Shard
-from .links import Link, Waiting, call_all, collect, deadline_at
+from .links import Link, UnavailableError, Waiting, call_all, collect
 
 
 class Task(Protocol):
     """What one shard has begun."""
 
-    def start(self) -> None:
-        """Fix the moment that it is of."""
+    def start(self) -> Any:
+        """Fix the moment that it is of, and say which it is."""
         ...
 
     def go_on(self) -> Any:
@@ -29,43 +29,46 @@ class Task(Protocol):
 
 
 class Tasks:
-    """A task of several shards, which ends with the block. A shard has `deadline` seconds for an answer."""
+    """A task of several shards, until `close`. `until` says when an answer must be there."""
 
-    def __init__(self, deadline: float) -> None:
-        self._deadline = deadline
+    def __init__(self, until: Callable[[], float | None]) -> None:
+        self._until = until
         self._key = secrets.token_hex(8)
         self._links: dict[int, Link] = {}
 
-    def __enter__(self) -> Tasks:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End it. A second call does nothing."""
+        links, self._links = self._links, {}
         with suppress(FanrankError):
-            sent = {number: link.send("call", end_task, self._key) for number, link in self._links.items()}
-            collect(sent, deadline_at(self._deadline), missing=set())
+            sent = {number: link.send("call", end_task, self._key) for number, link in links.items()}
+            collect(sent, self._until(), missing=set())
 
-    def begin(self, links: Iterable[Link], begin: Callable[..., Task], *arguments: Any) -> None:
-        """Let shards begin what a function of a module makes of each and of these arguments."""
+    def begin(self, links: Iterable[Link], begin: Callable[..., Task], *arguments: Any) -> dict[int, Any]:
+        """Let shards begin what a function of a module makes of each and of these arguments; what each start gives."""
         self._links = {link.number: link for link in links}
-        call_all(self._links.values(), deadline_at(self._deadline), "call", begin_task, self._key, begin, *arguments)
+        try:
+            return call_all(self._links.values(), self._until(), "call", begin_task, self._key, begin, *arguments)
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, shard: int) -> Waiting:
         """Ask a shard what comes next; `receive` gives it."""
         return self._links[shard].send("call", go_on, self._key)
 
     def receive(self, shard: int, waiting: Waiting) -> Any:
-        """What comes next. Raises `ShardError` where the shard was started anew meanwhile."""
-        answer = waiting.result(deadline_at(self._deadline))
+        """What comes next. Raises `UnavailableError` where the shard was started anew meanwhile."""
+        answer = waiting.result(self._until())
         if answer is None:
-            raise ShardError(f"shard {shard} was started anew, and what it had begun is lost; begin anew")
+            raise UnavailableError(f"shard {shard} was started anew, and what it had begun is lost; begin anew")
         return answer
 
 
-def begin_task(shard: Shard, key: str, begin: Callable[..., Task], *arguments: Any) -> None:
+def begin_task(shard: Shard, key: str, begin: Callable[..., Task], *arguments: Any) -> Any:
     """Begin what goes by this key from now on. If it is ended while it starts, it is ended once more after that."""
     task = shard.tasks[key] = begin(shard, *arguments)
     try:
-        task.start()
+        return task.start()
     finally:
         if shard.tasks.get(key) is not task:
             # The first end could not let go of what the start took later.

@@ -245,14 +245,6 @@ def divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Se
     }
 
 
-Place = tuple[str, int]
-"""A record's place among those of a shard: its namespace, and the number of its write."""
-
-Page = tuple[list[Record], "Place | None"]
-"""Some records of a shard, namespace by namespace, each in the order of its writes, and the place of the last one where
-more may follow; None: these are the last ones."""
-
-
 @dataclass(frozen=True, eq=False)
 class Acknowledged:
     """What a write changed in a shard."""

@@ -1,9 +1,8 @@
 """`Follower`: one follower of a shard, as the owner's process knows it. It is filled, and then gets each call that the
 leader has carried out, in their order.
 
-It is filled from pages of the leader, which are read while others write. What is written meanwhile is done again on
-what was copied: a record that no write touches is in the pages once and in its order, and for all others the last write
-decides.
+It is filled from the leader's records of one moment, while others write. What was written since then waits for it, and
+is done on what was copied.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
-from ..processes.links import Link, Verb, Waiting, deadline_at
-from ..processes.pages import PageStream
+from ..processes.links import Link, Verb, deadline_at
+from ..processes.streams import Records
 from ..protocol.messages import Gone, Part
 from .whole_copies import apply_to, fill
 
@@ -30,6 +29,9 @@ BEHIND = 200_000
 
 RETRY = 1.0
 """Seconds before a follower that failed is filled anew."""
+
+NUMBERED = frozenset({"apply", "tag"})
+"""The verbs that make a state of the leader, whose number is their first argument."""
 
 LEARNING = frozenset({"tell", "learn"})
 """The verbs by which a leader learns of namespaces, which are their first argument."""
@@ -83,16 +85,12 @@ class Leading:
     background: bool
     changed: threading.Condition = field(default_factory=threading.Condition)
     """Held while anything here or of a follower is read or changed; never while a message is under way."""
-    numbers: list[int] = field(default_factory=list)
-    """The numbers of the leader's states that a search may ask for, ascending."""
-    pending: int | None = None
-    """The number of a write that was sent to the leader, and that it may have done or not."""
-    refused: bool = False
-    """Whether the leader raised an error for the last write: it was refused, or failed when it was done already."""
+    last: int = -1
+    """The number of the last write or tag that the leader has acknowledged."""
+    pending: bool = False
+    """Whether a write was sent to the leader since then, which it may have done or not."""
     informed: int = 0
     """How much the leader was told beside writes and tags."""
-    hidden: set[str] = field(default_factory=set)
-    """The namespaces that are being copied to the shard, which no search sees yet."""
     closed: bool = False
 
     @property
@@ -226,12 +224,10 @@ class Follower(Replica):
         """Copy the leader's records, while others write."""
         leading, changed = self._leading, self._leading.changed
         with changed:
-            if not leading.numbers:
-                raise _LetGo  # the leader is not told its epoch yet
             before, self.link = self.link, None
             self.state, self._behind = FILLING, 0
             self._queue = queue = deque[LeaderCall]()
-            self._informed, hidden = leading.informed, sorted(leading.hidden)
+            self._informed = leading.informed
         if before is not None:
             with suppress(FanrankError):
                 before.close()
@@ -244,57 +240,23 @@ class Follower(Replica):
             raise _LetGo
         link.send("tag", 0).result(self._until())
         number = 0
-        for last in fill(link, 0, PageStream(None, PAGE), [leading.leader], self._until, written=True):
-            number = last
-            with changed:
-                self._check(queue)
-        for namespace in hidden:
-            number += 1
-            apply_to(link, number, Part(hide=namespace), self._until, oldest=number)
+        with closing(Records(self._until, [leading.leader], None, copies=True)) as records:
+            (moment,) = records.moments.values()
+            if moment.number is None:
+                raise ShardError("the leader was started anew, and is yet to be told its epoch")
+            for last in fill(link, 0, records, PAGE, self._until):
+                number = last
+                with changed:
+                    self._check(queue)
+        for place, namespace in enumerate(moment.copies, number + 1):
+            apply_to(link, place, Part(hide=namespace), self._until, oldest=place)
         self._learn(link, None)
-        self._wait_for_pending(queue)
-        while True:
-            with changed:
-                self._check(queue)
-                if not queue:
-                    last = leading.numbers[-1]
-                    break
-                call = queue.popleft()
-                self._behind -= call.records
-            number += 1
-            self._redo(link, number, call)
-        link.send("tag", last, anew=True).result(self._until())
+        link.send("tag", moment.number, anew=True).result(self._until())
         with changed:
             self._check(queue)
-            self._first = self._last = last
+            self._first = self._last = moment.number
             self.state, self._failure = FOLLOWING, None
             changed.notify_all()
-
-    def _wait_for_pending(self, queue: deque[LeaderCall]) -> None:
-        """Wait until it is known whether the leader has done a write that pages may hold already."""
-        leading, changed = self._leading, self._leading.changed
-        with changed:
-            pending = leading.pending
-            seconds = leading.deadline if leading.background else 0.0
-            if pending is not None:
-                changed.wait_for(
-                    lambda: leading.pending != pending or self._queue is not queue or leading.closed, timeout=seconds
-                )
-            self._check(queue)
-            known = pending is None or leading.pending != pending
-            refused = leading.refused
-        if refused:
-            # One that failed when its write was done already says no epoch.
-            known = known and leading.leader.send("newest").result(self._until()) is not None
-        if not known:
-            raise ShardError("what became of a write of the leader is not known")
-
-    def _redo(self, link: Link, number: int, call: LeaderCall) -> None:
-        """Do on a copy in the making what pages may hold already."""
-        if call.verb == "apply":
-            apply_to(link, number, call.part.again(), self._until, oldest=number)
-        else:
-            self._do(link, call, tagging=False)
 
     def _follow(self) -> None:
         """Do all that it was told."""
@@ -312,22 +274,26 @@ class Follower(Replica):
                 queue.popleft()
                 self._behind -= call.records
                 self.silent = False
-                if call.verb == "apply":
-                    self._last = call.number
-                elif call.verb == "tag":
-                    self._first = self._last = call.number
+                if call.verb in NUMBERED:
+                    self._last = max(self._last, call.number)
+                if call.verb == "tag":
+                    self._first = self._last
                 changed.notify_all()
 
-    def _do(self, link: Link, call: LeaderCall, *, tagging: bool = True) -> None:
-        if call.verb == "apply":
-            # A record may have expired since the leader removed it.
-            how = {**call.keywords, "missing_ok": True, "tracked": ()}
-            self._check_followed(link.send("follow", call.after, "apply", *call.arguments, **how))
-        elif call.verb == "tag":
-            if tagging:
-                self._check_followed(link.send("follow", call.after, "tag", call.number))
-            # A leader that was started anew has forgotten what it learned since its last checkpoint.
-            self._learn(link, None)
+    def _do(self, link: Link, call: LeaderCall) -> None:
+        if call.verb in NUMBERED and call.number <= self._last:
+            pass  # it was filled with that
+        elif call.verb in NUMBERED:
+            how = dict(call.keywords)
+            if call.verb == "apply":
+                # A record may have expired since the leader removed it.
+                how |= {"missing_ok": True, "tracked": ()}
+            answer = link.send("follow", call.after, call.verb, *call.arguments, **how).result(self._until())
+            if isinstance(answer, Gone):
+                raise ShardError("it has missed a write" if answer.newest is not None else "it was started anew")
+            if call.verb == "tag":
+                # A leader that was started anew has forgotten what it learned since its last checkpoint.
+                self._learn(link, None)
         elif call.verb in LEARNING:
             self._learn(link, call.namespaces)
             self._note_informed()
@@ -335,12 +301,6 @@ class Follower(Replica):
             link.send(call.verb, *call.arguments, **call.keywords).result(self._until())
             if call.verb != "newest":
                 self._note_informed()
-
-    def _check_followed(self, waiting: Waiting) -> None:
-        """Raise `ShardError` where it does not hold the state that the leader had before."""
-        answer = waiting.result(self._until())
-        if isinstance(answer, Gone):
-            raise ShardError("it has missed a write" if answer.newest is not None else "it was started anew")
 
     def _note_informed(self) -> None:
         with self._leading.changed:

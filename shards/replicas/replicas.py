@@ -6,8 +6,8 @@
     read at an epoch ── the leader, or a follower that holds the leader's state of that epoch
 
 A write goes to the leader alone, and followers get it once the leader has acknowledged it. So they never delay a write,
-and no write fails by them. A read names the number of the state by which the leader answers its epoch. A follower
-answers from the state of that very number or not at all, so it does not matter who answers.
+and no write fails by them. The epoch of a read is the number of a write of the leader. A follower answers from the
+state after that very write or not at all, so it does not matter who answers.
 
 A follower that misses something is let go of, and filled anew (`followers.py`).
 """
@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...engine.errors import DeadlineError, FanrankError, ParameterError, ShardError
+from ...engine.errors import DeadlineError, FanrankError, ParameterError
 from ...engine.serve.calls import LaunchOptions
 from ..processes.links import PAUSE, Link, Verb, Waiting, deadline_at
 from ..protocol.messages import Acknowledged, Ask, Count, Forward, Gone
@@ -36,8 +35,8 @@ WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
 """The verbs that change what a search may find. Followers are told."""
 
 OWN = frozenset(
-    {"describe", "newest", "number_at", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
-    | {"page", "call", "stats", "verify", "shown", "keys"}
+    {"describe", "newest", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
+    | {"still", "call", "stats", "verify", "shown", "keys"}
     | {"prepare", "forget", "finish", "drop_copies"}
 )
 """The verbs that the leader alone is sent, and that change nothing that a search finds."""
@@ -83,9 +82,7 @@ class ReplicatedLink(Leading):
             return self.leader.send(verb, *arguments, **keywords)
         if verb == "apply":
             with self.changed:
-                if self.pending is not None:
-                    self._let_all_go("what became of a write of the leader is not known")
-                self.pending = arguments[0]
+                self.pending = True
         return _Write(self, LeaderCall(verb, arguments, keywords), self.leader.send(verb, *arguments, **keywords))
 
     def close(self) -> None:
@@ -114,20 +111,19 @@ class ReplicatedLink(Leading):
         """Tell the followers what the leader has done. `answer` is what it said."""
         with self.changed:
             self.lead.silent = False
-            call = replace(call, after=self.numbers[-1] if self.numbers else -1)
+            call = replace(call, after=self.last)
             if call.verb == "apply":
-                if self.pending == call.number:
-                    self.pending = None
+                # A leader that does not know what became of a write does no other before it is tagged.
+                self.pending = False
                 if isinstance(answer, Acknowledged):
-                    # A leader that does not know what became of a write does no other before it is tagged.
-                    self.refused = False
-                    self._note_write(call)
+                    self.last = call.number
+                    self._tell(call)
             elif call.verb == "tag":
-                if self.pending is not None or self.refused:
+                if self.pending:
                     # Whether the leader has done its last write, the followers cannot know.
-                    self.pending, self.refused = None, False
+                    self.pending = False
                     self._let_all_go("the leader ended or failed in the middle of a write")
-                self.numbers = [call.number]
+                self.last = call.number
                 self._tell(call)
                 for follower in self.followers:
                     follower.start()
@@ -138,21 +134,6 @@ class ReplicatedLink(Leading):
                     self._let_all_go(f"what {call.verb!r} does, followers are not told")
             self.changed.notify_all()
 
-    def note_refusal(self, call: LeaderCall) -> None:
-        """Take note that the leader raised an error for a write."""
-        with self.changed:
-            if call.verb == "apply" and self.pending == call.number:
-                self.pending, self.refused = None, True
-                self.changed.notify_all()
-
-    def _note_write(self, call: LeaderCall) -> None:
-        oldest = call.keywords.get("oldest")
-        kept = bisect_right(self.numbers, call.number if oldest is None else oldest)
-        self.numbers = [*self.numbers[max(kept - 1, 0) :], call.number]
-        for name, begins in call.part.copies.items():
-            (self.hidden.add if begins else self.hidden.discard)(name)
-        self._tell(call)
-
     def _tell(self, call: LeaderCall) -> None:
         for follower in self.followers:
             follower.tell(call)
@@ -162,15 +143,14 @@ class ReplicatedLink(Leading):
             if follower.state != LOST:
                 follower.let_go(why)
 
-    def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, Link, int] | None:
-        """(who is asked next at an epoch, by which way, the number of the state that must answer); None: nobody.
+    def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, Link] | None:
+        """(who is asked next at an epoch, by which way); None: nobody.
 
         The leader alone is asked where `exact` says so. The fewest messages under way decide; equal ones take turns, so
         that no replica is cold when others end.
         """
         with self.changed:
-            number = self.number_at(epoch)
-            able = [each for each in (self.lead, *self._able(number, exact)) if each not in tried]
+            able = self._able(epoch, tried, exact)
             if not able:
                 return None
             # Those that did not answer the last time are asked when others do not either.
@@ -181,26 +161,22 @@ class ReplicatedLink(Leading):
             chosen.under_way += 1
             chosen.messages += 1
             assert chosen.link is not None
-            return chosen, chosen.link, -1 if number is None else number
+            return chosen, chosen.link
 
     def may_ask(self, epoch: int, tried: list[Replica], exact: bool) -> bool:
         """Whether there is a replica that was not asked."""
         with self.changed:
-            able = self._able(self.number_at(epoch), exact)
-            return any(each not in tried for each in (self.lead, *able))
+            return bool(self._able(epoch, tried, exact))
 
     def patience(self) -> float | None:
         """Seconds after which a read goes to another replica; None before any was answered."""
         with self.changed:
             return max(LEAST, 2 * max(self._times)) if self._times else None
 
-    def number_at(self, epoch: int) -> int | None:
-        """The number of the leader's newest state of an epoch or an older one. The caller holds `changed`."""
-        place = bisect_right(self.numbers, epoch)
-        return self.numbers[place - 1] if place else None
-
-    def _able(self, number: int | None, exact: bool) -> list[Follower]:
-        return [] if number is None or exact else [each for each in self.followers if each.holds(number)]
+    def _able(self, epoch: int, tried: list[Replica], exact: bool) -> list[Replica]:
+        """Who may be asked at an epoch. The caller holds `changed`."""
+        followers = [] if exact else [each for each in self.followers if each.holds(epoch)]
+        return [each for each in (self.lead, *followers) if each not in tried]
 
     def note_read(self, replica: Replica, via: Link, answer: Any, seconds: float, counted: bool) -> None:
         """Take note that a replica answered a read, by which error it did not, or (None) that nobody waits for it.
@@ -248,13 +224,7 @@ class _Write:
         self._link, self._call, self._waiting = link, call, waiting
 
     def result(self, until: float | None) -> Any:
-        try:
-            answer = self._waiting.result(until)
-        except (ShardError, DeadlineError):
-            raise  # it may be done or not
-        except FanrankError:
-            self._link.note_refusal(self._call)
-            raise
+        answer = self._waiting.result(until)
         self._link.note(self._call, answer)
         return answer
 
@@ -288,11 +258,11 @@ class _Read:
         chosen = self._link.choose(self._epoch, self._tried, self._exact)
         if chosen is None:
             return False
-        replica, via, number = chosen
+        replica, via = chosen
         self._tried.append(replica)
         began = time.monotonic()
         if isinstance(replica, Follower):
-            waiting = via.send("as_of", number, self._verb, *self._arguments, **self._keywords)
+            waiting = via.send("as_of", self._verb, *self._arguments, **self._keywords)
         else:
             waiting = via.send(self._verb, *self._arguments, **self._keywords)
         self._asked.append(_Asked(replica, via, waiting, began))

@@ -7,11 +7,13 @@ gives the answers of one engine, because it is one. It follows all writes, at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import islice
 
 from ...engine.errors import FanrankError, ShardError, SplitNamespaceError
 from ...engine.records.record import Record
 from ..processes.links import Link, collect
-from ..processes.pages import PageStream
+from ..processes.streams import Records
 from ..protocol.messages import Gone, Part
 from ..protocol.placement import Placement
 
@@ -66,8 +68,9 @@ class WholeCopies:
                 if namespace in self.names:
                     continue
                 homes = [links[home] for home in placement.homes(namespace)]
-                for last in fill(link, number, PageStream([namespace], COPIED), homes, until):
-                    number = last
+                with closing(Records(until, homes, [namespace])) as records:
+                    for last in fill(link, number, records, COPIED, until):
+                        number = last
                 self.names |= {namespace}
         except BaseException:
             self.clear()
@@ -113,18 +116,12 @@ class WholeCopies:
             link.close()
 
 
-def fill(
-    link: Link, number: int, stream: PageStream, sources: Sequence[Link], until: Until, *, written: bool = False
-) -> Iterator[int]:
-    """Copy the records of a stream to a shard in memory, a page a write; gives the number of each write.
-
-    The writes are numbered from `number` on. `written` says that others write meanwhile: a record that was written
-    between two pages may be in both.
-    """
-    while stream.more:
-        part = Part(added=[record for _, record in stream.read(sources, until())])
+def fill(link: Link, number: int, records: Records, most: int, until: Until) -> Iterator[int]:
+    """Copy records to a shard in memory, so many a write; gives the numbers of the writes, which follow `number`."""
+    left = iter(records)
+    while page := list(islice(left, most)):
         number += 1
-        apply_to(link, number, part.again() if written else part, until, oldest=number)
+        apply_to(link, number, Part(added=page), until, oldest=number)
         yield number
 
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from ...engine.engine import Engine
 from ...engine.errors import FanrankError, StorageError, UnknownColumnError
 from ...engine.index.masks import EVERYTHING
 from ...engine.listing import matching
-from ...engine.records.record import Record
 from ...engine.search.texts import bring_records_of
 from ...engine.signatures import EngineOptions
 from ...engine.storage.sizes import sizes_in
@@ -36,13 +34,11 @@ from ..protocol.messages import (
     Failure,
     Forward,
     Gone,
-    Page,
     Part,
-    Place,
     forwarded,
     own_version,
 )
-from ..protocol.order import entries_written, next_order, strip
+from ..protocol.order import next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
@@ -147,15 +143,16 @@ class Shard:
         """The present state, without the namespaces that are being copied here."""
         return self._hidden.without(self.engine.index.ready().state)
 
+    @contextmanager
+    def still(self) -> Iterator[MemoryState]:
+        """Hold off all that changes the records: writes, and the deletion of what has expired."""
+        with self._writing, self.engine.index.ready().paused() as state:
+            yield state
+
     def newest(self) -> int | None:
         """The epoch of the newest state; None: it has yet to be told."""
         with self._lock:
             return self._states[-1][0] if self._states else None
-
-    def number_at(self, epoch: int) -> int | None:
-        """The number of the newest state of an epoch or an older one; None where none is kept."""
-        with self._lock:
-            return next((number for number, _ in reversed(self._states) if number <= epoch), None)
 
     def _state_at(self, epoch: int) -> MemoryState | None:
         """The newest state of this epoch or an older one; None where it is not kept. The caller holds the lock."""
@@ -400,13 +397,15 @@ class Shard:
         if store is not None and learned:
             store.keep_learned(learned)
 
-    def as_of(self, number: int, verb: str, asked: Ask | int, *arguments: Any, **keywords: Any) -> Any:
-        """What a verb answers at the epoch of `asked` (an epoch, or a message that says it) from the state `number`.
+    def as_of(self, verb: str, asked: Ask | int, *arguments: Any, **keywords: Any) -> Any:
+        """What a verb answers at the epoch of `asked` (an epoch, or a message that says it) from that very state.
 
-        `Gone` where the newest state of that epoch is another one.
+        `Gone` where this follower does not hold it.
         """
         epoch = asked.epoch if isinstance(asked, Ask) else asked
-        if self.number_at(epoch) != number:
+        with self._lock:
+            held = any(number == epoch for number, _ in self._states)
+        if not held:
             return Gone(self.newest())
         return getattr(self, verb)(asked, *arguments, **keywords)
 
@@ -417,28 +416,6 @@ class Shard:
         """
         newest = self.newest()
         return getattr(self, verb)(*arguments, **keywords) if newest == after else Gone(newest)
-
-    def page(self, names: Sequence[str] | None, after: Place, most: int) -> Page:
-        """Up to `most` live records of these namespaces (None: of all), stamped, behind this place. Copies count.
-
-        Others may write meanwhile. A record that they write between two pages may be in both, in one or in none.
-        """
-        memory = self.engine.index.ready()
-        state = memory.state
-        records: list[Record] = []
-        left = most
-        for name in state.names[bisect_left(state.names, after[0]) :] if names is None else sorted(names):
-            if name < after[0]:
-                continue
-            behind = after[1] if name == after[0] else None
-            found = list(islice(entries_written(name, state.snapshot(name), EVERYTHING, behind), left))
-            ids = [entry.id for entry in found]
-            read = memory.store.fetch(name, ids) if memory.store is not None else state.records_of(name, ids)
-            records += [record for record in read if record is not None]
-            left -= len(found)
-            if not left:
-                return records, (name, found[-1].key[1])
-        return records, None
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`. Copies do not count as documents."""

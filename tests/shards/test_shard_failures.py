@@ -122,7 +122,7 @@ def test_a_shard_that_ended_answers_the_next_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", [BEFORE, AFTER])
-@pytest.mark.parametrize("verb", ["holdings", "page", "page page", "apply", "tag"])
+@pytest.mark.parametrize("verb", ["holdings", "begin_task", "go_on", "go_on go_on", "apply", "tag"])
 @pytest.mark.parametrize("ends", ["source", "target"])
 def test_a_move_begins_anew_where_a_shard_ends(tmp_path: Path, ends: str, verb: str, how: str) -> None:
     one = one_engine()

@@ -50,6 +50,7 @@ from fanrank.engine.storage.storage import Storage
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.listing.matching import matching_in
 from fanrank.shards.moves.moves import MovingCoordinator
+from fanrank.shards.processes.streams import Stream
 from fanrank.shards.protocol.messages import Ask, Forward
 from fanrank.shards.replicas.replicas import OWN, READS, WRITES, ReplicatedLink, is_approximate
 from fanrank.shards.shard.records import read_sizes
@@ -155,7 +156,7 @@ def test_any_history_with_replicas_that_end(data: st.DataObject) -> None:
         several = dying(Path(folder) / "memory", SHARDS, replicas=2)
         split_over_all(several, SPLIT)
         catch_up(several)
-        verbs = st.sampled_from(["apply", "apply", "prepare", "tag", "ask", "live", "last_write", "counts", "page"])
+        verbs = st.sampled_from(["apply", "apply", "prepare", "tag", "ask", "live", "last_write", "counts", "go_on"])
         for number in range(data.draw(st.integers(1, 8))):
             for shard in data.draw(st.lists(st.integers(0, SHARDS - 1), max_size=2)):
                 link_of(several, shard).plan(data.draw(verbs), data.draw(st.sampled_from([BEFORE, AFTER, LATE])))
@@ -402,10 +403,12 @@ def test_a_write_that_fails_when_it_is_done_already(
             follower = links_of(several)[0].followers[0]
             if follower.state == "following":
                 with links_of(several)[0].changed:
-                    number = links_of(several)[0].numbers[-1]
-                held = follower.link.send("as_of", number, "read", number, read_sizes, False).result(None)
+                    number = links_of(several)[0].last
+                held = follower.link.send("as_of", "read", number, read_sizes, False).result(None)
                 assert held == {"big": 2}
         several.coordinator.recover()
+        catch_up(several)
+        assert [several.count(namespace="big") for _ in by_each_replica(several)] == [3, 3]
         for engine in (one, several):
             engine.upsert([turn(3), turn(4)])
         for _ in range(2):
@@ -503,15 +506,15 @@ def test_a_follower_is_filled_while_others_write(history: list[tuple[str, Any]])
             changing = False
 
     with pytest.MonkeyPatch.context() as patch:
-        borders.shrink(patch, {"followers.PAGE": 2})
-        page_of = Shard.page
+        borders.shrink(patch, {"followers.PAGE": 2, "streams.PAGE": 2})
+        read_page = Stream.go_on
 
-        def page_then_write(shard: Shard, *place: Any) -> Any:
-            page = page_of(shard, *place)
+        def page_then_write(stream: Stream) -> Any:
+            page = read_page(stream)
             between()
             return page
 
-        patch.setattr(Shard, "page", page_then_write)
+        patch.setattr(Stream, "go_on", page_then_write)
         catch_up(several)
     while left:
         between()

@@ -40,7 +40,7 @@ class DyingLink:
         self.hanging = False
 
     def plan(self, verb: Verb, how: str) -> None:
-        """Let the shard fail so, the next time that it is sent this verb. Plans come one after another."""
+        """Let the shard fail so, the next time that it is sent this verb, or a function of this name to call."""
         self._plans.append((verb, how))
 
     def end(self, away: int = 2) -> None:
@@ -63,7 +63,8 @@ class DyingLink:
                 self._away -= 1
                 return self._gone()
             self._shard = self._make()
-        how = self._plans.pop(0)[1] if self._plans and self._plans[0][0] == verb else None
+        names = verb, getattr(next(iter(arguments), None), "__name__", None)
+        how = self._plans.pop(0)[1] if self._plans and self._plans[0][0] in names else None
         if how == HANGS:
             self.hanging = True
             return self._send(verb, arguments, keywords)

@@ -40,7 +40,7 @@ def assert_all_follow(engine: ShardedEngine) -> None:
     assert set(states_of(engine)) == {FOLLOWING}
     for link in links_of(engine):
         with link.changed:
-            assert all(follower.holds(link.numbers[-1]) for follower in link.followers)
+            assert all(follower.holds(link.last) for follower in link.followers)
 
 
 def wait_until_all_follow(engine: ShardedEngine) -> None:
@@ -48,7 +48,7 @@ def wait_until_all_follow(engine: ShardedEngine) -> None:
     for link in links_of(engine):
         for follower in link.followers:
             with link.changed:
-                assert link.changed.wait_for(lambda: follower.holds(link.numbers[-1]), PATIENCE)  # noqa: B023
+                assert link.changed.wait_for(lambda: follower.holds(link.last), PATIENCE)  # noqa: B023
 
 
 @contextmanager

@@ -1,0 +1,123 @@
+"""`Records`: the records of shards as of one moment, page by page, while others write.
+
+Exports, moves, followers and whole copies read shards in this way. What is written after the moment, each of them
+brings in behind it: it comes later in the order of the writes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any
+
+from ...engine.errors import DamagedStoreError
+from ...engine.index.masks import EVERYTHING
+from ...engine.records.record import Record
+from ...engine.storage.row_codec import RECORDS, decode_data, decode_row
+from ...engine.storage.sqlite import named, rows_of, vectors_in
+from ..protocol.order import entries_written, number_of
+from ..shard.shard import Shard
+from .links import Link
+from .tasks import Tasks
+
+PAGE = 1_000
+"""Records that a shard gives at a time."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a shard is at the moment of a stream."""
+
+    number: int | None
+    """The number of its newest state; None: it was started anew and has yet to be told."""
+    copies: Sequence[str]
+    """The namespaces that are being copied to it."""
+
+
+class Records(Tasks):
+    """The records of these namespaces (None: of all) in these shards, with the numbers of their writes.
+
+    The moment is that of this call; the caller lets nobody write to several shards meanwhile. The records come in the
+    order of their writes where they are of one namespace, or `merged`; else namespace by namespace. With `vectors`
+    false they have no embedding. `copies` says whether those that are being copied to a shard count. Raises
+    `UnavailableError` where a shard is started anew meanwhile.
+    """
+
+    def __init__(
+        self,
+        until: Callable[[], float | None],
+        links: Iterable[Link],
+        names: Sequence[str] | None,
+        *,
+        vectors: bool = True,
+        merged: bool = False,
+        copies: bool = False,
+    ) -> None:
+        super().__init__(until)
+        self.moments: dict[int, Moment] = self.begin(links, Stream, names, vectors, merged, copies)
+
+    def __iter__(self) -> Iterator[Record]:
+        # No two records have one number.
+        return heapq.merge(*map(self._of, self.moments), key=number_of)
+
+    def _of(self, shard: int) -> Iterator[Record]:
+        sent = self.send(shard)
+        while page := self.receive(shard, sent):
+            # The shard reads the next page while this one is used.
+            sent = self.send(shard)
+            yield from page
+
+
+class Stream:
+    """A shard's records of the moment at which it starts."""
+
+    def __init__(self, shard: Shard, names: Sequence[str] | None, vectors: bool, merged: bool, copies: bool) -> None:
+        self._shard, self._names = shard, names
+        self._vectors, self._merged, self._copies = vectors, merged, copies
+        self._held = ExitStack()
+
+    def start(self) -> Moment:
+        shard = self._shard
+        self._store = shard.engine.index.ready().store
+        with shard.still() as state:
+            self._state = state if self._copies else shard.shown()
+            if self._store is not None:
+                self._reader = self._held.enter_context(self._store.moment())
+            moment = Moment(shard.newest(), sorted(shard.notes.copies))
+        snapshots = self._state.snapshots
+        names = sorted(snapshots if self._names is None else snapshots.keys() & {*self._names})
+        found = (entries_written(name, snapshots[name], EVERYTHING) for name in names)
+        self._entries = heapq.merge(*found) if self._merged else chain.from_iterable(found)
+        return moment
+
+    def go_on(self) -> list[Record]:
+        """The next records; [] at the end."""
+        page = list(islice(self._entries, PAGE))
+        ids: dict[str, list[str]] = {}
+        for entry in page:
+            ids.setdefault(entry.namespace, []).append(entry.id)
+        found = {(name, record.id): record for name, own in ids.items() for record in self._fetch(name, own)}
+        try:
+            return [found[entry.namespace, entry.id] for entry in page]
+        except KeyError as missing:
+            raise DamagedStoreError(
+                f"{RECORDS}: the record with id {missing.args[0][1]!r} is not found, and the index holds it; restore "
+                "the file from a copy, as records cannot be rebuilt"
+            ) from None
+
+    def end(self) -> None:
+        self._held.close()
+
+    def _fetch(self, name: str, ids: Sequence[str]) -> Iterator[Record]:
+        if self._store is None:
+            kept = self._state.records_of(name, ids, vectors=self._vectors)
+            yield from (record for record in kept if record is not None)
+            return
+        columns: Any = vectors_in(self._reader) if self._vectors else "NULL"
+        with named(self._store.path):
+            rows = rows_of(self._reader, f"id, checksum, data, {columns}", name, ids)
+        for row in rows:
+            yield decode_row(name, *row) if self._vectors else decode_data(name, *row[:3])[0]
