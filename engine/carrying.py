@@ -176,6 +176,7 @@ class Carrying:
         A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
         with keys does so, because a column reads all records once and stays, for all tenants.
         """
+        self.index.declares = False
         self.index.memory.declares = False
 
     def drop_column(self, name: str) -> None:

@@ -38,6 +38,10 @@ class OpenIndex:
         """How the index came to be: loaded, or built and why. None for an engine in memory."""
         self.error: BaseException | None = None
         """The error by which `fill_behind` failed, or None."""
+        self.declares = True
+        """Whether filters declare columns, in this memory and in each that takes its place."""
+        self._seen = -1
+        """The version of the store's file that the last `refresh` read."""
         self._make = make
         self._directory: IndexDirectory | None = None
         self.filler: threading.Thread | None = None
@@ -90,6 +94,8 @@ class OpenIndex:
             # A stale manifest must not look valid once the counter has caught up with it.
             written.clear()
         self.memory = fresh
+        # Read after the assignment: whoever turned it off before, or turns it off now, reaches this memory.
+        fresh.declares = self.declares
         records = sum(snapshot.size for snapshot in fresh.snapshots.values())
         how = "loaded" if self.opened == "loaded" else "built"
         logger.info("opened %s: %d records, index %s", directory.root.parent, records, how)
@@ -140,11 +146,21 @@ class OpenIndex:
             self.filler = None
         return self.memory
 
+    def behind(self) -> bool:
+        """Whether the writer of a directory that was opened for reading has committed since the last `refresh`."""
+        store = self.memory.store
+        return store is not None and store.read_only and store.version() != self._seen
+
     def refresh(self) -> None:
         """Catch up with the writer of a directory that was opened for reading."""
         store = self.ready().store
         if store is None or not store.read_only:
             return
+        version = store.version()
+        self._refresh(store)
+        self._seen = version
+
+    def _refresh(self, store: RecordStore) -> None:
         try:
             replay(self.memory, store, False)
             self.memory.wake()

@@ -13,6 +13,8 @@ PROFILE_VARIABLE = "FANRANK_PROFILE"
 """The variable that names the profile of new engines that name none."""
 KEY_VARIABLE = "FANRANK_KEY"
 """The variable that holds the key for a server, where the command line names one by its address."""
+WORKER_VARIABLE = "FANRANK_WORKER"
+"""The variable in which `fanrank serve --workers` tells a process what it serves. Nobody else sets it."""
 
 
 def compiled_loops() -> ModuleType | None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -39,12 +40,14 @@ from .local import check_local
 from .logs import Log
 from .metrics import Metrics
 from .problems import RETRY_AFTER, Problem, answer_problem, stopping
-from .state import State
+from .state import State, seconds_left
 from .watch import Watch, routes_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Admit = Callable[[Request], Principal]
 """Says who asks. Raises `Problem` for who may not."""
+Fresh = Callable[[Callable[[], float]], Awaitable[None]]
+"""Brings an engine that follows another process up to date."""
 
 ALIVE = ("/v1/health", "/v1/ready")
 """Addresses of every application, whatever it serves."""
@@ -86,12 +89,13 @@ def make_app(
     parts: Sequence[Part] = (),
     rest: bool = True,
     log: Log | None = None,
+    fresh: Fresh | None = None,
 ) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything.
 
     `local` refuses what pages of other sites ask for in a browser of this machine. It is for a server without keys.
     `parts` are served as well. Without `rest` they take the place of all but health, readiness and metrics. `log` takes
-    a line for each request.
+    a line for each request. `fresh` is awaited before a request, with what says for how many seconds it may take.
     """
     metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
     state = State(engine, limits or Limits(), metrics)
@@ -150,7 +154,7 @@ def make_app(
     # A redirect would send a body twice, and is a status that no client of an interface expects.
     app.router.redirect_slashes = False
     app.state.fanrank = state
-    app.add_middleware(Gate, state=state, admit=admit, local=local)
+    app.add_middleware(Gate, state=state, admit=admit, local=local, fresh=fresh)
     app.add_middleware(Watch, metrics=metrics, route_of=routes_of(app), log=log)
     return app
 
@@ -158,8 +162,10 @@ def make_app(
 class Gate:
     """What every request passes first: who asks, and the count of those under way."""
 
-    def __init__(self, app: ASGIApp, *, state: State, admit: Admit | None, local: bool) -> None:
-        self.app, self.state, self.admit, self.local = app, state, admit, local
+    def __init__(
+        self, app: ASGIApp, *, state: State, admit: Admit | None, local: bool, fresh: Fresh | None = None
+    ) -> None:
+        self.app, self.state, self.admit, self.local, self.fresh = app, state, admit, local, fresh
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN:
@@ -176,6 +182,8 @@ class Gate:
         state.in_flight += 1
         state.in_flight_of[principal.name] += 1
         try:
+            if self.fresh is not None:
+                await self.fresh(partial(seconds_left, request))
             await self.app(scope, receive, send)
         finally:
             held = scope.get(HELD, 0)

@@ -63,6 +63,7 @@ CODES: dict[str, tuple[tuple[int, ...], str]] = {
     "TooManyRequests": ((429,), "Too many requests with the key are under way."),
     "InternalError": ((500,), "The server failed; its log says why."),
     "StoppingError": ((503,), "The server stops."),
+    "WriterLost": ((503,), "The process that writes ended. Whether the write was done is not known."),
 }
 """The problems that the server itself finds: their statuses, and what they mean."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import socket
@@ -9,23 +10,26 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..engine.errors import ParameterError, StorageError
 from ..engine.memory import Memory
-from ..shards.choosing import ShardSettings, open_directory
+from ..shards.choosing import ShardSettings, is_sharded, open_directory
 from .app import Admit, Part, make_app
 from .connections import protocol_of
-from .keys import Keyring
+from .keys import Keyring, read_keys
 from .limits import Limits
 from .local import is_loopback
 from .logs import Log, logging_to
 from .state import State
+from .team import Follower, Team
+from .workers import Seat, Supervisor, check_workers
 
 HOST, PORT = "127.0.0.1", 8765
 LAST_SECONDS = 0.8
@@ -57,19 +61,50 @@ def serve(
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
     """
-    limits = limits or Limits()
+    limits, seat = limits or Limits(), Seat.taken()
     keyring = None if keys is None else Keyring(keys)
-    listeners = open_sockets(host, port, loopback_only=keyring is None)
+    if seat is None:
+        listeners, reads = open_sockets(host, port, loopback_only=keyring is None), False
+    else:
+        listeners, announce, reads = seat.listeners(), seat.watch(), not seat.writes
     try:
         with (
             End(limits) as end,
             nullcontext() if log is None else logging_to(log),
-            open_directory(path, shards, wait=False, **opening) as engine,
+            open_directory(path, shards, wait=False, read_only=reads, **opening) as engine,
         ):
-            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log, end=end)
+            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log, end=end, seat=seat)
     finally:
         for listener in listeners:
             listener.close()
+
+
+def serve_with_workers(
+    path: str | os.PathLike[str],
+    workers: int,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    keys: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+    announce: Callable[[str], None] = lambda url: None,
+    shards: ShardSettings | None = None,
+) -> int:
+    """As `serve`, by several processes, each of which runs this process' command and comes to `serve` in it.
+
+    Returns the exit code. Raises as `serve` what can be told before a worker begins, and `ParameterError` for a
+    sharded memory and for a system that has no such sockets.
+    """
+    check_workers(is_sharded(path) or (shards or ShardSettings()).shards is not None)
+    if keys is not None:
+        read_keys(keys)
+    # A port that another server has is refused, though that one may let others listen there too.
+    first = open_sockets(host, port, loopback_only=keys is None)
+    url, port = url_of(first), first[0].getsockname()[1]
+    for listener in first:
+        listener.close()
+    bind = partial(open_sockets, host, port, loopback_only=keys is None, shared=True)
+    return Supervisor(workers, bind, (limits or Limits()).stop_seconds, partial(announce, url)).run()
 
 
 class End:
@@ -99,22 +134,57 @@ def run_app(
     rest: bool = True,
     log: Log | None = None,
     end: End | None = None,
+    seat: Seat | None = None,
 ) -> None:
-    """Serve an engine on bound sockets until a signal. `admit` None: to this machine's own programs and pages.
-
-    `parts`, `rest` and `log` as in `make_app`. `end` begins with the signal.
-    """
-    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts, rest=rest, log=log)
+    """Serve an engine on bound sockets until a signal. `end` begins with the signal; the others as in `make_server`."""
+    server = make_server(engine, admit, limits, parts, rest, log, seat)
+    server.end = end
     # From here on a connection waits until it is accepted; whoever is told the address may use it.
     for listener in listeners:
         listener.listen(BACKLOG)
+    announce(url_of(listeners))
+    server.run(sockets=listeners)
+
+
+def make_server(
+    engine: Memory,
+    admit: Admit | None,
+    limits: Limits,
+    parts: Sequence[Part] = (),
+    rest: bool = True,
+    log: Log | None = None,
+    seat: Seat | None = None,
+) -> Server:
+    """What serves an engine. `admit` None: to this machine's own programs and pages.
+
+    `parts`, `rest` and `log` as in `make_app`. `seat`: as one of several workers, of which this one may only read.
+    """
+    follower = None if seat is None or seat.writes else Follower(engine)
+    app = make_app(
+        engine,
+        admit=admit,
+        limits=limits,
+        local=admit is None,
+        parts=parts if follower is None else (*parts, follower.part()),
+        rest=rest,
+        log=log,
+        fresh=None if follower is None else follower.fresh,
+    )
+    state, protocol = app.state.fanrank, protocol_of(limits, app.state.fanrank.metrics.count_rejected)
+    if seat is None:
+        return Server(make_config(app, protocol), state)
+    server = Server(make_config(Team(app, seat, state), protocol), state)
+    server.inner = seat.inner_socket(), make_config(app, protocol)
+    return server
+
+
+def url_of(listeners: Sequence[socket.socket]) -> str:
+    """The address at which a server is reached."""
     host, port = listeners[0].getsockname()[:2]
-    announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
-    config = make_config(app, protocol_of(limits, app.state.fanrank.metrics.count_rejected))
-    Server(config, app.state.fanrank, end).run(sockets=listeners)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_config(app: Starlette, protocol: type[HttpToolsProtocol]) -> uvicorn.Config:
+def make_config(app: ASGIApp, protocol: type[HttpToolsProtocol]) -> uvicorn.Config:
     """How uvicorn serves the application."""
     return uvicorn.Config(
         app,
@@ -135,10 +205,24 @@ def make_config(app: Starlette, protocol: type[HttpToolsProtocol]) -> uvicorn.Co
 class Server(uvicorn.Server):
     """Stops in two steps: what is under way is answered while all else is refused, then the sockets close."""
 
-    def __init__(self, config: uvicorn.Config, state: State, end: End | None = None) -> None:
+    def __init__(self, config: uvicorn.Config, state: State) -> None:
         super().__init__(config)
-        self.state, self.end = state, end
+        self.state = state
+        self.end: End | None = None
         self.stop_at = float("inf")
+        self.inner: tuple[socket.socket, uvicorn.Config] | None = None
+        """Where other workers of the memory reach this one, and what they reach."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        if self.inner is not None:
+            inner, config = self.inner
+            config.load()
+            protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            state = self.lifespan.state
+            make = partial(protocol, config=config, server_state=self.server_state, app_state=state)
+            self.servers.append(await asyncio.get_running_loop().create_server(make, sock=inner))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to stop. A second signal ends the process; every write that was acknowledged is on disk by then."""
@@ -159,8 +243,10 @@ class Server(uvicorn.Server):
         return self.should_exit
 
 
-def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.socket]:
+def open_sockets(host: str, port: int, *, loopback_only: bool, shared: bool = False) -> list[socket.socket]:
     """Sockets bound to each address of a host. The addresses are looked up once, and those are the ones bound.
+
+    `shared`: other sockets of this user may be bound to them too, and each gets a part of the connections.
 
     Raises `ParameterError` for an address beyond this machine where `loopback_only`, and `StorageError` where one
     cannot be taken.
@@ -182,6 +268,8 @@ def open_sockets(host: str, port: int, *, loopback_only: bool) -> list[socket.so
             listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             # A name with several addresses has one port.

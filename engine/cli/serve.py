@@ -58,6 +58,13 @@ limit_options = bundle(
 @click.option(
     "--keys", type=click.Path(dir_okay=False), help="File of keys, from `fanrank keys add`. It is read again on change."
 )
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 256),
+    help="Processes that serve: one writes, the others read and follow it. On Linux, for the directory of one engine.",
+)
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
 @click.option(
     "--log",
@@ -82,6 +89,7 @@ def serve(
     host: str,
     port: int,
     keys: str | None,
+    workers: int,
     mcp: bool,
     log: str,
     log_texts: bool,
@@ -103,6 +111,7 @@ def serve(
     """
     try:
         from ...server import logs, run  # an extra
+        from ...server.workers import is_worker
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in NEEDS:
             raise
@@ -121,13 +130,12 @@ def serve(
             admitted = "everyone on this machine" if keys is None else f"the keys of {keys}"
             click.echo(f"serves {memory} to {admitted}; Ctrl-C ends it", err=True)
 
+    address: dict[str, Any] = {"host": host, "port": port, "keys": keys, "limits": limits, "announce": announce}
+    if workers > 1 and not is_worker():
+        context.exit(run.serve_with_workers(path, workers, shards=shard_settings, **address))
     run.serve(
         path,
-        host=host,
-        port=port,
-        keys=keys,
-        limits=limits,
-        announce=announce,
+        **address,
         # Also where nothing is logged: Python prints errors of packages whose loggers nobody takes.
         log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},

@@ -128,6 +128,8 @@ class RecordStore:
         self._lock = lock
         self._read_only = writer is None
         self._reading = threading.Lock()
+        self._watcher: sqlite3.Connection | None = None
+        self._watching = threading.Lock()
         self._writing = threading.Lock()
         self._process = os.getpid()
         self._file = _identity(path)
@@ -195,7 +197,10 @@ class RecordStore:
         """Fold the log into the file and release the lock. A second call, or one in a forked child, does nothing."""
         if os.getpid() != self._process:
             return
-        with self._writing, self._reading, named(self.path):
+        with self._writing, self._reading, self._watching, named(self.path):
+            if self._watcher is not None:
+                self._watcher.close()
+                self._watcher = None
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None
@@ -246,6 +251,15 @@ class RecordStore:
             return self._last
         with self._reads() as reader:
             return last_sequence(reader)
+
+    def version(self) -> int:
+        """A number that differs from the last one where another process has committed meanwhile. It takes 3 us."""
+        with named(self.path), self._watching:
+            if self._watcher is None:
+                # The connection of other reads may be busy for long.
+                self._watcher = self._open_snapshot()
+            (number,) = self._watcher.execute("PRAGMA data_version").fetchone()
+        return int(number)
 
     @property
     def pruned(self) -> int:

@@ -141,6 +141,16 @@ def test_what_is_no_column_is_an_error(engine: fr.Engine) -> None:
     assert engine.columns == AUTO
 
 
+def test_no_filter_declares_while_a_directory_is_opened(tmp_path: Path) -> None:
+    """The memory that is loaded takes the place of the one that was told."""
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add(records())
+    with fr.Engine.open(tmp_path / "memory", wait=False) as engine:
+        engine.keep_columns()
+        with pytest.raises(fr.errors.UnknownColumnError):
+            engine.count({"n": 0})
+
+
 def test_where_filters_declare_nothing_the_error_says_what_to_do() -> None:
     engine = fr.Engine.from_records(records())
     engine.keep_columns()

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import fanrank as fr
-from fanrank.server.app import Admit, Part, make_app
-from fanrank.server.connections import protocol_of
+from fanrank.server.app import Admit, Part
 from fanrank.server.limits import Limits
-from fanrank.server.run import Server, make_config, open_sockets
+from fanrank.server.run import Server, make_server, open_sockets
 from fanrank.server.state import State
+from fanrank.server.workers import Seat
 
 from .threads import PATIENCE
 
@@ -67,19 +67,17 @@ def serving(
     admit: Admit | None = None,
     limits: Limits | None = None,
     parts: Callable[[fr.Engine], Sequence[Part]] = lambda engine: (),
+    seat: Seat | None = None,
 ) -> Iterator[Live]:
     """Serve an engine meanwhile."""
-    limits = limits or Limits()
-    app = make_app(engine, admit=admit, limits=limits, local=admit is None, parts=parts(engine))
+    server = make_server(engine, admit, limits or Limits(), parts(engine), seat=seat)
     listeners = open_sockets("127.0.0.1", 0, loopback_only=True)
-    protocol = protocol_of(limits, app.state.fanrank.metrics.count_rejected)
-    server = Server(make_config(app, protocol), app.state.fanrank)
     thread = threading.Thread(target=server.run, kwargs={"sockets": listeners})
     thread.start()
     try:
         while not server.started and thread.is_alive():
             thread.join(0.01)
-        yield Live(listeners[0].getsockname()[1], app.state.fanrank, server)
+        yield Live(listeners[0].getsockname()[1], server.state, server)
     finally:
         server.state.stopping = True
         thread.join(300)
