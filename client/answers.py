@@ -20,6 +20,7 @@ from ..engine.errors import (
     UnknownColumnError,
     UnreachableError,
 )
+from ..engine.offered import Offered
 from ..engine.records.decision import Decision
 from ..engine.records.explanation import Explanation, FusedExplanation, explanation_of
 from ..engine.records.hits import Hits, join_names
@@ -138,6 +139,12 @@ def read_number(answer: Any, name: str) -> int:
 def read_namespaces(answer: Any) -> tuple[str, ...]:
     """The names of namespaces."""
     return tuple([str(row["namespace"]) for row in answer["namespaces"]])
+
+
+@reader
+def read_offered(answer: Any, verb: Offered) -> Any:
+    """What a verb gave, as it is declared."""
+    return verb.from_json(answer[verb.name])
 
 
 @reader

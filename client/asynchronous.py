@@ -6,13 +6,16 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError, UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
+from ..engine.memory import Memory
 from ..engine.moments import Span
+from ..engine.offered import REST, Offered, awaited, offered_at
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.filters import AnyFilter
 from ..engine.records.hits import Hits
@@ -297,5 +300,28 @@ class AsyncClient:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
         return await self._send(calls.stats(self.space if namespace is None else namespace))
 
+    async def columns(self) -> dict[str, str]:
+        """The declared columns of the server's memory, as `Engine.columns`."""
+        columns: dict[str, str] = (await self._send(calls.columns()))["columns"]
+        return columns
+
     def _named(self, namespace: str) -> str:
         return calls.named(namespace, self.space)
+
+    if TYPE_CHECKING:
+        distinct, events = awaited(Memory.distinct), awaited(Memory.events)
+        add_column, drop_column = awaited(Memory.add_column), awaited(Memory.drop_column)
+        change_columns = awaited(Memory.change_columns)
+        observe, resolved = awaited(Memory.observe), awaited(Memory.resolved)
+
+
+def _sent(verb: Offered) -> Any:
+    @wraps(verb.function)
+    async def ask(self: AsyncClient, *given: Any, **keywords: Any) -> Any:
+        return answers.read_offered(await self._send(calls.offered(verb, given, keywords, self.space)), verb)
+
+    return ask
+
+
+for _verb in offered_at(REST):
+    setattr(AsyncClient, _verb.name, _sent(_verb))

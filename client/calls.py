@@ -17,6 +17,8 @@ from ..engine.encoders.patch import join_changes
 from ..engine.errors import ParameterError, QueryError, RecordError, check_names, choices
 from ..engine.listing.orders import ORDERS
 from ..engine.moments import Span, to_seconds, to_span
+from ..engine.offered import Offered
+from ..engine.records.declared import Declared
 from ..engine.records.entities import Relation
 from ..engine.records.filters import AnyFilter, parse_filter
 from ..engine.records.jsonl import as_records, check_batch, checked_ids
@@ -294,9 +296,40 @@ def _filter(filter: AnyFilter | None) -> dict[str, str]:
     return {} if parsed is None else {"filter": json.dumps(parsed.to_dict())}
 
 
+def offered(verb: Offered, given: Sequence[Any], keywords: Mapping[str, Any], space: str | None) -> Call:
+    """A verb by its declaration. Raises as the verb for what can be told without the memory."""
+    values = verb.signature.bind(None, *given, **keywords).arguments
+    body = {
+        name: _value(field, values[name])
+        for name, field in verb.parameters.items()
+        if name in values and (field.required or values[name] is not field.default)
+    }
+    if verb.in_namespace:
+        body["namespace"] = named(values.get("namespace", ""), space)
+    return Call("POST", f"/v1/{verb.name}", body, repeatable=not verb.writes)
+
+
+def _value(field: Declared, value: Any) -> Any:
+    """An argument as JSON values."""
+    if field.kind == "filter":
+        parsed = parse_filter(value)
+        return None if parsed is None else parsed.to_dict()
+    if field.kind == "strings":
+        return checked_ids(value, field.name)
+    try:
+        return _plain(value)
+    except ValueError as error:
+        raise QueryError(f"{field.name!r} {error}, not {value!r}") from None
+
+
 def namespaces() -> Call:
     """The namespaces that the key reaches."""
     return Call("GET", "/v1/namespaces")
+
+
+def columns() -> Call:
+    """The declared columns."""
+    return Call("GET", "/v1/columns")
 
 
 def stats(namespace: str | None) -> Call:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
-from ..engine.lacking import CLIENT
 from ..engine.listing.listing import Listing
 from ..engine.memory import Memory
 from ..engine.moments import Span
+from ..engine.offered import CLIENT, REST, Offered
 from ..engine.reading import checked_wanted
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.filters import AnyFilter
@@ -43,7 +43,19 @@ else:
     from typing_extensions import Unpack
 
 
-class Client(Memory, lacking=CLIENT):
+def _sent(verb: Offered, name: str) -> Any:
+    """What a client has for a verb that is offered; None: what `Memory` has, which asks for the other."""
+    if REST not in verb.doors or name != verb.name:
+        return None
+
+    @wraps(verb.function)
+    def ask(self: Client, *given: Any, **keywords: Any) -> Any:
+        return answers.read_offered(self._send(calls.offered(verb, given, keywords, self.space)), verb)
+
+    return ask
+
+
+class Client(Memory, lacking=CLIENT, made=_sent):
     """The memory behind the server at `url`, with the verbs of `Engine`, its answers and its errors.
 
     `key` is sent with every request. `timeout` is the most seconds of one request, its repetitions included; `deadline`
@@ -81,6 +93,11 @@ class Client(Memory, lacking=CLIENT):
     def pin(self) -> dict[str, Any] | None:
         pin: dict[str, Any] | None = self.stats().get("pin")
         return pin
+
+    @property
+    def columns(self) -> dict[str, str]:
+        columns: dict[str, str] = self._send(calls.columns())["columns"]
+        return columns
 
     @property
     def closed(self) -> bool:

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from .carry import copying
 from .carry.export import Source, export_records, source_of
@@ -17,7 +17,9 @@ from .errors import ParameterError, StorageError, choices
 from .index.column_names import check_names
 from .index.columns import Schema
 from .monitor.monitor import checked_scope
+from .offered import REST, offered
 from .opening import OpenIndex, shows_progress
+from .records.checks import About
 from .records.filters import Filter, parse_filter
 from .searcher import Searcher
 from .signatures import EngineOptions
@@ -156,7 +158,12 @@ class Carrying:
         """The metadata columns that were declared beside the built-in ones: names and kinds."""
         return self.index.memory.schema.declared()
 
-    def add_column(self, name: str, kind: str) -> None:
+    @offered(REST, writes=True)
+    def add_column(
+        self,
+        name: Annotated[str, About("The column.", examples=("project",))],
+        kind: Annotated[str, About("category, number or json.", examples=("category",))],
+    ) -> None:
         """Declare one more metadata column, ``category``, ``number`` or ``json``, in place.
 
         Its values are those that the records hold in `Record.extra`, or else under this key in `Record.payload`, now
@@ -179,14 +186,20 @@ class Carrying:
         self.index.declares = False
         self.index.memory.declares = False
 
-    def drop_column(self, name: str) -> None:
+    @offered(REST, writes=True)
+    def drop_column(self, name: Annotated[str, About("The column.", examples=("project",))]) -> None:
         """Declare a metadata column no longer, in place. The records keep the values, and `add_column` brings it back.
 
         Raises `ParameterError` for a column that was not declared, and as `add_column`.
         """
         self.change_columns((name,), {})
 
-    def change_columns(self, dropped: Sequence[str], added: Mapping[str, str]) -> None:
+    @offered(REST, writes=True)
+    def change_columns(
+        self,
+        dropped: Annotated[Sequence[str], About("The columns to declare no longer.")],
+        added: Annotated[Mapping[str, str], About("The kinds of the columns to declare, by their names.")],
+    ) -> None:
         """Declare columns no longer, and declare others, in one step: all of it, or nothing after an error.
 
         Raises as `drop_column` and `add_column`, and `ParameterError` for a column that is dropped twice.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from .backends.choose import Backend
 from .carrying import Carrying
@@ -15,12 +15,13 @@ from .encoders.sparse import TermEncoder
 from .errors import check_names
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy, Strategy
-from .lacking import Lacking
 from .moments import Moment
 from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor, checked_namespace
 from .monitor.recency import Recency
+from .offered import OFFERED, REST, Lacking, Offered, awaited, offered
 from .reading import Reading
+from .records.checks import About
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import parse_filter
 from .records.hits import Hits
@@ -59,11 +60,24 @@ class Memory(Reading, Writing, Carrying):
     """The verbs that memories of this class do not have, each with why, and what to do instead."""
     _closed: bool
 
-    def __init_subclass__(cls, lacking: Mapping[str, str] | None = None) -> None:
-        if lacking is not None:
-            cls.lacking = lacking
-            for verb, why in lacking.items():
-                setattr(cls, verb, Lacking(cls.__name__, verb, why))
+    def __init_subclass__(
+        cls, lacking: Mapping[str, str] | None = None, made: Callable[[Offered, str], Any] | None = None
+    ) -> None:
+        """`made` gives what stands in the class for each verb that is offered, and for its awaited twin."""
+        if lacking is None:
+            return
+        missing = dict(lacking)
+        for verb in OFFERED.values() if made is not None else ():
+            for name in (verb.name, f"a{verb.name}"):
+                if name not in vars(cls) and name not in missing and made is not None:
+                    method = made(verb, name)
+                    if isinstance(method, str):
+                        missing[name] = method
+                    elif method is not None:
+                        setattr(cls, name, method)
+        cls.lacking = missing
+        for name, why in missing.items():
+            setattr(cls, name, Lacking(cls.__name__, name, why))
 
     def __enter__(self) -> Self:
         return self
@@ -386,8 +400,14 @@ class Memory(Reading, Writing, Carrying):
         return self.monitor.recency(namespace)
 
     # Sources: A032.
+    @offered(REST, writes=True)
     def observe(
-        self, ids: Iterable[str], *, namespace: str = "", now: Moment | None = None, windows: int | None = None
+        self,
+        ids: Annotated[Iterable[str], About("The ids of the hits that were used.", examples=("m1",))],
+        *,
+        namespace: str = "",
+        now: Annotated[Moment | None, "moment", About("The time of the queries.")] = None,
+        windows: Annotated[int | None, About("How many windows they searched; left out, all.", least=1)] = None,
     ) -> None:
         """Report which hits were used, so that the k* rule learns how recent useful records are.
 
@@ -397,7 +417,15 @@ class Memory(Reading, Writing, Carrying):
         self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
 
     # Sources: B025.
-    def resolved(self, name: str, entity: str, *, namespace: str = "", times: int = 1) -> None:
+    @offered(REST, writes=True)
+    def resolved(
+        self,
+        name: Annotated[str, About("The name, as in a query.", examples=("Ana",))],
+        entity: Annotated[str, About("The id of the entity that it meant.", examples=("person/ana",))],
+        *,
+        namespace: str = "",
+        times: Annotated[int, About("How often.", least=1)] = 1,
+    ) -> None:
         """Report that `name`, in queries to a namespace, meant the entity with the id `entity`, so many `times`.
 
         Where several entities have one name, ``recall`` and the channel `Graph` believe a meaning the more, the more
@@ -418,3 +446,15 @@ class Memory(Reading, Writing, Carrying):
     def health(self, namespace: str = "") -> HealthReport:
         """Counts, latencies and fallbacks of the namespace's searches."""
         return self.monitor.health(namespace)
+
+    if TYPE_CHECKING:
+        adelete_where = awaited(Writing.delete_where)
+        aupdate_where = awaited(Writing.update_where)
+        adistinct, aevents = awaited(Reading.distinct), awaited(Reading.events)
+        aadd_column, adrop_column = awaited(Carrying.add_column), awaited(Carrying.drop_column)
+        achange_columns = awaited(Carrying.change_columns)
+        aobserve, aresolved = awaited(observe), awaited(resolved)
+
+
+for _verb in OFFERED.values():
+    setattr(Memory, f"a{_verb.name}", awaited(_verb.function))

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 from .errors import QueryError, RecordError
 from .hybrid.evidence import Evidence
 from .hybrid.strategy import AnyStrategy
-from .lacking import NAMESPACE
 from .memory import Memory
+from .offered import NAMESPACE, OF_SEVERAL, Offered
 from .records.explanation import Explanation, FusedExplanation
 from .records.hits import Hits
 from .records.jsonl import as_records, check_batch
@@ -80,7 +80,12 @@ def _of_memory(name: str) -> Any:
     return property(lambda self: getattr(self._memory, name))
 
 
-class Namespace(Memory, lacking=NAMESPACE):
+def _offered(verb: Offered, name: str) -> Any:
+    """What the handle has for a verb that is offered; why not, where it is of the whole memory."""
+    return _in_namespace(getattr(Memory, name)) if verb.in_namespace else OF_SEVERAL
+
+
+class Namespace(Memory, lacking=NAMESPACE, made=_offered):
     """One namespace of a memory, with its own records, segments, statistics and counts.
 
     Records and queries that name no namespace belong to this one; those that name another are refused. The methods are
@@ -109,13 +114,9 @@ class Namespace(Memory, lacking=NAMESPACE):
     add, aadd = _of_records(Memory.add), _of_records(Memory.aadd)
     update, aupdate = _of_records(Memory.update), _of_records(Memory.aupdate)
     upsert, aupsert = _of_records(Memory.upsert), _of_records(Memory.aupsert)
-    patch, update_where = _in_namespace(Memory.patch), _in_namespace(Memory.update_where)
+    patch, ids, export = _in_namespace(Memory.patch), _in_namespace(Memory.ids), _in_namespace(Memory.export)
     delete, adelete = _in_namespace(Memory.delete), _in_namespace(Memory.adelete)
-    delete_where = _in_namespace(Memory.delete_where)
     fetch, records, count = _in_namespace(Memory.fetch), _in_namespace(Memory.records), _in_namespace(Memory.count)
-    ids, distinct, events = _in_namespace(Memory.ids), _in_namespace(Memory.distinct), _in_namespace(Memory.events)
-    observe, resolved = _in_namespace(Memory.observe), _in_namespace(Memory.resolved)
-    export = _in_namespace(Memory.export)
     recency, health = _by_name(Memory.recency), _by_name(Memory.health)
     drift = _by_name(Memory.drift)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from .errors import ParameterError, QueryError, RecordError, StorageError, choices
 from .listing import matching
@@ -13,7 +13,9 @@ from .listing.matching import compiled, read_matching, searched
 from .listing.orders import ORDERS
 from .moments import Moment
 from .monitor.monitor import checked_namespace, checked_scope
+from .offered import COMMAND, REST, TOOL, offered
 from .opening import OpenIndex
+from .records.checks import About
 from .records.filters import Filter, parse_filter
 from .records.query import Query
 from .records.record import Record
@@ -22,6 +24,7 @@ from .search.batch import combine_filters
 from .searcher import Searcher
 
 T = TypeVar("T")
+AnyFilterField = Annotated[Filter | Mapping[str, Any] | None, "filter", About("Only records that pass.")]
 
 
 class Reading:
@@ -116,8 +119,13 @@ class Reading:
 
         return self.searcher.declaring(read, [parsed])
 
+    @offered(REST, TOOL)
     def distinct(
-        self, column: str, filter: Filter | Mapping[str, Any] | None = None, *, namespace: str | None = ""
+        self,
+        column: Annotated[str, About("The column.", examples=("role",))],
+        filter: AnyFilterField = None,
+        *,
+        namespace: str | None = "",
     ) -> dict[str | float | None, int]:
         """The values of a metadata column among the live records that pass a filter, each with its number of records.
 
@@ -145,19 +153,20 @@ class Reading:
         return memory.verify()
 
     # Sources: B034, B035.
+    @offered(REST, COMMAND)
     def events(
         self,
-        since: Moment,
-        until: Moment,
+        since: Annotated[Moment, "moment", About("The first moment.", examples=("2026-11-23T00:00:00Z",))],
+        until: Annotated[Moment, "moment", About("The last moment.", examples=("2026-11-24T00:00:00Z",))],
         *,
-        type: str | None = "Event",
-        filter: Filter | Mapping[str, Any] | None = None,
+        type: Annotated[str | None, About("The type of the records.")] = "Event",
+        filter: AnyFilterField = None,
         namespace: str = "",
     ) -> list[tuple[str, float]]:
-        """All live records of a type (None: of any) with ``since <= time <= until``, as (id, time) pairs.
+        """All live records of a type with ``since <= time <= until``, each by its id and time.
 
-        Nothing is ranked. The newest come first; among equal times the last written comes first. `since`, `until` and
-        `filter` are as in `Query`. Raises `QueryError`.
+        With `type` None they are of any. Nothing is ranked. The newest come first; among equal times the last written
+        comes first. `since`, `until` and `filter` are as in `Query`. Raises `QueryError`.
         """
         query = Query(since=since, until=until, filter=filter, namespace=namespace)
         if type is not None and not isinstance(type, str):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypeVar
 
 from .encoders.embed import Given
 from .encoders.models import positive
@@ -21,7 +21,9 @@ from .index.columns import ANY
 from .listing.matching import ids_in, searched
 from .moments import Span
 from .monitor.monitor import Monitor, checked_namespace, checked_scope
+from .offered import COMMAND, TOOL, offered
 from .opening import OpenIndex, shows_progress
+from .records.checks import About
 from .records.filters import PAYLOAD, Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
@@ -33,6 +35,7 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
+T = TypeVar("T")
 AnyRecord = Record | Mapping[str, Any]
 
 WRITERS = 8
@@ -188,20 +191,25 @@ class Writing:
 
         return self._write_decided([name], decide)
 
+    @offered(TOOL, COMMAND, writes=True)
     def update_where(
         self,
-        filter: Filter | Mapping[str, Any],
-        changes: Mapping[str, Any] | Callable[[Record], Record] | None = None,
+        filter: Annotated[Filter | Mapping[str, Any], "filter", About("The records to change.")],
+        changes: Annotated[
+            Mapping[str, Any] | Callable[[Record], Record] | None,
+            "object",
+            About("The fields with their new values; null takes a value away."),
+        ] = None,
         *,
         namespace: str | None = "",
         **fields: Unpack[RecordFields],
     ) -> int:
-        """Change some fields of all records that pass a filter; returns how many, once they are durable.
+        """Change some fields of all records that pass a filter, for good.
 
-        `changes` and `fields` are as in `patch`, `filter` as in `Query`. With `namespace` None the records of all
-        namespaces are changed. The filter is read when no other write is under way, so it misses no record and meets
-        none that has changed. The records become the youngest, in their former order. All or nothing. Raises
-        `QueryError`, and as `patch`.
+        Returns how many, once they are durable. `changes` and `fields` are as in `patch`, `filter` as in `Query`. With
+        `namespace` None the records of all namespaces are changed. The filter is read when no other write is under way,
+        so it misses no record and meets none that has changed. The records become the youngest, in their former order.
+        All or nothing. Raises `QueryError`, and as `patch`.
 
         `changes` may also be a function from a record to the record that takes its place, for what depends on the old
         values. It is called while other writes wait. It keeps the id, the namespace, the text and the passages, or the
@@ -264,12 +272,18 @@ class Writing:
         batch = checked_ids(ids, "delete")
         return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
 
-    def delete_where(self, filter: Filter | Mapping[str, Any], *, namespace: str | None = "") -> int:
-        """Delete all records that pass a filter; returns how many, once the deletion is durable.
+    @offered(TOOL, writes=True)
+    def delete_where(
+        self,
+        filter: Annotated[Filter | Mapping[str, Any], "filter", About("The records to delete.")],
+        *,
+        namespace: str | None = "",
+    ) -> int:
+        """Delete all records that pass a filter, for good.
 
-        `filter` is as in `Query`. With `namespace` None the records of all namespaces are deleted. The filter is read
-        when no other write is under way. All or nothing. Raises `QueryError`, and `ParameterError` for a filter that
-        says nothing: `drop` deletes a whole namespace.
+        Returns how many, once the deletion is durable. `filter` is as in `Query`. With `namespace` None the records of
+        all namespaces are deleted. The filter is read when no other write is under way. All or nothing. Raises
+        `QueryError`, and `ParameterError` for a filter that says nothing: `drop` deletes a whole namespace.
         """
         parsed, name = checked_filter(filter, "delete_where"), checked_scope(namespace)
 
@@ -339,7 +353,7 @@ class Writing:
         """Write what `decide` makes of records of these namespaces (None: of any), as `Storage.write`."""
         return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
 
-    async def _write_awaited(self, write: Callable[[], int]) -> int:
+    async def _write_awaited(self, write: Callable[[], T]) -> T:
         if self._closed:
             raise StorageError("the engine is closed")
         # A pool of each process: a forked child has none of its parent's threads.

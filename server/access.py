@@ -61,6 +61,15 @@ def check_read(principal: Principal, namespace: str, field: str | None = None) -
         raise Problem(403, "NamespaceForbidden", "this key does not reach this namespace", field=field)
 
 
+def check_everything(principal: Principal, *, write: bool) -> None:
+    """Raise `Problem` where the memory as a whole, with all its tenants, may not be read, or written."""
+    if principal.patterns is not None:
+        detail = "this is of the whole memory, and this key reaches some namespaces"
+        raise Problem(403, "NamespaceForbidden", detail)
+    if write and not principal.write:
+        raise Problem(403, "ReadOnlyKey", "this key may read and not write")
+
+
 def check_metrics(principal: Principal) -> None:
     """Raise `Problem` where the counts of the server, which are of all its tenants, may not be read."""
     if principal.patterns is not None and not principal.metrics:

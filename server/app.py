@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.errors import FanrankError
 from ..engine.memory import Memory
-from . import changes, openapi, page, records, search, status, vector_stores
+from . import changes, openapi, page, records, search, status, vector_stores, verbs
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
 from .connections import FULL
@@ -130,10 +130,12 @@ def make_app(
             Route("/v1/namespaces/{namespace:any}", changes.drop, methods=["DELETE"]),
             Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
+            Route("/v1/columns", status.columns, methods=["GET"]),
             Route(METRICS, status.metrics, methods=["GET"]),
             Route("/v1/monitor", status.monitor, methods=["GET"]),
             Route("/v1/drift", status.drift, methods=["POST"]),
             Route("/v1/strategies", status.list_strategies, methods=["GET"]),
+            *(Route(address, endpoint, methods=["POST"]) for address, endpoint in verbs.ROUTES.items()),
             Route("/openapi.json", openapi.serve_document, methods=["GET"]),
             Route("/v1/health", status.health, methods=["GET"]),
             Route("/v1/ready", status.ready, methods=["GET"]),

@@ -118,12 +118,12 @@ def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | No
     return read_ids(ids, limits), None, missing_ok
 
 
-def read_ids(ids: list[Any], limits: Limits) -> list[str]:
+def read_ids(ids: list[Any], limits: Limits, field: str = "ids") -> list[str]:
     """The ids that a body names. Raises `Problem`."""
     if len(ids) > limits.ids:
-        raise Problem(422, "TooManyIds", f"a request may name {limits.ids:,} ids", field="ids")
+        raise Problem(422, "TooManyIds", f"a request may name {limits.ids:,} {field}", field=field)
     if not all(isinstance(name, str) for name in ids):
-        raise Problem(422, "InvalidField", "ids must be a list of text", field="ids")
+        raise Problem(422, "InvalidField", f"{field} must be a list of text", field=field)
     return ids
 
 

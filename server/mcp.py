@@ -6,13 +6,12 @@ an awaited write. What goes wrong becomes a tool's error with one sentence that 
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
@@ -26,8 +25,10 @@ from pydantic import Field, ValidationError
 from starlette.requests import Request
 
 from ..engine.carry.rows import to_json
-from ..engine.errors import DuplicateIdError, RecordError
+from ..engine.errors import DuplicateIdError
 from ..engine.memory import Memory
+from ..engine.offered import TOOL, Offered, offered_at
+from ..engine.records.declared import Declared
 from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
@@ -36,6 +37,7 @@ from .limits import Limits
 from .mcp_answers import (
     Answer,
     Answers,
+    Done,
     Explained,
     Forgotten,
     Found,
@@ -43,14 +45,17 @@ from .mcp_answers import (
     Recent,
     Remembered,
     cut_texts,
+    make_record,
     make_result,
+    without_repeats,
 )
 from .mcp_fields import OFFERED, with_fields
 from .problems import Problem, as_problem
 from .record_limits import check_record
 from .search import read_query, read_search
 from .seen import note_problem
-from .spans import CREATE, DELETE, UPSERT
+from .spans import CREATE, DELETE, UPDATE, UPSERT
+from .verbs import answer_of, read_arguments
 from .watched import search_engine, write_engine
 
 NAME = "fanrank"
@@ -102,10 +107,15 @@ def make_mcp(engine: Memory, settings: Settings | None = None, *, local: bool = 
     ]
     if not settings.read_only:
         kinds += [(tools.remember, "Remember", writes), (tools.forget, "Forget", writes)]
+    made = [_make_tool(function, title, annotations, settings) for function, title, annotations in kinds]
+    for verb in offered_at(TOOL):
+        if not (verb.writes and settings.read_only):
+            title, annotations = verb.name.replace("_", " ").capitalize(), writes if verb.writes else reads
+            made.append(_make_tool(tools.use(verb), title, annotations, settings, verb.parameters))
     server = _Server(
         NAME,
         instructions=_instructions(settings),
-        tools=[_make_tool(function, title, annotations, settings) for function, title, annotations in kinds],
+        tools=made,
         log_level="WARNING",
         # Ids are no paths: any character may stand in one.
         resource_security=ResourceSecurity(
@@ -133,10 +143,16 @@ def _instructions(settings: Settings) -> str:
     return " ".join(lines)
 
 
-def _make_tool(function: Callable[..., Any], title: str, annotations: ToolAnnotations, settings: Settings) -> Tool:
+def _make_tool(
+    function: Callable[..., Any],
+    title: str,
+    annotations: ToolAnnotations,
+    settings: Settings,
+    fields: Mapping[str, Declared] = OFFERED,
+) -> Tool:
     about = inspect.getdoc(function)
     tool = Tool.from_function(
-        with_fields(function), title=title, description=about, annotations=annotations, structured_output=True
+        with_fields(function, fields), title=title, description=about, annotations=annotations, structured_output=True
     )
     # An argument that is not known is refused: a misspelt filter that is ignored would answer another question.
     model = tool.fn_metadata.arg_model
@@ -329,10 +345,10 @@ class Tools:
                 field="records",
             )
         now = time.time()
-        made = [_make_record(record, place, namespace, now) for place, record in enumerate(records)]
+        made = [make_record(record, place, namespace, now) for place, record in enumerate(records)]
         for place, record in enumerate(made):
             check_record(record, f"records.{place}", self.settings.limits, payload=True)
-        once = _without_repeats(made, records)
+        once = without_repeats(made, records)
         if replace:
             written = await write_engine(
                 UPSERT,
@@ -379,6 +395,26 @@ class Tools:
         work = self.engine.adelete(names, namespace=namespace, missing_ok=True)
         deleted = await write_engine(DELETE, (namespace,), work, records=len(names))
         return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
+
+    def use(self, verb: Offered) -> Callable[..., Any]:
+        """The tool of a verb that is offered by its declaration."""
+
+        async def use(context: Asked, namespace: Namespace = "", **fields: Any) -> Annotated[CallToolResult, Done]:
+            principal, namespace = self._enter(context, namespace, write=verb.writes)
+            values = {
+                name: _number(value) if verb.parameters[name].kind == "moment" else value
+                for name, value in fields.items()
+            }
+            given = read_arguments(verb, {**values, "namespace": namespace}, principal, self.settings.limits)
+            await self._refresh(context)
+            work = self._in_thread(context, partial(answer_of, verb, self.engine, given))
+            if verb.writes:
+                operation = DELETE if verb.name.startswith("delete") else UPDATE
+                return make_result(Done(namespace=namespace, answer=await write_engine(operation, (namespace,), work)))
+            return make_result(Done(namespace=namespace, answer=await work))
+
+        use.__name__, use.__doc__ = verb.name, verb.about
+        return use
 
     async def read_record(self, context: Asked, namespace: str, id: str) -> str:
         """One record, whole, as JSON."""
@@ -460,28 +496,3 @@ def _number(moment: str | float | None) -> str | float | None:
         return None if moment is None else float(moment)
     except ValueError:
         return moment
-
-
-def _without_repeats(records: list[Record], given: list[NewRecord]) -> list[tuple[Record, NewRecord]]:
-    """One record of those whose ids were made from equal texts. Of ids that were given twice the engine complains."""
-    first: dict[str, int] = {}
-    for place, record in enumerate(records):
-        first.setdefault(record.id, place)
-    pairs = zip(records, given, strict=True)
-    return [pair for place, pair in enumerate(pairs) if pair[1].id is not None or first[pair[0].id] == place]
-
-
-def _make_record(given: NewRecord, place: int, namespace: str, now: float) -> Record:
-    clash = sorted(given.metadata.keys() & {field.name for field in fields(Record)})
-    if clash:
-        raise Problem(422, "InvalidField", f"metadata may not hold {clash[0]!r}", field=f"records[{place}].metadata")
-    values = given.model_dump(exclude={"metadata"}, exclude_none=True)
-    if given.id is None:
-        digest = hashlib.sha256(given.text.encode("utf-8", "surrogatepass")).hexdigest()
-        values["id"] = f"text-{digest[:24]}"
-    values.setdefault("time", now)
-    metadata = {name: value for name, value in given.metadata.items() if value is not None}
-    try:
-        return Record.from_dict({**metadata, **values, "namespace": namespace})
-    except RecordError as error:
-        raise Problem(422, "RecordError", str(error), field=f"records[{place}]") from None

@@ -1,13 +1,19 @@
-"""What the tools of `server/mcp.py` take and give, as models with schemas, and how texts are cut."""
+"""What the tools of `server/mcp.py` take and give, as models with schemas, how texts are cut, and records made."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import fields
 from itertools import accumulate
 from typing import Any
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel, ConfigDict, Field
+
+from ..engine.errors import RecordError
+from ..engine.records.record import Record
+from .problems import Problem
 
 CUT = "…"
 """What stands at the end of a text that is not whole."""
@@ -90,6 +96,13 @@ class Forgotten(BaseModel):
     unknown: int = Field(description="How many of the ids no record had.")
 
 
+class Done(BaseModel):
+    """What a verb gave."""
+
+    namespace: str
+    answer: Any = Field(description="What was found, or how many records were changed.")
+
+
 class Explained(BaseModel):
     """How a record scores for a query."""
 
@@ -169,3 +182,28 @@ def _longest(lengths: list[int], budget: int) -> int:
             return share
         left -= length
     return max(lengths, default=0)
+
+
+def without_repeats(records: list[Record], given: list[NewRecord]) -> list[tuple[Record, NewRecord]]:
+    """One record of those whose ids were made from equal texts. Of ids that were given twice the engine complains."""
+    first: dict[str, int] = {}
+    for place, record in enumerate(records):
+        first.setdefault(record.id, place)
+    pairs = zip(records, given, strict=True)
+    return [pair for place, pair in enumerate(pairs) if pair[1].id is not None or first[pair[0].id] == place]
+
+
+def make_record(given: NewRecord, place: int, namespace: str, now: float) -> Record:
+    clash = sorted(given.metadata.keys() & {field.name for field in fields(Record)})
+    if clash:
+        raise Problem(422, "InvalidField", f"metadata may not hold {clash[0]!r}", field=f"records[{place}].metadata")
+    values = given.model_dump(exclude={"metadata"}, exclude_none=True)
+    if given.id is None:
+        digest = hashlib.sha256(given.text.encode("utf-8", "surrogatepass")).hexdigest()
+        values["id"] = f"text-{digest[:24]}"
+    values.setdefault("time", now)
+    metadata = {name: value for name, value in given.metadata.items() if value is not None}
+    try:
+        return Record.from_dict({**metadata, **values, "namespace": namespace})
+    except RecordError as error:
+        raise Problem(422, "RecordError", str(error), field=f"records[{place}]") from None

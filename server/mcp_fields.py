@@ -1,15 +1,15 @@
-"""The fields of a query that the tool `search_memory` takes by their declaration."""
+"""Arguments of tools by their declaration: fields of a query, which `search_memory` takes, and parameters of verbs."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any
 
 from pydantic import Field
 
-from ..engine.records.declared import declared
+from ..engine.records.declared import Declared, declared
 from ..engine.records.query import DEFAULTS, Query
 
 MOMENT = "ISO 8601, such as 2026-03-01, or seconds since 1970 UTC."
@@ -24,8 +24,16 @@ OFFERED = {name: each for name, each in declared(Query, DEFAULTS - NOT_OFFERED).
 """The fields that it takes by their declaration."""
 
 
-def with_fields(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with the offered fields of a query as parameters, in place of its ``**fields``."""
+_KINDS: dict[str, Any] = {
+    "moment": str | float,
+    "span": str | float,
+    "filter": dict[str, Any],
+    "object": dict[str, Any],
+}
+
+
+def with_fields(function: Callable[..., Any], fields: Mapping[str, Declared]) -> Callable[..., Any]:
+    """The function with these fields as parameters, in place of its ``**fields``."""
     signature = inspect.signature(function, eval_str=True)
     plain = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
     if len(plain) == len(signature.parameters):
@@ -35,12 +43,12 @@ def with_fields(function: Callable[..., Any]) -> Callable[..., Any]:
     async def taken(**arguments: Any) -> Any:
         return await function(**arguments)
 
-    for name, field in OFFERED.items():
-        moment = field.kind == "moment"
-        kind: Any = str | float | None if moment else field.type
-        about = f"{field.about.text} {MOMENT}" if moment else field.about.text
-        said = Field(default=field.default, description=about)
-        plain.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=said, annotation=kind))
+    for name, field in fields.items():
+        about = f"{field.about.text} {MOMENT}" if field.kind == "moment" else field.about.text
+        kind = list[str] if field.kind == "strings" else _KINDS.get(field.kind, field.type)
+        said = Field(description=about) if field.required else Field(default=field.default, description=about)
+        optional = kind if field.required or field.kind not in _KINDS else kind | None
+        plain.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=said, annotation=optional))
     parameters: Any = taken
     parameters.__signature__ = signature.replace(parameters=plain)
     parameters.__annotations__ = {each.name: each.annotation for each in plain}

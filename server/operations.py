@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.listing.orders import ORDERS
-from . import changes, records, search, status, vector_stores
+from ..engine.offered import Offered
+from ..engine.records.declared import Declared
+from . import changes, records, search, status, vector_stores, verbs
 from .limits import Limits
 from .records import LONGEST_PAGE, MODES, PAGE
 from .schemas import (
@@ -20,7 +23,9 @@ from .schemas import (
     SPAN,
     STRATEGY,
     Schema,
+    field_schema,
     flag,
+    mapping,
     number,
     optional,
     query_schema,
@@ -81,6 +86,30 @@ def parameter(name: str, schema: Schema, where: str = "query", example: Any = No
 
 def counted(name: str) -> Schema:
     return thing({name: whole("Records.")}, name)
+
+
+def _example(field: Declared) -> Any:
+    if field.kind in ("strings", "object"):
+        return [*field.about.examples] if field.kind == "strings" else {}
+    return field.about.examples[0]
+
+
+def _offered(verb: Offered, endpoint: Callable[[Request], Awaitable[Response]]) -> Operation:
+    """The endpoint of a verb, by its declaration."""
+    fields, space = verb.parameters, {"namespace": NAMESPACE} if verb.in_namespace else {}
+    examples = {name: _example(each) for name, each in fields.items() if each.required}
+    return Operation(
+        "POST",
+        f"/v1/{verb.name}",
+        endpoint,
+        re.sub("_(.)", lambda match: match[1].upper(), verb.name),
+        {200: thing({verb.name: {"description": "The answer."}}, verb.name)},
+        Example(body={**examples, **({"namespace": "users/ana"} if space else {})}),
+        thing(
+            {**{name: field_schema(each) for name, each in fields.items()}, **space},
+            *(name for name, each in fields.items() if each.required),
+        ),
+    )
 
 
 def operations(limits: Limits) -> tuple[Operation, ...]:
@@ -331,6 +360,13 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
         ),
         Operation(
             "GET",
+            "/v1/columns",
+            status.columns,
+            "listColumns",
+            {200: thing({"columns": mapping(text("category, number or json."), "Kinds by names.")}, "columns")},
+        ),
+        Operation(
+            "GET",
             "/v1/monitor",
             status.monitor,
             "monitor",
@@ -375,6 +411,7 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                 )
             },
         ),
+        *(_offered(verb, endpoint) for verb, endpoint in verbs.ENDPOINTS),
         Operation(
             "DELETE",
             "/v1/namespaces/{namespace}",

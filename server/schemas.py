@@ -133,7 +133,7 @@ def query_schema(limits: Limits) -> Schema:
     return thing(
         {
             **{
-                name: {**_schema_of(each, shapes.get(name, ANYTHING)), **bounds.get(name, ANYTHING)}
+                name: {**field_schema(each, shapes.get(name, ANYTHING)), **bounds.get(name, ANYTHING)}
                 for name, each in declared(Query).items()
             },
             "session": text("Search this session alone."),
@@ -145,7 +145,7 @@ def query_schema(limits: Limits) -> Schema:
     )
 
 
-def _schema_of(field: Declared, shape: Schema) -> Schema:
+def field_schema(field: Declared, shape: Schema = ANYTHING) -> Schema:
     """What a field takes; `shape` is that of one whose type does not say it."""
     about, least = field.about, field.about.least
     length = {} if least is None else {"minLength": least}
@@ -154,6 +154,7 @@ def _schema_of(field: Declared, shape: Schema) -> Schema:
         "strings": {"type": "array", "items": {"type": "string", **length}},
         "moment": MOMENT,
         "span": SPAN,
+        "filter": FILTER,
         "other": shape,
     }
     schema = kinds.get(field.kind) or {"type": field.kind, **({} if least is None else {"minimum": least})}

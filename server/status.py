@@ -38,6 +38,14 @@ async def stats(request: Request) -> Response:
     return Response(json.dumps(answer, default=str), media_type="application/json")
 
 
+async def columns(request: Request) -> Response:
+    """The declared columns and their kinds. They belong to the memory, and every key sees them."""
+    state, _ = state_of(request), principal_of(request)
+    read_parameters(request, ())
+    declared = await in_thread(request, lambda: state.engine.columns)
+    return Response(json.dumps({"columns": declared}), media_type="application/json")
+
+
 async def metrics(request: Request) -> Response:
     """Counts and times of the whole server, in Prometheus' text format.
 

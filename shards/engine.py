@@ -13,8 +13,8 @@ from pathlib import Path
 from ..engine.errors import ParameterError
 from ..engine.hybrid.evidence import Evidence
 from ..engine.hybrid.strategy import AnyStrategy, Strategy
-from ..engine.lacking import SHARDS
 from ..engine.namespace import Namespace
+from ..engine.offered import SHARDS
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, QueryDefaults
 from ..engine.rerank.reranker import DEPTH, CheckedReranker

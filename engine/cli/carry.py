@@ -7,27 +7,24 @@ import time
 
 import click
 
-from ...shards.choosing import open_directory
 from ..encoders.embed import show_pin
-from ..errors import ForeignIndexError
-from ..memory import Memory
-from ..storage.row_codec import RECORDS
 from .options import (
     EngineParameters,
     Models,
     engine_options,
     format_option,
-    holds_records,
     json_option,
     memory_argument,
     model_options,
+    open_memory,
+    served_argument,
 )
 from .output import print_result
 from .values import FILTER_HELP, STANDARD, parse_columns, parse_filters
 
 
 @click.command("export")
-@memory_argument
+@served_argument
 @click.argument("file", type=click.Path(allow_dash=True))
 @format_option
 @click.option("--namespace", help="Export the records of this namespace. Default: all records.")
@@ -54,7 +51,7 @@ def export_command(
     All records are those of one moment; another process may write meanwhile.
     """
     started = time.perf_counter()
-    with _open(path, read_only=True) as engine:
+    with open_memory(path, read_only=True) as engine:
         count = engine.export(
             sys.stdout.buffer if file == STANDARD else file,
             format=format,
@@ -92,10 +89,10 @@ def copy_command(
     """
     started = time.perf_counter()
     loaded = models.load()
-    with _open(path, read_only=True) as engine:
+    with open_memory(path, read_only=True) as engine:
         before = engine.pin
         count = engine.copy_to(target, progress=True, **loaded, **parameters.given_keywords(context))
-    with _open(target, read_only=True) as engine:
+    with open_memory(target, read_only=True) as engine:
         after = engine.pin
     made = after is not None and after != before
     result = {"path": path, "target": target, "copied": count, "vectors_made": made}
@@ -105,7 +102,7 @@ def copy_command(
 
 
 @click.command("columns")
-@memory_argument
+@served_argument
 @click.option(
     "--add",
     "added",
@@ -122,15 +119,9 @@ def columns_command(path: str, added: tuple[str, ...], dropped: tuple[str, ...],
     after an error. With *:json, filters may name keys that no record has.
     """
     fresh = parse_columns(added, "--add")
-    with _open(path, read_only=not (added or dropped)) as engine:
+    with open_memory(path, read_only=not (added or dropped)) as engine:
         if dropped or fresh:
             engine.change_columns(dropped, fresh)
         columns = engine.columns
     text = "\n".join(f"{name:20} {kind}" for name, kind in columns.items())
     print_result({"path": path, "columns": columns}, as_json, text or "no declared columns")
-
-
-def _open(path: str, read_only: bool) -> Memory:
-    if not holds_records(path):
-        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    return open_directory(path, read_only=read_only, progress=True)

@@ -67,7 +67,7 @@ def list_command(
     """
     with _open_memory(path) as engine:
         listing = engine.records(
-            filter=parse_filters(filters, getattr(engine, "columns", {})),
+            filter=parse_filters(filters, engine.columns),
             namespace=None if everywhere else namespace,
             order=order,
             reverse=reverse,
@@ -99,7 +99,7 @@ def count_command(
     """Count the records of MEMORY."""
     scope = None if everywhere else namespace
     with open_engine(path) as engine:
-        filter = parse_filters(filters, getattr(engine, "columns", {}))
+        filter = parse_filters(filters, engine.columns)
         if column is None:
             count = engine.count(filter, namespace=scope)
             print_result({"path": path, "count": count}, as_json, f"{count:,}")

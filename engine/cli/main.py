@@ -28,6 +28,7 @@ from .serve import serve
 from .shards import shards_command
 from .store import add, delete, stats, vacuum
 from .tune import tune
+from .verbs import COMMANDS
 
 WHOLE = 1_000
 """More characters than the first sentence of any command's help has."""
@@ -111,6 +112,7 @@ def _discard_output() -> None:
         tune,
         check,
         doctor,
+        *COMMANDS,
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )

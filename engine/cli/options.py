@@ -18,13 +18,14 @@ from ..backends import choose as backends
 from ..carry.files import FORMATS
 from ..encoders.sparse import SparseSentenceEncoder
 from ..engine import Engine
-from ..errors import ParameterError, refuse_unknown
+from ..errors import ForeignIndexError, ParameterError, refuse_unknown
 from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
 from ..index.profiles import DEFAULT_PROFILE, PROFILES
 from ..memory import Memory
 from ..plan.device_options import POSTING_BYTES, SELECT, DeviceOptions
+from ..records.declared import Declared
 from ..records.neighbours import Neighbours
 from ..route.by_namespace import AnyAnswerer, answerer_of
 from ..route.policy import MENU, Policy, answerer_to_dict, strategy_of
@@ -32,7 +33,7 @@ from ..settings import KEY_VARIABLE
 from ..storage.row_codec import RECORDS
 from ..text.analyzers import ANALYZERS, DEFAULT_ANALYZER
 from .output import print_json
-from .values import parse_columns
+from .values import FILTER_HELP, parse_columns, parse_duration, parse_moment, parse_object
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Answered = TypeVar("Answered")
@@ -85,8 +86,7 @@ _key_option = click.option(
     envvar=KEY_VARIABLE,
     expose_value=False,
     callback=_keep_key,
-    help=f"Key for the server, where MEMORY is an address. {KEY_VARIABLE} in the environment, too, which no list of "
-    "processes shows.",
+    help=f"Key for the server, where MEMORY is an address. Default: {KEY_VARIABLE} of the environment.",
 )
 
 
@@ -195,6 +195,40 @@ def bundle(
         return decorated  # type: ignore[no-any-return]
 
     return decorate
+
+
+_PLAIN: tuple[str, Callable[[Any], Any]] = "", lambda value: value
+_WRITTEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "moment": (" Seconds since 1970, or an ISO 8601 date.", parse_moment),
+    "span": (" A number and a unit (s, m, h, d, w), such as 12h or 7d.", parse_duration),
+    "strings": (" Repeatable.", lambda values: values or None),
+    "object": (" As a JSON object.", parse_object),
+    "filter": (f" Those {FILTER_HELP} Repeatable.", lambda filters: filters),
+}
+"""How values of these kinds are written, and what reads them. A filter is read where its memory is open."""
+
+
+def declared_option(field: Declared) -> Option:
+    """The option of a field, or of a parameter of a verb, by its declaration."""
+    kinds: dict[str, Any] = {"integer": click.IntRange(field.about.least), "number": float}
+    several = field.kind in ("strings", "filter")
+    return click.option(
+        f"--{field.name.replace('_', '-')}",
+        field.name,
+        type=click.Choice(field.choices) if field.choices else kinds.get(field.kind),
+        is_flag=field.kind == "boolean",
+        multiple=several,
+        required=field.required,
+        metavar={"filter": "COLUMN=VALUE", "object": "JSON"}.get(field.kind),
+        default=None if several else field.default,
+        show_default=bool(field.choices),
+        help=field.about.text.replace("`", "'") + _WRITTEN.get(field.kind, _PLAIN)[0],
+    )
+
+
+def read_value(field: Declared, value: Any) -> Any:
+    """What the option of a field says. Raises `ParameterError`."""
+    return _WRITTEN.get(field.kind, _PLAIN)[1](value)
 
 
 @dataclass(frozen=True)
@@ -420,6 +454,18 @@ model_options = bundle("models", Models, encoder_option, embeddings_option, term
 def holds_records(path: str) -> bool:
     """Whether the directory is one engine's, or a sharded memory."""
     return os.path.exists(os.path.join(path, RECORDS)) or is_sharded(path)
+
+
+def open_memory(path: str, settings: ShardSettings | None = None, **options: Any) -> Memory:
+    """Open the directory that is there, of either kind, or a server. Raises `ForeignIndexError` where none is."""
+    key = given_key(path)
+    if not is_address(path):
+        refuse_address(path)
+        if not holds_records(path):
+            raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
+    # At its default an option says nothing of a server, which has none of a directory's.
+    given = {name: value for name, value in options.items() if value or not is_address(path)}
+    return open_with(path, settings, progress=True, **key, **given)
 
 
 def open_engine(path: str, **options: Any) -> Memory:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -14,7 +14,7 @@ from ..errors import StorageError
 from ..index.columns import NUMBERS
 from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
-from ..records.declared import Declared, declared
+from ..records.declared import declared
 from ..records.hit import Hit
 from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
@@ -27,9 +27,9 @@ from ..route.parts import divide
 from .options import (
     Models,
     NeighbourOptions,
-    Option,
     backend_option,
     bundle,
+    declared_option,
     is_given,
     json_option,
     list_option,
@@ -37,19 +37,13 @@ from .options import (
     neighbour_options,
     open_engine,
     parse_answerer,
+    read_value,
     served_argument,
     threads_option,
 )
 from .output import cut_to, one_line, print_json, print_text, shown_time, terminal_width
-from .values import FILTER_HELP, parse_duration, parse_filters, parse_moment, parse_windows
+from .values import FILTER_HELP, parse_filters, parse_windows
 
-_PLAIN: tuple[str, Callable[[Any], Any]] = "", lambda value: value
-_WRITTEN: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "moment": (" Seconds since 1970, or an ISO 8601 date.", parse_moment),
-    "span": (" A number and a unit (s, m, h, d, w), such as 12h or 7d.", parse_duration),
-    "strings": (" Repeatable.", lambda values: values or None),
-}
-"""How values of these kinds are written, and what reads them."""
 _OFFERED = {name: each for name, each in declared(Query, DEFAULTS).items() if each.kind != "other"}
 """The fields of a query that are options by their declaration."""
 
@@ -68,21 +62,8 @@ class QueryOptions:
 
     def keywords(self) -> dict[str, Any]:
         """Keywords of `Query`, without its text and filter. Raises `ParameterError` for a value that cannot be read."""
-        read = {name: _WRITTEN.get(_OFFERED[name].kind, _PLAIN)[1](value) for name, value in self.others.items()}
+        read = {name: read_value(_OFFERED[name], value) for name, value in self.others.items()}
         return {**read, "windows": parse_windows(self.windows)}
-
-
-def _option(field: Declared) -> Option:
-    kinds: dict[str, Any] = {"integer": click.IntRange(field.about.least), "number": float}
-    return click.option(
-        f"--{field.name.replace('_', '-')}",
-        type=click.Choice(field.choices) if field.choices else kinds.get(field.kind),
-        is_flag=field.kind == "boolean",
-        multiple=field.kind == "strings",
-        default=field.default,
-        show_default=bool(field.choices),
-        help=field.about.text.replace("`", "'") + _WRITTEN.get(field.kind, _PLAIN)[0],
-    )
 
 
 query_options = bundle(
@@ -100,7 +81,7 @@ query_options = bundle(
         "--windows",
         help="Search only this many of the newest time windows; 'auto' lets the engine choose. Without it, all.",
     ),
-    *map(_option, _OFFERED.values()),
+    *map(declared_option, _OFFERED.values()),
     names=("filters", "windows", *_OFFERED),
 )
 
@@ -191,7 +172,7 @@ def search(
         term_encoder=models.term_encoder if learned else None,
     )
     with open_engine(path, backend=backend, **needed.load()) as engine:
-        filter = parse_filters(query_options.filters, getattr(engine, "columns", {}))
+        filter = parse_filters(query_options.filters, engine.columns)
         batch[: len(query)] = [replace(asked, filter=filter) for asked in batch[: len(query)]]
         started = time.perf_counter()
         # A run holds ids and scores alone.

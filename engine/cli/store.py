@@ -12,20 +12,19 @@ from ...shards.choosing import ShardSettings, open_directory
 from ..carry.files import format_of
 from ..carry.importing import check_model, read
 from ..carry.rows import model_of
-from ..errors import DuplicateIdError, ForeignIndexError, ParameterError, RecordError, StorageError
+from ..errors import DuplicateIdError, ParameterError, RecordError, StorageError
 from ..records.record import Record
-from ..storage.row_codec import RECORDS
 from .options import (
     EngineParameters,
     Models,
     accept_loss_option,
     engine_options,
     format_option,
-    holds_records,
     json_option,
     memory_argument,
     model_options,
     open_engine,
+    open_memory,
     served_argument,
     shard_options,
 )
@@ -99,7 +98,7 @@ def add(
 
 
 @click.command()
-@memory_argument
+@served_argument
 @click.argument("ids", nargs=-1)
 @click.option(
     "--where",
@@ -127,9 +126,7 @@ def delete(
     """
     if bool(ids) == bool(filters):
         raise ParameterError("say which records to delete: either IDS or --where")
-    if not holds_records(path):
-        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with open_directory(path, progress=True, accept_loss=accept_loss) as engine:
+    with open_memory(path, accept_loss=accept_loss) as engine:
         if filters:
             where = parse_filters(filters, engine.columns)
             if where is None:
@@ -200,9 +197,7 @@ def vacuum(path: str, as_json: bool) -> None:
 
     No answer changes. Everything is written anew, which takes up to twice the database's size on disk meanwhile.
     """
-    if not holds_records(path):
-        raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
-    with open_directory(path, progress=True) as engine:
+    with open_memory(path) as engine:
         freed = engine.vacuum()
         result = {"path": path, "freed_bytes": freed, **engine.stats()}
     print_result(result, as_json, f"{freed:,} bytes given back, {result['documents']:,} records are there: {path}")

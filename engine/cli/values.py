@@ -137,6 +137,17 @@ def parse_duration(text: str | None) -> float | None:
         raise ParameterError(f"{text!r} is no duration; write 90s, 30m, 12h, 7d or 2w") from None
 
 
+def parse_object(text: str | None) -> Any:
+    """A JSON object. Raises `ParameterError`."""
+    try:
+        value = None if text is None else json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    if isinstance(value, dict) or text is None:
+        return value
+    raise ParameterError(f'{text[:80]!r} is no JSON object, such as {{"importance": 0.5}}')
+
+
 def parse_windows(text: str | None) -> Any:
     """A number of time windows, or "auto". Raises `ParameterError`."""
     if text is None or text == "auto":

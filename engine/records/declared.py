@@ -6,14 +6,16 @@ options of the command line read it here.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from inspect import signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from .checks import About
 
-_KINDS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", Sequence[str]: "strings"}
+_KINDS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_KINDS |= {Sequence[str]: "strings", Iterable[str]: "strings", Mapping[str, str]: "object"}
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,15 @@ class Declared:
 
     name: str
     kind: str
-    """``string``, ``integer``, ``number``, ``boolean``, ``strings``, ``moment`` or ``span``; ``other`` is none."""
+    """``string``, ``integer``, ``number``, ``boolean``, ``strings``, ``object``, ``moment``, ``span`` or ``filter``;
+    ``other`` is none."""
     type: Any
     """Without what was said about it."""
     choices: tuple[str, ...]
     default: Any
     about: About
+    required: bool = False
+    """Whether it is a parameter without a default."""
 
 
 def declared(kind: type, names: Container[str] | None = None) -> dict[str, Declared]:
@@ -35,6 +40,17 @@ def declared(kind: type, names: Container[str] | None = None) -> dict[str, Decla
     hints = get_type_hints(kind, include_extras=True)
     taken = [each for each in fields(kind) if names is None or each.name in names]
     return {each.name: _read(each.name, hints[each.name], each.default) for each in taken}
+
+
+def declared_parameters(function: Callable[..., Any], without: Container[str]) -> dict[str, Declared]:
+    """The parameters of a function by their names, in their order, without some and without those of ``**``."""
+    hints, read = get_type_hints(function, include_extras=True), dict[str, Declared]()
+    for name, each in signature(function).parameters.items():
+        if name not in without and each.kind is not each.VAR_KEYWORD:
+            required = each.default is each.empty
+            field = _read(name, hints[name], None if required else each.default)
+            read[name] = replace(field, required=required)
+    return read
 
 
 def _read(name: str, hint: Any, default: Any) -> Declared:

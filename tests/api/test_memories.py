@@ -12,6 +12,7 @@ from support.memories import make_memory
 from support.serving import served
 
 import fanrank as fr
+from fanrank.engine.offered import OFFERED
 from fanrank.errors import NotSupportedError
 from fanrank.integrations.tools import memory_tools
 
@@ -25,7 +26,7 @@ OTHER_PARAMETERS = {
 KINDS = [fr.Engine, fr.ShardedEngine, fr.scopes.Namespace, fr.Client]
 INHERITED = {
     *("aadd", "aupdate", "aupsert", "adelete", "asearch", "submit", "coalescer", "get", "lacking", "space"),
-    *("encoder", "term_encoder", "term_pin", "columns"),
+    *("encoder", "term_encoder", "term_pin", *(f"a{name}" for name in OFFERED)),
 }
 """What works for every memory by what it has."""
 

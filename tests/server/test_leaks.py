@@ -19,7 +19,8 @@ from support.memories import KINDS
 
 from fanrank.server import page
 from fanrank.server.limits import Limits
-from fanrank.server.operations import operations
+from fanrank.server.operations import Operation, operations
+from fanrank.server.verbs import ROUTES
 
 STRATEGIES: list[Any] = [
     *("lexical", "auto", "recall", "decay", "rm3", "dense", "fused", "sparse", "graph", "temporal", "conversation"),
@@ -50,9 +51,12 @@ def alone(kind: str) -> Iterator[TestClient]:
 WITHOUT_NAMESPACE = {
     ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
     ("GET", "/v1/strategies"),
-    ("GET", "/metrics"),
+    ("GET", "/metrics"), ("GET", "/v1/columns"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
+
+
+BY_DECLARATION = [one for one in operations(Limits()) if one.path in ROUTES]
 
 
 def requests_of(namespace: str) -> list[Request]:
@@ -96,7 +100,13 @@ def requests_of(namespace: str) -> list[Request]:
         ("DELETE", "/v1/records", {"json": {"filter": {"project": "secretproject"}, **inside}}),
         ("PUT", "/v1/records/shared-id", {"json": {"text": "tea"}, "params": inside}),
         *named,
+        *(("POST", one.path, {"json": _placed(one, namespace)}) for one in BY_DECLARATION),
     ]
+
+
+def _placed(verb: Operation, namespace: str) -> dict[str, Any]:
+    """The example of a verb that is offered by its declaration, in this namespace if it is of one."""
+    return {name: namespace if name == "namespace" else value for name, value in verb.example.body.items()}
 
 
 def post(address: str, **body: Any) -> Request:
@@ -167,6 +177,9 @@ OWN_REQUESTS: list[Request] = [
     ("GET", "/v1/monitor", {"params": {"namespace": "acme/ana"}}),
     ("GET", "/v1/monitor", {"params": {"namespace": "acme/nobody"}}),
     ("GET", "/v1/strategies", {}),
+    *(post(one.path, **_placed(one, space)) for one in BY_DECLARATION for space in ("acme/ana", "acme/nobody")),
+    post("/v1/distinct", column="project", namespace="acme/ana"),
+    ("GET", "/v1/columns", {}),
     post("/v1/drift", namespace="acme/ana"),
     post("/v1/drift", namespace="acme/nobody"),
     post("/v1/search", query="tea secretword", namespace="acme/ana", timing=True),

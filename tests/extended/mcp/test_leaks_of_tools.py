@@ -64,9 +64,16 @@ def calls_of(namespace: str) -> list[Request]:
         tool("remember", records=[{"id": "shared-id", "text": "x"}], **inside),
         tool("remember", records=[{"id": "shared-id", "text": "x"}], replace=True, **inside),
         tool("forget", ids=["shared-id", "4-secretid"], **inside),
+        *(tool(name, **about, **inside) for name, about in BY_DECLARATION.items()),
         resource(namespace, "shared-id"),
     ]
 
+
+BY_DECLARATION: dict[str, Any] = {
+    "distinct": {"column": "project"},
+    "update_where": {"filter": {"project": "secretproject"}, "changes": {"importance": 1.0}},
+    "delete_where": {"filter": {"project": "secretproject"}},
+}
 
 OWN_CALLS: list[Request] = [
     message("tools/list", {}),
@@ -79,6 +86,7 @@ OWN_CALLS: list[Request] = [
     ),
     tool("recent", namespace="acme/ana", n=50, payload=True),
     tool("recent", namespace="acme/nobody"),
+    *(tool(name, **about, namespace="acme/ana") for name, about in BY_DECLARATION.items()),
     tool("explain", query="tea secretword", id="own", namespace="acme/ana"),
     tool("explain", query="tea", id="4-secretid", namespace="acme/ana"),
     resource("acme/ana", "own"),

@@ -1,4 +1,4 @@
-"""A keyword of a search is one line: a field that is planted into `Query` arrives by every way to search."""
+"""A keyword of a search is one line, a verb one entry: what is planted into the declaration is found by every way."""
 
 from __future__ import annotations
 
@@ -20,12 +20,24 @@ from support.sharding import sharded
 
 import fanrank as fr
 from fanrank.engine.cli.main import main
+from fanrank.engine.offered import OFFERED, REST, offered_at
 from fanrank.engine.records.query import DEFAULTS
 from fanrank.engine.search import batch
 from fanrank.server.mcp import LIMITS, make_mcp
 from fanrank.server.openapi import make_document
 
+QUERY, READING = ("engine", "records", "query.py"), ("engine", "reading.py")
 BEFORE, LINE = "    unit: Annotated[", '    planted: Annotated[str, About("A line.")] = ""\n'
+LAST = "    # Sources: C041.\n"
+VERB = '''
+    @offered(REST, TOOL, COMMAND)
+    def planted(
+        self, word: Annotated[str, About("A line.", examples=("tea",))], *, namespace: str = ""
+    ) -> list[tuple[str, int]]:
+        """Says a word."""
+        return [(word, self.count({"role": word}, namespace=namespace))]
+
+'''
 SCHEMA = {"type": "string", "default": "", "description": "A line."}
 TEA, make_batch, arrived = ["tea"], batch.make_batch, []
 
@@ -39,16 +51,31 @@ def with_one_file_copied(package: Path, copy: Path, way: tuple[str, ...]) -> Pat
     return with_one_file_copied(package / way[0], copy / way[0], way[1:]) if way[1:] else copy / way[0]
 
 
-def test_a_field_that_is_planted_into_the_declaration_arrives_by_every_way(tmp_path: Path) -> None:
-    package, way = Path(fr.__file__).parent, ("engine", "records", "query.py")
+def check_planted(folder: Path, way: tuple[str, ...], before: str, planted: str) -> None:
+    """Check it in a copy of the package with something planted, in a process of its own."""
+    package = Path(fr.__file__).parent
     whole = package.joinpath(*way).read_text()
-    listed = whole[whole.index("class QueryDefaults") :].split("else:")[0]
-    assert {*re.findall(r"^ {8}(\w+):", listed, re.MULTILINE)} == DEFAULTS  # what type checkers read
-    with_one_file_copied(package, tmp_path / "fanrank", way).write_text(whole.replace(BEFORE, LINE + BEFORE))
-    paths = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    child = [sys.executable, __file__, str(tmp_path / "memory")]
+    assert whole.count(before) == 1
+    with_one_file_copied(package, folder / "fanrank", way).write_text(whole.replace(before, planted + before))
+    paths = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
+    child = [sys.executable, __file__, way[-1], str(folder / "memory")]
     done = subprocess.run(child, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_field_that_is_planted_into_the_declaration_arrives_by_every_way(tmp_path: Path) -> None:
+    whole = Path(fr.__file__).parent.joinpath(*QUERY).read_text()
+    listed = whole[whole.index("class QueryDefaults") :].split("else:")[0]
+    assert {*re.findall(r"^ {8}(\w+):", listed, re.MULTILINE)} == DEFAULTS  # what type checkers read
+    check_planted(tmp_path, QUERY, BEFORE, LINE)
+
+
+def test_a_verb_that_is_planted_is_found_by_every_way(tmp_path: Path) -> None:
+    twins, sent = {f"a{name}" for name in OFFERED}, {verb.name for verb in offered_at(REST)}
+    for file, names in (("engine/memory.py", twins), ("client/asynchronous.py", sent)):
+        listed = re.findall(r"^ {8}([\w, ]+) = awaited", (Path(fr.__file__).parent / file).read_text(), re.MULTILINE)
+        assert {*", ".join(listed).split(", ")} == names  # what type checkers read
+    check_planted(tmp_path, READING, LAST, VERB)
 
 
 def noted(memory: Any, asked: Any, *rest: Any) -> Any:
@@ -104,5 +131,27 @@ def check_all(folder: str) -> None:
     check("fanrank search", lambda said: CliRunner().invoke(main, ["search", folder, "tea", "--planted", said]))
 
 
+def check_verb(folder: str) -> None:
+    wanted, asked = [("tea", 4)], {"word": "tea", "namespace": "ana"}
+    for memory in (fr.Engine.open(folder), sharded(2, split=("ana",))):
+        memory.add([fr.Record(str(number), "tea", "ana", role="tea") for number in range(4)])
+        with served(memory) as url, fr.Client(url) as client:
+            for one in (memory, client):
+                handle = one.namespace("ana")
+                assert one.planted("tea", namespace="ana") == handle.planted("tea") == wanted
+                assert asyncio.run(one.aplanted(**asked)) == asyncio.run(handle.aplanted("tea")) == wanted
+            assert within(fr.AsyncClient(url), lambda c: c.namespace("ana").planted("tea")) == wanted
+            assert httpx.post(f"{url}/v1/planted", json=asked).json() == {"planted": [["tea", 4]]}
+            assert httpx.post(f"{url}/v1/planted", json={"word": 7}).json()["field"] == "word"
+        found = within(Client(make_mcp(memory, local=True)), lambda c: ask(c, "planted", **asked))
+        assert found["answer"] == [["tea", 4]]
+        memory.close()
+    (described,) = make_document(LIMITS)["paths"]["/v1/planted"].values()
+    fields = described["requestBody"]["content"]["application/json"]["schema"]["properties"]
+    assert (described["summary"], fields["word"]["description"]) == ("Says a word.", "A line.")
+    run = CliRunner().invoke(main, ["planted", folder, "--word", "tea", "--namespace", "ana"])
+    assert run.output == '["tea", 4]\n'
+
+
 if __name__ == "__main__":
-    check_all(sys.argv[1])
+    {QUERY[-1]: check_all, READING[-1]: check_verb}[sys.argv[1]](sys.argv[2])
