@@ -63,8 +63,9 @@ Dialogue = tuple[
     tuple[CuePart, ...],
     int,
     tuple[float, int, int],
+    npt.NDArray[np.uint8],
 ]
-"""(links, lent, around, depth, shares, parts, the assistant's code, options)."""
+"""(links, lent, around, depth, shares, parts, the assistant's code, options, which texts ask what it told)."""
 
 class Segment:
     def survey(self, saturated: npt.NDArray[np.float64], position: int, /) -> tuple[float, float, float, float]: ...

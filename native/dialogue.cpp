@@ -153,6 +153,8 @@ void DialogueScorer::fuse(const Snapshot& snapshot, const Links& links, const La
                                                     static_cast<std::size_t>(part.offsets[text + 1] - part.offsets[text]));
                 return std::find(named.begin(), named.end(), speaker) != named.end();
             }
+            case Evidence::told:
+                return candidate.by_assistant && dialogue.told[text] != 0;
             default: {
                 if (evidence == Evidence::assistant_length && !candidate.by_assistant) return 0.0;
                 const auto terms = static_cast<double>(length(candidate.document));

@@ -25,7 +25,7 @@ struct CuePart {
     std::span<const std::int32_t> ids;
 };
 
-enum class Evidence { words, asks, answers, length, speaker, assistant_length };
+enum class Evidence { words, asks, answers, length, speaker, assistant_length, told };
 
 // One channel as its fusion reads it: ``weight * score``, divided by the query's largest score where `relative`.
 struct Share {
@@ -45,6 +45,7 @@ struct Dialogue {
     std::span<const std::int64_t> around;   // [window] what words around count, in steps by distance
     std::vector<Share> shares;
     std::vector<CuePart> parts;
+    std::span<const std::uint8_t> told;  // [texts] whether each asks what an assistant told
     std::int32_t assistant = -2;  // the code of the role
     CueOptions options{};
 

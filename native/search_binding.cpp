@@ -358,7 +358,7 @@ void check_links(const Links& links, const Snapshot& snapshot, std::span<const S
 
 // What a search for dialogues is given, with its arrays.
 struct HeldDialogue {
-    // (links, lent, around, depth, shares, parts, assistant, options). A share is (evidence, weight, relative); a part is
+    // (links, lent, around, depth, shares, parts, assistant, options, told). A share is (evidence, weight, relative); a part is
     // (said, lengths, roles or None, offsets or None, ids); options are (half_length, wordy, times).
     HeldDialogue(PyObject* given, const Snapshot& snapshot, std::size_t texts) {
         lending.links = &checked_held<HeldLinks>(item(given, 0), links_type).links;
@@ -373,7 +373,7 @@ struct HeldDialogue {
         for (std::int64_t number = 0; number < size_of(item(given, 4)); ++number) {
             PyObject* share = item(item(given, 4), number);
             const std::int64_t evidence = to_int(item(share, 0));
-            if (evidence < 0 || evidence > static_cast<std::int64_t>(Evidence::assistant_length)) {
+            if (evidence < 0 || evidence > static_cast<std::int64_t>(Evidence::told)) {
                 throw std::invalid_argument("unknown evidence");
             }
             dialogue.shares.push_back(
@@ -399,7 +399,9 @@ struct HeldDialogue {
                    (size == 0 || own.lengths.size() % size == 0);
             dialogue.parts.push_back(own);
         }
-        if (!fits) throw std::invalid_argument("columns of another snapshot or batch");
+        told = Array<const std::uint8_t>(item(given, 8), "told");
+        dialogue.told = told.span();
+        if (!fits || told.size() != texts) throw std::invalid_argument("columns of another snapshot or batch");
         dialogue.assistant = static_cast<std::int32_t>(to_int(item(given, 6)));
         PyObject* options = item(given, 7);
         dialogue.options = {to_double(item(options, 0)), to_int(item(options, 1)), to_int(item(options, 2))};
@@ -408,6 +410,7 @@ struct HeldDialogue {
     Array<const std::int64_t> lent, around;
     std::vector<Array<const std::int32_t>> columns;
     std::vector<Array<const std::int64_t>> offsets;
+    Array<const std::uint8_t> told;
     Lending lending;
     Dialogue dialogue;
 };

@@ -200,7 +200,7 @@ class ContextVectors:
         _check_surroundings(self)
 
 
-CUES = ("asks", "answers", "length", "speaker", "assistant_length")
+CUES = ("asks", "answers", "length", "speaker", "assistant_length", "told")
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,9 @@ class Cue:
     - ``speaker``: 1 where the text begins with a name and a colon, and the query holds a word of the name.
     - ``assistant_length``: ``length`` where an assistant says it, else 0. A person's long turn holds much; an
       assistant's turns are nearly all long, so a weight of their own makes up for it.
+
+    - ``told``: 1 where an assistant says it and the query asks what it told: it says "you" otherwise than to ask for
+      something ("what did you suggest", not "can you suggest"), or it asks for a summary. Of English queries alone.
 
     An assistant says what has the role ``assistant``. A record without a role counts as said by one if its side of the
     talk writes at length and the other side does not: its side is the record and those 2 and 4 places before and after

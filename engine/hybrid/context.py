@@ -33,7 +33,7 @@ from ..vectors.vectors import BLOCK_VALUES, Halves, blocks_of
 from ..vectors.verbs import Stretch, document_vectors
 from .channels import ContextVectors, ContextWords, Cue
 from .neighbours import stretches_of
-from .said import are_named, asks, read_texts, said_by, words_of
+from .said import are_named, asks, asks_what_was_told, read_texts, said_by, words_of
 from .sources import Sources
 from .strategy import Strategy
 
@@ -163,6 +163,11 @@ class ContextScorer:
                 found = lengths / (lengths + HALF_LENGTH)
                 if channel.cue == "assistant_length":
                     found = np.where(self._by_assistants(group.snapshot, own)[1], found, 0.0)
+            elif channel.cue == "told":
+                told = [asks_what_was_told(self.batch.queries[row].text) for row in group.rows.tolist()]
+                found = np.repeat(np.array(told, dtype=np.bool_), counts)
+                if found.any():
+                    found = found & self._by_assistants(group.snapshot, own)[1]
             elif channel.cue == "speaker":
                 words = [words_of(self.batch.queries[row].text) for row in group.rows.tolist()]
                 asked = [words[row] for row in np.repeat(np.arange(len(words)), counts).tolist()]

@@ -33,12 +33,12 @@ from ..search.explain import position_of
 from ..search.options import SearchOptions
 from ..storage.state import MemoryState
 from . import context
-from .said import read_texts, said_of, words_of
+from .said import asks_what_was_told, read_texts, said_of, words_of
 from .search import explain_deep
 from .sources import NO_VECTORS, Sources, has_live_vector
 from .strategy import ContextWords, Cue, Lexical, Strategy
 
-_KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length"
+_KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length", "told"
 """In the order of `Evidence` in native/dialogue.hpp."""
 _beyond_words = attrgetter("model", "type", "now", "entities", "hints", "last_session_end", "timezone", "vector")
 _NOTHING = _beyond_words(Query())
@@ -112,6 +112,8 @@ def answer(
     lent, around, shares = read
     links, assistant = native_links(snapshot), memory.values["role"].ids.get(context.ASSISTANT, ABSENT - 1)
     depth = max(strategy.depth or 0, alike.k)
+    told = np.array([asks_what_was_told(text) for text in alike.texts], dtype=np.uint8)
+    options_of_cues = context.HALF_LENGTH, context.WORDY, context.TIMES
     found: Any = []
     unread: set[int] = set()
     while isinstance(found, list):
@@ -122,7 +124,7 @@ def answer(
             analysed,
             alike.texts,
             alike.k,
-            (links, lent, around, depth, shares, parts, assistant, (context.HALF_LENGTH, context.WORDY, context.TIMES)),
+            (links, lent, around, depth, shares, parts, assistant, options_of_cues, told),
             threads=options.threads,
             execution=options.execution,
         )

@@ -25,6 +25,16 @@ NAME = "said"
 _ASKS = re.compile(r"[?\uff1f\u061f][\s\"'\u201d\u2019)*_]*\Z")
 _SPEAKER = re.compile(r"\s*([^\W\d_][^:\n]{0,39}):\s")
 _WORDS = re.compile(r"\w\w+")
+_LETTERS = re.compile(r"[a-z]+")
+_YOU = frozenset(("you", "your", "yours"))
+# "Can you", "I told you" and "thank you" do not ask what was said.
+_OTHERWISE = frozenset(
+    (
+        *("can", "could", "will", "would", "should", "shall", "do", "may", "might", "are", "if", "to"),
+        *("ask", "asked", "tell", "told", "give", "gave", "show", "showed", "send", "sent", "thank", "thanks"),
+    )
+)
+_SUMS = "summar", "recap", "overview"
 
 
 class Said:
@@ -67,6 +77,16 @@ class Said:
 def words_of(text: str) -> frozenset[str]:
     """The words by which a speaker is named."""
     return frozenset(_WORDS.findall(text.casefold()))
+
+
+def asks_what_was_told(text: str) -> bool:
+    """Whether a query asks for what an assistant said: it says "you" otherwise than to ask for something, or it asks
+    for a summary, which an assistant's long turns are. It knows English words alone."""
+    words = _LETTERS.findall(text.casefold())
+    return any(
+        word.startswith(_SUMS) or (word in _YOU and before not in _OTHERWISE)
+        for before, word in zip(["", *words], words, strict=False)
+    )
 
 
 def said_of(segment: Segment) -> Said:

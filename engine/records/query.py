@@ -21,7 +21,7 @@ from .neighbours import Neighbours
 DEFAULT_K = 10
 UNITS = ("record", "exchange")
 """What one hit may be."""
-RECORD = UNITS[0]
+RECORD, EXCHANGE = UNITS
 SPACES = ("namespace", "namespaces", "under")
 """The fields of a query that say where it searches; it sets one of them at most."""
 SINGLE = ("text", "terms", "id", "k", "vector", "model", "weights", "strategy")

@@ -35,9 +35,11 @@ but the skip shares that the table prints beside it are lower (X09). The thresho
 your own for others."""
 DEPTH = 100
 """How many hits a confidence reads."""
-AUTO_TAU = 0.60
-"""The threshold of ``auto``: the least at which neither LoCoMo's turns, on the half that tunes, nor SGD's test set fall
-below the better of BM25 and ``fused`` in Hit@1, Hit@5 or nDCG@10 (`bench/strategies.py`)."""
+DIALOGUES = "dialogue", "dialogue_words", "exchanges"
+"""The fields of a cascade with strategies for queries that search a dialogue."""
+AUTO_TAU = 0.90
+"""The threshold of ``auto``, of records outside dialogues: the least at which notes, on the half that tunes, fall below
+the better of BM25 and ``fused`` by no more than chance in Hit@1, Hit@5 and nDCG@10 (`bench/strategies.py`)."""
 
 
 # Sources: A075, X04, A092, A078, A081, A083.
@@ -63,6 +65,8 @@ class Cascade:
     dialogue        a strategy for queries that search a dialogue: more than half of the records stand beside others in
                     a session (`is_dialogue`), and the engine keeps texts. It answers them whatever BM25's confidence
     dialogue_words  that for such queries that cannot be compared by vectors
+    exchanges       that in place of `dialogue` for queries whose hits are exchanges (`Query.unit`), where an assistant
+                    writes at length: 40 terms a record on average
 
     Raises `ParameterError`.
     """
@@ -77,6 +81,7 @@ class Cascade:
     needs_vectors: bool = True
     dialogue: Strategy | None = None
     dialogue_words: Strategy | None = None
+    exchanges: Strategy | None = None
     name: str = "cascade"
 
     def __post_init__(self) -> None:
@@ -95,7 +100,7 @@ class Cascade:
             check_name("a lexical type", type)
         object.__setattr__(self, "lexical_types", tuple(sorted(set(self.lexical_types))))
         object.__setattr__(self, "escalate", _parse_escalation(self.escalate))
-        for name in ("dialogue", "dialogue_words"):
+        for name in DIALOGUES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, Strategy.of(getattr(self, name)))
         if self.dialogue_words is not None and self.dialogue_words.dense:
@@ -139,7 +144,7 @@ class Cascade:
     @once
     def costly(self) -> tuple[Strategy | Router, ...]:
         """All that may answer in place of BM25."""
-        return tuple(each for each in (self.escalate, self.dialogue, self.dialogue_words) if each is not None)
+        return (self.escalate, *(own for name in DIALOGUES if (own := getattr(self, name)) is not None))
 
     @property
     def dense(self) -> bool:
@@ -168,8 +173,7 @@ class Cascade:
         return replace(
             self,
             escalate=self.escalate.deep(complete=complete),
-            dialogue=self.dialogue and self.dialogue.deep(complete=complete),
-            dialogue_words=self.dialogue_words and self.dialogue_words.deep(complete=complete),
+            **{name: own.deep(complete=complete) for name in DIALOGUES if (own := getattr(self, name)) is not None},
         )
 
     @classmethod
@@ -195,8 +199,7 @@ class Cascade:
             "depth": self.depth,
             "classifier": None if self.classifier is None else self.classifier.to_dict(),
             "needs_vectors": self.needs_vectors,
-            "dialogue": self.dialogue and self.dialogue.to_dict(),
-            "dialogue_words": self.dialogue_words and self.dialogue_words.to_dict(),
+            **{name: (own := getattr(self, name)) and own.to_dict() for name in DIALOGUES},
         }
 
     def __str__(self) -> str:
@@ -232,6 +235,7 @@ AUTO = Cascade(
     needs_vectors=False,
     dialogue=NAMED["dialogue"],
     dialogue_words=NAMED["dialogue-words"],
+    exchanges=NAMED["dialogue-exchanges"],
     name="auto",
 )
 """The strategy for who does not want to choose one.

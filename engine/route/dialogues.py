@@ -5,17 +5,23 @@ turns share few words with what is asked, and what answers a question stands bes
 stands around a record. It reads texts, so an engine that keeps none goes on as if every record stood alone. So does a
 query that names a time and nothing else ("what happened yesterday?") where there are records of type ``Event``: words
 and vectors say nothing of it.
+
+Where an assistant writes at length, most of an exchange is the answer, and neither its length nor who speaks tells
+exchanges apart: `Cascade.exchanges` ranks them by words and vectors alone.
 """
 
 from __future__ import annotations
 
+from ..hybrid.context import ASSISTANT, WORDY
 from ..hybrid.occasions import time_named
 from ..hybrid.sources import Sources, has_vector
 from ..hybrid.strategy import Strategy
+from ..index.columns import ABSENT
 from ..index.neighbours import is_dialogue
+from ..index.snapshot import Snapshot
 from ..recall.hints import EVENT
 from ..recall.optimizer import content_words
-from ..records.query import Query
+from ..records.query import EXCHANGE, Query
 from ..search.batch import PreparedQuery
 from ..storage.state import MemoryState
 from .cascade import Cascade
@@ -33,7 +39,26 @@ def dialogue_strategy(
     alone = _names_time_alone(prepared.query, row)
     if alone and sources.graphs.stats(memory, prepared.snapshot).types.get(EVENT):
         return None
-    return policy.dialogue if has_vector(prepared, sources) else policy.dialogue_words
+    if not has_vector(prepared, sources):
+        return policy.dialogue_words
+    by_exchange = policy.exchanges is not None and prepared.query.unit == EXCHANGE
+    if by_exchange and _answers_at_length(prepared.snapshot, memory.values["role"].ids.get(ASSISTANT, ABSENT - 1)):
+        return policy.exchanges
+    return policy.dialogue
+
+
+def _answers_at_length(snapshot: Snapshot, assistant: int) -> bool:
+    """Whether the live records of this role have `WORDY` terms and more on average."""
+    key = f"long answers {assistant}"
+    if key not in snapshot.derived:
+        terms = turns = 0
+        for number, segment in enumerate(snapshot.segments):
+            alive, roles = snapshot.alive(number), segment.columns.categories.get("role")
+            if roles is not None:
+                said = (roles == assistant) & (True if alive is None else alive)
+                terms, turns = terms + int(segment.lengths[:, said].sum()), turns + int(said.sum())
+        snapshot.derived[key] = turns > 0 and terms >= WORDY * turns
+    return bool(snapshot.derived[key])
 
 
 def words_alone(policy: object) -> Strategy | None:

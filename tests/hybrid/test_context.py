@@ -50,6 +50,7 @@ TALK = [
     ("more of the lake " * 20, "v"),
 ]
 ROLES: dict[int, str] = {7: "user", 8: "assistant", 9: "tool"}
+TOLD = {"the lake you told me of": 1.0, "a lake? summarise": 1.0, "can you tell which lake I told you of": 0.0}
 
 
 def alone(channel: Any, *others: Any, near: fr.Neighbours | None = None) -> fr.Strategy:
@@ -229,9 +230,11 @@ def plain_cue(cue: str, number: int, texts: list[str], names: Names, query: str,
     if cue == "answers":
         before = [other for other, _ in near if other < number]
         return float(bool(before) and asks[before[0]])
+    members = [other for other, name in enumerate(names) if name == names[number]]
+    assistant = wordy(number, members, terms, ROLES.get(number))[1]
+    if cue == "told":
+        return assistant * TOLD.get(query, 0.0)
     if "length" in cue:
-        members = [other for other, name in enumerate(names) if name == names[number]]
-        assistant = wordy(number, members, terms, ROLES.get(number))[1]
         return terms[number] / (terms[number] + 16.0) if assistant or cue == "length" else 0.0
     match = re.match(r"([^\W\d_][^:\n]*):\s", texts[number])
     spoken = {word for word in re.findall(r"\w+", query.lower()) if len(word) > 1}
@@ -247,7 +250,7 @@ def test_cues_are_what_the_texts_show(cue: str, pieces: int, tmp_path: Path) -> 
             rows = list(enumerate(TALK))[start : start + -(-len(TALK) // pieces)]
             engine.add([fr.Record(f"r{n}", text, session=name, role=ROLES.get(n)) for n, (text, name) in rows])
         terms = [sum(engine.explain("lake", f"r{n}").length.values()) for n in range(len(TALK))]
-        asked = ["what did Ana say about the lake", "the boat of BO", "lopez's tool", "said why"]
+        asked = ["what did Ana say about the lake", "the boat of BO", "lopez's tool", "said why", *TOLD]
         for near in (fr.Neighbours(1, 0.5), None, fr.Neighbours(5, 0.5)):  # what was read is kept
             found = engine.search(asked, 20, strategy=alone(Cue(cue), near=near))
             for query, row in zip(asked, found, strict=True):

@@ -21,8 +21,8 @@ DIMENSION = 4
 def memory() -> fr.Engine:
     """Three namespaces: with vectors, without any, and with a vector of a deleted record alone."""
     engine = fr.Engine(encoder=fr.OwnVectors(DIMENSION, "hashing", "1"), analyzer="minimal")
-    # BM25 is sure of the first of the records that hold "rare": it holds the word more often, and is shorter.
-    texts = ["rare rare rare rare", "rare w1 w2 w3 w4 w5 w6 w7 w8 w1 w2 w3 w4", "w1 w2", "w2 w3 w1", "w3"]
+    # BM25 is sure of the first record for the query that has all of its words and one more.
+    texts = ["a b c d e f g h i j", "w1 w2 w3 w4 w5 w6 w7 w8 w1 w2 w3 w4", "w1 w2", "w2 w3 w1", "w3"]
     for start in (0, 2):
         for space in ("both", "words", "gone"):
             engine.add(
@@ -41,7 +41,7 @@ def memory() -> fr.Engine:
 QUERIES = [
     *(
         fr.Query(text, namespace=space, k=k)
-        for text in ("rare", "w1 w2", "w3")
+        for text in ("a b c d e f g h i j w8", "w1 w2", "w3")
         for space in ("both", "words", "gone")
         for k in (1, 30)
     ),
@@ -60,7 +60,7 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
     hits = engine.search(queries, strategy="auto")
     plain = engine.search(queries)
     deeper = engine.search([fr.Query(q.text, namespace=q.namespace, namespaces=q.namespaces, k=50) for q in queries])
-    sure = np.nan_to_num(margin(deeper.scores, deeper.counts.astype(np.int64)), nan=-1.0) >= 0.6
+    sure = np.nan_to_num(margin(deeper.scores, deeper.counts.astype(np.int64)), nan=-1.0) >= AUTO.tau
     decisions = hits.decisions or ()
     seen = set()
     for row, (query, decision) in enumerate(zip(queries, decisions, strict=True)):
@@ -101,10 +101,24 @@ def test_dialogues_have_strategies_of_their_own(vectors: bool, names: list[str],
         assert rows(hits)[row] == rows(engine.search([asked[row]], strategy=decision.strategy))[0]
 
 
+@pytest.mark.parametrize("terms", [40, 39])
+def test_exchanges_of_long_answers_have_a_strategy_of_their_own(terms: int) -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2), analyzer="minimal")
+    said = [("user", "w1 w2"), ("assistant", "w1 " * terms), ("user", "w3"), ("assistant", "w1 " * 40)]
+    named = enumerate([*said, ("assistant", "w1 " * 400)])
+    engine.add([fr.Record(f"{n}", text, session="s", role=role, embedding=[1, n]) for n, (role, text) in named])
+    engine.delete(["4"])
+    asked = [fr.Query("w1", unit=unit, vector=[1, 2]) for unit in ("exchange", "record")]
+    asked += [fr.Query("w1", unit="exchange")]
+    hits = engine.search(asked, strategy="auto")
+    chosen = [decision.strategy for decision in hits.decisions or ()]
+    assert chosen == ["dialogue-exchanges" if terms == 40 else "dialogue", "dialogue", "dialogue-words"]
+    assert rows(hits) == [rows(engine.search([q], strategy=own))[0] for q, own in zip(asked, chosen, strict=True)]
+
+
 def test_it_is_a_policy_like_the_others() -> None:
     engine = memory()
     assert strategy_of("auto") is AUTO
-    assert AUTO.tau == 0.6
     assert AUTO.escalate == NAMED["recall"]
     assert AUTO.escalate.fusion == Boosted(alpha=0.6, below=0.5)
     again = strategy_of(json.loads(json.dumps(answerer_to_dict(AUTO))))

@@ -80,7 +80,7 @@ def test_the_command_writes_a_strategy_that_search_takes(tmp_path: Path) -> None
     told = ("tune", tmp_path / "memory", "--questions", asked, "--weights")
     assert "48 questions, ndcg@10, strategy dialogue-words" in run(*told, "--out", out).stdout
     found = run_json(*told)
-    assert list(found["fitted"]) == ["context_words", "asks", "answers", "length", "speaker", "assistant_length"]
+    assert [*found["fitted"]] == [*fr.strategies.STRATEGIES["dialogue-words"].fusion.weights]
     chosen, about = policies.load(out)
     assert chosen.to_dict() == fr.Strategy.of({k: v for k, v in found["policy"].items() if k != "kind"}).to_dict()
     assert about["n"] == 48
