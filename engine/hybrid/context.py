@@ -164,8 +164,8 @@ class ContextScorer:
                 if channel.cue == "assistant_length":
                     found = np.where(self._by_assistants(group.snapshot, own)[1], found, 0.0)
             elif channel.cue == "told":
-                told = [asks_what_was_told(self.batch.queries[row].text) for row in group.rows.tolist()]
-                found = np.repeat(np.array(told, dtype=np.bool_), counts)
+                asking = [asks_what_was_told(self.batch.queries[row].text) for row in group.rows.tolist()]
+                found = np.repeat(np.array(asking, dtype=np.bool_), counts)
                 if found.any():
                     found = found & self._by_assistants(group.snapshot, own)[1]
             elif channel.cue == "speaker":

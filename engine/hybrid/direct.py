@@ -112,7 +112,7 @@ def answer(
     lent, around, shares = read
     links, assistant = native_links(snapshot), memory.values["role"].ids.get(context.ASSISTANT, ABSENT - 1)
     depth = max(strategy.depth or 0, alike.k)
-    told = np.array([asks_what_was_told(text) for text in alike.texts], dtype=np.uint8)
+    asking = np.array([asks_what_was_told(text) for text in alike.texts], dtype=np.uint8)
     options_of_cues = context.HALF_LENGTH, context.WORDY, context.TIMES
     found: Any = []
     unread: set[int] = set()
@@ -124,7 +124,7 @@ def answer(
             analysed,
             alike.texts,
             alike.k,
-            (links, lent, around, depth, shares, parts, assistant, options_of_cues, told),
+            (links, lent, around, depth, shares, parts, assistant, options_of_cues, asking),
             threads=options.threads,
             execution=options.execution,
         )
