@@ -55,8 +55,8 @@ def _answers_at_length(snapshot: Snapshot, assistant: int) -> bool:
         for number, segment in enumerate(snapshot.segments):
             alive, roles = snapshot.alive(number), segment.columns.categories.get("role")
             if roles is not None:
-                said = (roles == assistant) & (True if alive is None else alive)
-                terms, turns = terms + int(segment.lengths[:, said].sum()), turns + int(said.sum())
+                by_assistants = (roles == assistant) & (True if alive is None else alive)
+                terms, turns = terms + int(segment.lengths[:, by_assistants].sum()), turns + int(by_assistants.sum())
         snapshot.derived[key] = turns > 0 and terms >= WORDY * turns
     return bool(snapshot.derived[key])
 

@@ -266,23 +266,16 @@ def chat(count: int = 60, seed: int = 0) -> tuple[fr.Engine, list[fr.Query]]:
         f"{draw.choice(['Ana', 'Bo'])}: {' '.join(draw.choices(words, k=draw.randrange(1, 9)))}" for _ in range(count)
     ]
     engine = fr.Engine(encoder=fr.OwnVectors(5))
-    engine.add(
-        [fr.Record(f"r{n}", text + "?" * (n % 3 == 0), session=f"s{n % 4}") for n, text in enumerate(texts)],
-        vectors=vectors_of(count, seed),
-    )
-    asked = [
-        fr.Query(f"What did Ana say of {' '.join(draw.sample(words, 2))}?", vector=vector)
-        for vector in vectors_of(12, seed + 1)
-    ]
-    return engine, asked
+    said = [fr.Record(f"r{n}", text + "?" * (n % 3 == 0), session=f"s{n % 4}") for n, text in enumerate(texts)]
+    engine.add(said, vectors=vectors_of(count, seed))
+    asked = [f"What did Ana say of {' '.join(draw.sample(words, 2))}?" for _ in range(12)]
+    return engine, [fr.Query(text, vector=own) for text, own in zip(asked, vectors_of(12, seed + 1), strict=True)]
 
 
 def test_a_recall_channel_and_a_cue_go_together() -> None:
     engine, asked = chat()
-    base = fr.Strategy.of("recall")
-    mixed = replace(
-        base, name="mixed", channels=(*base.channels, Cue("asks")), fusion=Linear({"bm25": 1.0, "asks": -5.0})
-    )
+    base, fusion = fr.Strategy.of("recall"), Linear({"bm25": 1.0, "asks": -5.0})
+    mixed = replace(base, name="mixed", channels=(*base.channels, Cue("asks")), fusion=fusion)
     asks = {f"r{n}" for n in range(0, 60, 3)}
     for row in engine.search(asked, 10, strategy=mixed):
         found = [name in asks for name, _ in row]
@@ -315,20 +308,12 @@ def test_what_is_asked_wrongly_is_refused_by_name() -> None:
 def test_feedback_moves_the_vector_that_surroundings_are_compared_with(searched_again: bool) -> None:
     engine, asked = chat()
     # Alike but for the channel whose scores are read. Without neighbours the two differ in rounding alone.
-    words, vectors, around = Lexical(), Dense(), ContextVectors(fr.Neighbours(0))
-    moved = {
-        name: fr.Strategy(
-            "moved",
-            (words, vectors, around),
-            Linear({"dense": weight, "context_vectors": 1.0 - weight}, ()),
-            fr.strategies.feedback_of("rocchio"),
-            None,
-            search_again=searched_again,
-        )
-        for name, weight in (("dense", 1.0), ("context_vectors", 0.0))
-    }
-    first, second = (engine.search(asked, 10, strategy=each) for each in moved.values())
-    plain = engine.search(asked, 10, strategy=replace(moved["context_vectors"], feedback=None, search_again=False))
+    channels = Lexical(), Dense(), ContextVectors(fr.Neighbours(0))
+    how: dict[str, Any] = {"feedback": fr.strategies.feedback_of("rocchio"), "search_again": searched_again}
+    weights = [{"dense": weight, "context_vectors": 1.0 - weight} for weight in (1.0, 0.0)]
+    moved = [fr.Strategy("moved", channels, Linear(own, ()), depth=None, **how) for own in weights]
+    first, second = (engine.search(asked, 10, strategy=each) for each in moved)
+    plain = engine.search(asked, 10, strategy=replace(moved[1], feedback=None, search_again=False))
     assert np.abs(second.scores - plain.scores).max() > 0.01
     assert np.allclose(first.scores, second.scores, atol=0.005)
 

@@ -69,8 +69,7 @@ def test_each_row_has_the_bits_of_the_strategy_that_its_margin_and_its_vectors_c
         assert decision.strategy == expected
         assert decision.escalated == (expected == "recall")
         assert ("dense" in decision.skipped) == lacks
-        alone = plain if expected == "bm25" else None
-        found = rows(alone)[row] if alone is not None else rows(engine.search([query], strategy="recall"))[0]
+        found = rows(plain)[row] if expected == "bm25" else rows(engine.search([query], strategy="recall"))[0]
         assert rows(hits)[row] == found == rows(engine.search([query], strategy="auto"))[0]
         seen.add((expected, bool(lacks)))
     assert seen == {("bm25", True), ("bm25", False), ("recall", False)}
@@ -104,12 +103,11 @@ def test_dialogues_have_strategies_of_their_own(vectors: bool, names: list[str],
 @pytest.mark.parametrize("terms", [40, 39])
 def test_exchanges_of_long_answers_have_a_strategy_of_their_own(terms: int) -> None:
     engine = fr.Engine(encoder=fr.OwnVectors(2), analyzer="minimal")
-    said = [("user", "w1 w2"), ("assistant", "w1 " * terms), ("user", "w3"), ("assistant", "w1 " * 40)]
-    named = enumerate([*said, ("assistant", "w1 " * 400)])
-    engine.add([fr.Record(f"{n}", text, session="s", role=role, embedding=[1, n]) for n, (role, text) in named])
-    engine.delete(["4"])
+    said = enumerate([("user", 2), ("assistant", terms), ("assistant", 40), ("assistant", 400)])
+    engine.add(fr.Record(f"{n}", "w1 " * many, session="s", role=role, embedding=[1, n]) for n, (role, many) in said)
+    engine.delete(["3"])
     asked = [fr.Query("w1", unit=unit, vector=[1, 2]) for unit in ("exchange", "record")]
-    asked += [fr.Query("w1", unit="exchange")]
+    asked.append(fr.Query("w1", unit="exchange"))
     hits = engine.search(asked, strategy="auto")
     chosen = [decision.strategy for decision in hits.decisions or ()]
     assert chosen == ["dialogue-exchanges" if terms == 40 else "dialogue", "dialogue", "dialogue-words"]

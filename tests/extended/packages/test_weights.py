@@ -26,13 +26,9 @@ def talk(seed: int, right: str = "answers") -> tuple[list[fr.Record], list[Label
     records, questions = [], []
     for space in range(6):
         for number, word in enumerate(draw.sample(WORDS, 8)):
-            turns = [
-                f"{draw.choice(WORDS)} today",
-                f"the {word} {draw.choice(WORDS)}?",
-                f"a {word} {draw.choice(WORDS)}",
-            ]
-            for place, text in enumerate(turns):
-                records.append(fr.Record(f"t{number}-{place}", text, session=f"s{number}", namespace=f"n{space}"))
+            for place, text in enumerate(("{} today", f"the {word} {{}}?", f"a {word} {{}}")):
+                own = {"session": f"s{number}", "namespace": f"n{space}"}
+                records.append(fr.Record(f"t{number}-{place}", text.format(draw.choice(WORDS)), **own))
             wanted = f"t{number}-{2 if right == 'answers' else 1}"
             questions.append(Labelled(fr.Query(word, namespace=f"n{space}"), {wanted: 1}))
     return records, questions
