@@ -356,6 +356,12 @@ class Engine(Memory):
         self.index.close()
         self._end_writers()
 
+    @property
+    def _joins(self) -> bool:
+        """Whether small awaited writes are written together: not where a model makes vectors, which takes long."""
+        models = self.searcher.models
+        return models.encoder is None and models.term_encoder is None
+
     def namespace(self, name: str) -> Namespace:
         """A handle on one namespace. It sees no record of any other namespace."""
         return Namespace(self, name)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -28,7 +26,9 @@ from .records.filters import PAYLOAD, Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
 from .searcher import Searcher
+from .serve.writers import Draft, Writers
 from .storage.pending import Decision, Pending
+from .storage.writes import Batch, Outcome
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -38,8 +38,8 @@ else:
 T = TypeVar("T")
 AnyRecord = Record | Mapping[str, Any]
 
-WRITERS = 8
-"""Threads of an engine's awaited writes. Writes that wait at the same time share one sync."""
+SMALL = 1_024
+"""Records, or ids, of an awaited write that is written together with others."""
 
 
 class Reader(Protocol):
@@ -86,6 +86,11 @@ class Writing:
     bm25: BM25
     monitor: Monitor
     _closed: bool
+
+    @property
+    def _joins(self) -> bool:
+        """Whether small awaited writes are written together, by one thread."""
+        return False
 
     def add(
         self,
@@ -143,12 +148,7 @@ class Writing:
         or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
         such a record is added.
         """
-        check_batch(records, "update")
-        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
-        removed: dict[str, list[str]] = {}
-        for record in batch:
-            removed.setdefault(record.namespace, []).append(record.id)
-        return self._write(removed=removed, added=batch, missing_ok=insert)
+        return self._write(**self._updating(records, insert, vectors, ttl))
 
     def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Add records, and replace those that are live: `update` with ``insert``. Returns how many they are."""
@@ -269,8 +269,7 @@ class Writing:
 
         All or nothing. Raises `UnknownIdError` for an id that the namespace does not hold, unless ``missing_ok``.
         """
-        batch = checked_ids(ids, "delete")
-        return self._write(removed={checked_namespace(namespace): batch}, missing_ok=missing_ok)
+        return self._write(**self._deleting(ids, namespace, missing_ok))
 
     @offered(TOOL, writes=True)
     def delete_where(
@@ -309,7 +308,11 @@ class Writing:
         A call that is cancelled before its thread began writes nothing. One that had begun goes on: its batch is
         written whole, or fails whole, though nobody waits for it. `get` or `fetch` then tell which.
         """
-        return await self._write_awaited(partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl))
+        return await self._write_joined(
+            partial(self.add, records, vectors=vectors, threads=threads, ttl=ttl),
+            partial(self._adding, records, vectors, ttl),
+            records,
+        )
 
     async def aupdate(
         self,
@@ -320,15 +323,23 @@ class Writing:
         ttl: Span | None = None,
     ) -> int:
         """As `update`, awaited; cancelled as `aadd`."""
-        return await self._write_awaited(partial(self.update, records, insert=insert, vectors=vectors, ttl=ttl))
+        return await self._write_joined(
+            partial(self.update, records, insert=insert, vectors=vectors, ttl=ttl),
+            partial(self._updating, records, insert, vectors, ttl),
+            records,
+        )
 
     async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """As `upsert`, awaited; cancelled as `aadd`."""
-        return await self._write_awaited(partial(self.upsert, records, vectors=vectors, ttl=ttl))
+        return await self.aupdate(records, insert=True, vectors=vectors, ttl=ttl)
 
     async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `delete`, awaited; cancelled as `aadd`."""
-        return await self._write_awaited(partial(self.delete, ids, namespace=namespace, missing_ok=missing_ok))
+        return await self._write_joined(
+            partial(self.delete, ids, namespace=namespace, missing_ok=missing_ok),
+            partial(self._deleting, ids, namespace, missing_ok),
+            ids,
+        )
 
     async def arewrite(
         self,
@@ -353,23 +364,53 @@ class Writing:
         """Write what `decide` makes of records of these namespaces (None: of any), as `Storage.write`."""
         return self.index.ready().write(decide=lambda pending: decide(PendingReader(pending)))
 
-    async def _write_awaited(self, write: Callable[[], T]) -> T:
+    def _adding(self, records: Iterable[AnyRecord], vectors: Given, ttl: Span | None) -> Batch:
+        """What `add` writes."""
+        check_batch(records, "add")
+        return {"added": self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors)}
+
+    def _updating(self, records: Iterable[AnyRecord], insert: bool, vectors: Given, ttl: Span | None) -> Batch:
+        """What `update` writes."""
+        check_batch(records, "update")
+        batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
+        removed: dict[str, list[str]] = {}
+        for record in batch:
+            removed.setdefault(record.namespace, []).append(record.id)
+        return {"removed": removed, "added": batch, "missing_ok": insert}
+
+    def _deleting(self, ids: Iterable[str], namespace: str, missing_ok: bool) -> Batch:
+        """What `delete` writes."""
+        batch = checked_ids(ids, "delete")
+        return {"removed": {checked_namespace(namespace): batch}, "missing_ok": missing_ok}
+
+    def _write_together(self, batches: Sequence[Batch]) -> Sequence[Outcome]:
+        """Write several small batches, each all or nothing, in one group commit."""
+        return self.index.ready().write_all(batches)
+
+    def _awaited(self) -> Writers:
+        """The threads of awaited writes of this process: a forked child has none of its parent's."""
         if self._closed:
             raise StorageError("the engine is closed")
-        # A pool of each process: a forked child has none of its parent's threads.
-        pools: dict[int, ThreadPoolExecutor] = self.__dict__.setdefault("_writers", {})
-        pool = pools.get(os.getpid())
-        if pool is None:
-            # `setdefault` keeps the first, where two threads make one at the same time. A pool without work has no
-            # threads, and its threads end with it.
-            pool = pools.setdefault(os.getpid(), ThreadPoolExecutor(WRITERS, thread_name_prefix="fanrank-write"))
-        # Cancelling the wrapped future cancels the other one if its work has not begun.
-        return await asyncio.wrap_future(pool.submit(write))
+        known: dict[int, Writers] = self.__dict__.setdefault("_writers", {})
+        writers = known.get(os.getpid())
+        if writers is None:
+            # `setdefault` keeps the first, where two threads make one at the same time. Without work it has no threads.
+            writers = known.setdefault(os.getpid(), Writers(self._write_together))
+        return writers
+
+    async def _write_awaited(self, write: Callable[[], T]) -> T:
+        return await self._awaited().alone(write)
+
+    async def _write_joined(self, write: Callable[[], int], draft: Draft, given: object) -> int:
+        """Write `draft` together with others, where a small list was given; else carry out `write` in a thread."""
+        if isinstance(given, (list, tuple)) and len(given) <= SMALL and self._joins:
+            return await self._awaited().join(draft)
+        return await self._write_awaited(write)
 
     def _end_writers(self) -> None:
         """Let the threads of awaited writes end. A write that has yet to begin finds the engine closed."""
-        if (pool := self.__dict__.get("_writers", {}).get(os.getpid())) is not None:
-            pool.shutdown(wait=False)
+        if (writers := self.__dict__.get("_writers", {}).get(os.getpid())) is not None:
+            writers.close()
 
     def _patch(self, changes: Mapping[str, Any] | None, fields: RecordFields) -> Patch:
         memory = self.index.ready()

@@ -18,7 +18,7 @@ from ..engine.errors import DeadlineError
 from .access import ANYONE, principal_of
 from .problems import stopping
 from .state import State, seconds_left, state_of
-from .turns import Threads
+from .turns import Queues
 
 T = TypeVar("T")
 
@@ -59,12 +59,12 @@ async def in_thread(
     work: Callable[[], T],
     *,
     cancellation: Cancellation | None = None,
-    threads: Threads | None = None,
+    threads: Queues | None = None,
     cost: int = 1,
     finish: bool = False,
     watched: bool = True,
 ) -> T:
-    """What `work` returns, which runs in a thread once it is the caller's turn. `threads`: None for those of all reads.
+    """What `work` returns once it is the caller's turn, in a thread or awaited. `threads`: None for those of all reads.
 
     Work that takes long calls ``cancellation.check`` between its steps. At the deadline, work that has not begun never
     does, and one that has is not waited for, unless it is to `finish`: of a write the caller wants to know. The same

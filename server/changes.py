@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from .problems import Problem
 from .record_limits import check_payload, check_record, may_be_large
 from .spans import DELETE_STORE, UPDATE, UPSERT
 from .state import state_of
+from .turns import Queues
 from .watched import write_engine
 
 PATCH_FIELDS = ("ids", "filter", "changes", "namespace", "missing_ok")
@@ -63,8 +64,16 @@ async def put(request: Request) -> Response:
     try:
         record, _ = from_json({**body, "id": name, "namespace": namespace})
         check_record(record, None, state.limits, payload=may_be_large(request, state.limits))
-        work = partial(state.engine.upsert, [record])
-        count = await change(request, UPSERT, (namespace,), work, records=1, id=name)
+        count = await change(
+            request,
+            UPSERT,
+            (namespace,),
+            state.engine.upsert,
+            [record],
+            awaited=state.engine.aupsert,
+            records=1,
+            id=name,
+        )
     except RecordError as error:
         raise Problem.of(error) from None
     return _answer({"written": count})
@@ -92,16 +101,24 @@ async def change(
     request: Request,
     operation: str,
     namespaces: Iterable[str],
-    work: Callable[[], int],
-    *,
+    work: Callable[..., int],
+    *given: Any,
+    awaited: Callable[..., Awaitable[int]] | None = None,
     records: int | None = None,
     id: str | None = None,
+    **keywords: Any,
 ) -> int:
-    """As `write_engine`, by a write that blocks, in a thread. What was begun at the deadline is waited for."""
+    """As `write_engine`, by this verb of the engine, once it is the caller's turn. What was begun is waited for.
+
+    Small writes go to the engine `awaited`, which writes them together. Others block a thread each.
+    """
     state, size = state_of(request), request.scope.get(HELD, 0)
-    # One of unknown size, or of a large body, takes long, and is to leave the threads of small ones alone.
-    threads = state.threads if records is None or size >= LARGE_BODY else state.writers
-    written = in_thread(request, work, threads=threads, cost=size + 1_000, finish=True)
+    verb: Callable[..., Any] = work
+    queues: Queues = state.threads
+    # One of unknown size, or of a large body, takes long, and is to leave small ones alone.
+    if records is not None and size < LARGE_BODY:
+        queues, verb = (state.writers, work) if awaited is None else (state.writes, awaited)
+    written = in_thread(request, partial(verb, *given, **keywords), threads=queues, cost=size + 1_000, finish=True)
     return await write_engine(operation, namespaces, written, records=records, id=id)
 
 

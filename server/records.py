@@ -46,12 +46,13 @@ async def write(request: Request) -> Response:
     records = await in_thread_if_large(request, _read_records, request, body, principal, state.limits)
     ttl = take(body, "ttl", (str, int, float))
     try:
-        if mode == "add":
-            work = partial(state.engine.add, records, ttl=ttl)
-        else:
-            work = partial(state.engine.update, records, insert=mode == "upsert", ttl=ttl)
+        engine = state.engine
+        more = {"ttl": ttl} if mode == "add" else {"ttl": ttl, "insert": mode == "upsert"}
+        work, awaited = (engine.add, engine.aadd) if mode == "add" else (engine.update, engine.aupdate)
         namespaces = (record.namespace for record in records)
-        count = await change(request, MODES[mode], namespaces, work, records=len(records))
+        count = await change(
+            request, MODES[mode], namespaces, work, records, awaited=awaited, **more, records=len(records)
+        )
     except RecordError as error:
         raise Problem.of(error, field="records") from None
     return _answer({"written": count}, 201 if mode == "add" else 200)
@@ -90,22 +91,29 @@ async def remove(request: Request) -> Response:
     check_write(principal, namespace, "namespace")
     ids, filter, missing_ok = await in_thread_if_large(request, read_selection, body, state.limits)
     if ids is not None:
-        work = partial(state.engine.delete, ids, namespace=namespace, missing_ok=missing_ok)
+        count = await _delete(request, namespace, ids, missing_ok=missing_ok)
     else:
         work = partial(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
-    count = await change(request, DELETE, (namespace,), work, records=None if ids is None else len(ids))
+        count = await change(request, DELETE, (namespace,), work)
     return _answer({"deleted": count})
 
 
 async def remove_one(request: Request) -> Response:
     """Delete one record."""
-    state, principal = state_of(request), principal_of(request)
+    principal = principal_of(request)
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_write(principal, namespace, "namespace")
     name = request.path_params["id"]
-    work = partial(state.engine.delete, [name], namespace=namespace)
-    count = await change(request, DELETE, (namespace,), work, records=1, id=name)
-    return _answer({"deleted": count})
+    return _answer({"deleted": await _delete(request, namespace, [name], id=name)})
+
+
+async def _delete(
+    request: Request, namespace: str, ids: list[str], *, missing_ok: bool = False, id: str | None = None
+) -> int:
+    engine = state_of(request).engine
+    work = partial(engine.delete, ids, namespace=namespace, missing_ok=missing_ok)
+    awaited = partial(engine.adelete, ids, namespace=namespace, missing_ok=missing_ok)
+    return await change(request, DELETE, (namespace,), work, awaited=awaited, records=len(ids), id=id)
 
 
 async def fetch(request: Request) -> Response:

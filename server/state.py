@@ -13,7 +13,7 @@ from ..engine.memory import Memory
 from .limits import Limits
 from .metrics import Metrics
 from .problems import Problem, stopping
-from .turns import Threads
+from .turns import Tasks, Threads
 
 DEADLINE = "fanrank-deadline"
 """The header by which a caller says after how many seconds the answer is of no use any more."""
@@ -38,8 +38,10 @@ class State:
     """Whether the time for what is under way is over."""
     threads: Threads = field(default_factory=lambda: Threads(16, 4))
     """Run what reads, what changes many records, and all that has a large body."""
+    writes: Tasks = field(default_factory=lambda: Tasks(1 << 20, 3 << 18))
+    """Small writes, which the engine writes together. They cost their bytes, and so much is written at a time."""
     writers: Threads = field(default_factory=lambda: Threads(64, 48))
-    """Run small writes. Those that wait at the same time share one sync, so they are many, and most of them sleep."""
+    """Run small changes of records, for which the engine has no awaited verb. Most of them sleep."""
     timed: Threads = field(default_factory=lambda: Threads(1, 1))
     """Runs the searches that are timed, one after another."""
     waiting: set[Callable[[Exception], None]] = field(default_factory=set)

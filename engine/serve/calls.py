@@ -15,7 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeadlineError, FanrankError, ParameterError
 from ..hybrid.strategy import Strategy
@@ -270,7 +270,15 @@ class Awaited(Call):
         wake(self.loop, [self])
 
 
-def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Awaited]) -> None:
+class Arrives(Protocol):
+    """What a coroutine waits for."""
+
+    def arrive(self) -> None:
+        """Wake the caller. Only the thread of the event loop may do so."""
+        ...
+
+
+def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Arrives]) -> None:
     """Tell the callers of these calls, all of one event loop, that their calls are over."""
 
     def arrive() -> None:

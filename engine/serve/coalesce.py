@@ -606,7 +606,7 @@ class Coalescer:
                     room = lane.turns.pace(call.options).room
                 size, width, places, work = total, widest, total_places, work + call.left
                 if call.left and not call.large:
-                    lane.turns.charge(call, call.left)
+                    lane.turns.clock.charge(call.tenant or "", call.left)
             else:
                 self._counts["cancelled"] += 1
                 self._leave(call)
@@ -673,7 +673,7 @@ class Coalescer:
             return False
         hits, work = launched
         with self._lock:
-            lane.turns.charge(call, work)
+            lane.turns.clock.charge(call.tenant or "", work)
             call.left = max(call.left - work, 1)
         self._count(int(call.cut.done), hits, options.answerer)
         if not call.cut.done:

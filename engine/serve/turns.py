@@ -1,8 +1,7 @@
 """Turns of tenants: whose calls a lane launches next, how much one launch takes, and how a large call is cut.
 
-A tenant is whoever a server answers for. The work of a call is estimated from its queries. Next comes the tenant for
-whom the least work has been launched; one who comes anew begins where the others are. Calls without a tenant keep their
-order.
+A tenant is whoever a server answers for. The work of a call is estimated from its queries. A clock says whose turn it
+is, for launches here, and for threads and writes in a server. Calls without a tenant keep their order.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ TARGET = 0.01
 """Seconds that a launch for tenants is to take."""
 TIMES = 2
 """How many times as long as one query alone it may take, where that is more."""
+REMEMBERED = 1_024
+"""Tenants that a clock remembers before it forgets those who owe nothing."""
 PACES = 32
 """Ways to answer whose pace is remembered."""
 TRIES = 3
@@ -88,6 +89,28 @@ class Pace:
         self.room = max(1, int(work * target / seconds)) if seconds > target else max(self.room, 2 * work)
 
 
+class Clock:
+    """Whose turn it is: of those who wait, his for whom the least was begun. One who comes anew begins where the others
+    are, so nobody saves up turns, and nobody pays for what he took while he was alone."""
+
+    def __init__(self) -> None:
+        self._now = 0
+        """Where the last one began whose turn it was."""
+        self._begun: dict[str, int] = {}
+
+    def start(self, who: str) -> int:
+        """Where the next work of this one begins. The least is next."""
+        return max(self._begun.get(who, 0), self._now)
+
+    def charge(self, who: str, work: int) -> None:
+        """Count what is begun for one."""
+        start = self._now = self.start(who)
+        self._begun[who] = start + work
+        if len(self._begun) > REMEMBERED:
+            # Who owes nothing is as one who comes anew.
+            self._begun = {name: begun for name, begun in self._begun.items() if begun > start}
+
+
 class Turns:
     """The turns of one lane. The coalescer's lock guards them."""
 
@@ -95,18 +118,14 @@ class Turns:
         self.used = False
         """Whether a tenant was ever here."""
         self._paces: list[tuple[Options, Pace]] = []
-        self._launched: dict[str, int] = {}
-        self._clock = 0
+        self.clock = Clock()
 
     def order(self, queue: deque[Waits]) -> None:
         """Put the calls that wait in the order of their tenants' turns. Those of one tenant stay in theirs."""
         present = {call.tenant for call in queue}
         if len(present) < 2:
             return
-        begun = {name: max(self._launched.get(name or "", 0), self._clock) for name in present}
-        self._launched = {name or "": start for name, start in begun.items()} | {
-            name: start for name, start in self._launched.items() if start > self._clock and name not in begun
-        }
+        begun = {name: self.clock.start(name or "") for name in present}
         starts = []
         for call in queue:
             starts.append(begun[call.tenant])
@@ -124,13 +143,6 @@ class Turns:
         self._paces.insert(0, (options, Pace()))
         del self._paces[PACES:]
         return self._paces[0][1]
-
-    def charge(self, call: Waiting, work: int) -> None:
-        """Count what is launched for a call."""
-        name = call.tenant or ""
-        start = self._launched.get(name, self._clock)
-        self._clock = max(self._clock, start)
-        self._launched[name] = start + work
 
 
 class Cut:

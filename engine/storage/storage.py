@@ -56,7 +56,9 @@ from .row_codec import EncodedRecord, check_objects, encode_all
 from .sqlite import StoreMoment
 from .state import MemoryState, new_numbering
 from .writes import (
+    Batch,
     Counters,
+    Outcome,
     Sizes,
     Write,
     chunks_of,
@@ -127,7 +129,7 @@ class Storage:
         self._unused = UnusedEntries()
         self._renumbering = threading.Lock()
         self._dropped = False
-        self._queue = WriteQueue[Write]()
+        self._queue = WriteQueue[Sequence[Write]]()
         self._writing = FairLock()
         self._saving = threading.Lock()
         self._keeping = threading.Lock()
@@ -249,7 +251,7 @@ class Storage:
             missing_ok = missing_ok or decide is not None
             request = Write(removed or {}, first, missing_ok, threads, decide=decide, expired=expired)
             request.notes = notes or {}
-            self._queue.carry_out(request, self._apply_queue)
+            self._queue.carry_out([request], self._apply_queue)
         else:
             # The batch is too large for another thread to prepare it: its records are read as they are analysed.
             # The lists become iterators, because an exhausted iterator holds no records and a list does.
@@ -269,12 +271,25 @@ class Storage:
         self.wake()
         return request.count
 
-    def _apply_queue(self, take: Take[Write]) -> None:
+    def write_all(self, batches: Sequence[Batch]) -> list[Outcome]:
+        """Apply small batches, each all or nothing, in one group commit. Returns the count of each, or its error."""
+        self._check_process()
+        requests: list[Write] = []
+        for batch in batches:
+            records = list(batch.get("added", ()))
+            removed, missing_ok = batch.get("removed", {}), batch.get("missing_ok", False)
+            requests.append(Write(removed, [records] if records else [], missing_ok))
+        self._queue.carry_out(requests, self._apply_queue)
+        logger.debug("batches written: %d, change %d", len(requests), self.sequence)
+        self.wake()
+        return [request.count if request.error is None else request.error for request in requests]
+
+    def _apply_queue(self, take: Take[Sequence[Write]]) -> None:
         """Apply all waiting batches. After an interrupt, each batch that was not applied fails."""
         taken: list[Write] = []
         try:
             with self._writing:
-                taken = take(len)
+                taken = list(chain.from_iterable(take(len)))
                 self._apply(taken)
         finally:
             for request in taken:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias, TypedDict
 
 from ..errors import UnknownIdError
 from ..records.record import Record
@@ -25,6 +25,18 @@ BUILD_CHARACTERS = 1 << 23
 
 # Records that are read before their characters are counted.
 READ = 1 << 10
+
+
+class Batch(TypedDict, total=False):
+    """What one write removes, by namespace, and then adds."""
+
+    removed: Mapping[str, Sequence[str]]
+    added: Iterable[Record]
+    missing_ok: bool
+
+
+Outcome: TypeAlias = int | BaseException
+"""How many records a write changed, or why it failed."""
 
 
 @dataclass(eq=False)
@@ -133,11 +145,11 @@ def joint(requests: Sequence[Write]) -> deque[list[Write]]:
         records = list(records_of([request]))
         ids = {(record.namespace, record.id) for record in records}
         ids.update((namespace, name) for namespace, some in request.removed.items() for name in some)
-        count += len(records)
-        characters += characters_of(records)
+        size = characters_of(records)
+        count, characters = count + len(records), characters + size
         if not groups or count >= BUILD_CHUNK or characters >= BUILD_CHARACTERS or not touched.isdisjoint(ids):
             groups.append([])
-            touched, count, characters = set(), len(records), 0
+            touched, count, characters = set(), len(records), size
         groups[-1].append(request)
         touched |= ids
     return groups

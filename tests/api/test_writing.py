@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from support import borders
-from support.threads import in_threads
+from support.threads import in_threads, until
 from support.vector_cases import Letters, Terms
 
 import fanrank as fr
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.storage import Storage
 
 FULL = fr.Record(
@@ -256,22 +258,22 @@ def test_an_engine_without_texts_deletes_by_filter_and_patches_nothing() -> None
 
 
 def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, WRITERS=1)
     begun, go_on = threading.Event(), threading.Event()
-    write = Storage.write
+    write = Storage.write_all
 
-    def slow(memory: Storage, **keywords: Any) -> int:
+    def slow(memory: Storage, batches: Any) -> Any:
         begun.set()
         assert go_on.wait(60)
-        return write(memory, **keywords)
+        return write(memory, batches)
 
     async def main() -> None:
         with fr.Engine.open(tmp_path / "memory") as engine:
-            monkeypatch.setattr(Storage, "write", slow)
+            monkeypatch.setattr(Storage, "write_all", slow)
             first = asyncio.create_task(engine.aadd([fr.Record("1", "tea"), fr.Record("2", "tea")]))
-            waiting = asyncio.create_task(engine.aadd([fr.Record("3", "tea")]))
             while not begun.is_set():
                 await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(engine.aadd([fr.Record("3", "tea")]))
+            await asyncio.sleep(0)
             first.cancel()
             waiting.cancel()
             for task in (first, waiting):
@@ -283,6 +285,42 @@ def test_a_cancelled_write_is_whole_or_never_begun(tmp_path: Path, monkeypatch: 
             assert list(engine.ids()) == ["1", "2", "4"]
 
     asyncio.run(main())
+
+
+def test_awaited_writes_that_wait_are_one_commit_and_each_its_own(engine: fr.Engine) -> None:
+    """In their order; one that is refused fails alone, and nobody is told before the commit, which fails for all."""
+    memory = engine.index.memory
+
+    async def write(*verbs: Callable[[], Awaitable[int]]) -> list[Any]:
+        with memory._writing:
+            tasks = [asyncio.ensure_future(engine.aupsert([fr.Record("first", "tea")]))]
+            await asyncio.sleep(0)
+            until(lambda: len(memory._queue) > 0)
+            tasks += [asyncio.ensure_future(verb()) for verb in verbs]
+            await asyncio.sleep(0)
+            assert not any(task.done() for task in tasks)
+        await tasks[0]
+        return await asyncio.gather(*tasks[1:], return_exceptions=True)
+
+    names = [str(number) for number in range(40)]
+    adds = [partial(engine.aadd, [fr.Record(name, "tea")]) for name in names]
+    refused = [partial(engine.aadd, [fr.Record("7", "")]), partial(engine.adelete, ["x"]), partial(engine.aadd, [{}])]
+    commits = engine.stats()["commits"]
+    answers = asyncio.run(write(*adds, *refused, partial(engine.adelete, ["39"])))
+    assert [str(type(answer).__name__) for answer in answers] == [
+        *["int"] * 40,
+        "DuplicateIdError",
+        "UnknownIdError",
+        "RecordError",
+        "int",
+    ]
+    assert list(engine.ids()) == ["first", *names[:-1]]
+    assert engine.stats()["commits"] == commits + 2
+    failpoints.arm("write.commit", 2, action=Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    answers = asyncio.run(write(*[partial(engine.aupsert, [fr.Record(name, "milk")]) for name in names]))
+    assert {type(answer) for answer in answers} == {fr.errors.StorageError}
+    failpoints.disarm()
+    assert engine.count() == len(engine.search("tea", 99)[0]) == 40
 
 
 def test_vectors_that_no_encoder_makes_go_with_what_they_are_of(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import threading
 import weakref
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -280,3 +281,17 @@ def test_a_launch_grows_where_many_queries_take_as_long_as_one() -> None:
             pace.learn(100 * queries, queries, fixed + each * queries)
             queries = max(1, pace.room // 100)
         assert least <= queries <= most
+
+
+def test_a_clock_shares_among_those_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By work and not by turns; what one took alone is not owed, and only who owes something is remembered."""
+    borders.shrink(monkeypatch, REMEMBERED=4)
+    clock, had, costs = turns.Clock(), Counter[str](), {"a": 9, "b": 1, "late": 3}
+    for number in range(900):
+        who = min(("a", "b", "late") if number >= 600 else ("a", "b") if number >= 300 else ("a",), key=clock.start)
+        clock.charge(who, costs[who])
+        had[who] += costs[who] if number >= 600 else 0
+    assert max(had.values()) - min(had.values()) <= 2 * 9
+    for number in range(99):
+        clock.charge(str(number), 0)
+    assert len(clock._begun) <= 5
