@@ -101,7 +101,7 @@ def make_app(
     state = State(engine, limits or Limits(), metrics)
     engine.coalescer.on_launch = metrics.count_launch
     if admit is not None:
-        engine.keep_columns()
+        engine.searcher.keep_columns()
     if log is not None:
         metrics.dropped_lines = lambda: log.dropped
 
