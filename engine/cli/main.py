@@ -23,6 +23,7 @@ from .keys import keys
 from .list import count_command, list_command
 from .mcp import mcp_command
 from .output import in_options
+from .published import published
 from .search import search
 from .serve import serve
 from .shards import shards_command
@@ -109,6 +110,7 @@ def _discard_output() -> None:
         columns_command,
         shards_command,
         evaluate_command,
+        published,
         tune,
         check,
         doctor,

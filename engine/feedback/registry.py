@@ -23,13 +23,7 @@ FEEDBACKS: Mapping[str, type[Feedback]] = {
     )
 }
 
-PRESETS: Mapping[str, Feedback] = {
-    "hard-top1": WeightedCentroid(k=1, alpha=1.0, weighting="top"),
-    "uniform-centroid": WeightedCentroid(weighting="uniform"),
-    "linear-centroid": WeightedCentroid(weighting="linear"),
-    "cosine-centroid": WeightedCentroid(weighting="cosine"),
-    "softcentroid-2": Iterated(fresh=True),
-    "softcentroid-3": Iterated(rounds=3, fresh=True),
+PROGRAMS: Mapping[str, Feedback] = {
     "p1": Amp(),
     "p19": SentenceAmp(),
     "p28": NormConvergence(),
@@ -41,7 +35,20 @@ PRESETS: Mapping[str, Feedback] = {
     "p103": Iterated(SentenceAmp(), fresh=True),
     "p164": Projection(),
 }
-"""Rows of Table 16 of the Test-Time Compute paper, and its programs by number. Methods with their defaults are in
+"""The Test-Time Compute paper's programs, by their numbers there."""
+
+PRESETS: Mapping[str, Feedback] = {
+    "hard-top1": WeightedCentroid(k=1, alpha=1.0, weighting="top"),
+    "uniform-centroid": WeightedCentroid(weighting="uniform"),
+    "linear-centroid": WeightedCentroid(weighting="linear"),
+    "cosine-centroid": WeightedCentroid(weighting="cosine"),
+    "softcentroid-2": Iterated(fresh=True),
+    "softcentroid-3": Iterated(rounds=3, fresh=True),
+    "softcentroid-k5": SoftCentroid(k=5, alpha=0.35),
+    "softcentroid-k10": SoftCentroid(k=10),
+    **PROGRAMS,
+}
+"""Rows of Tables 5 and 16 of the Test-Time Compute paper, and its programs. Methods with their defaults are in
 `FEEDBACKS` instead."""
 
 

@@ -22,7 +22,8 @@ RECENCY_TYPES = ("temporal-reasoning", "knowledge-update", "multi-session")
 """Types of questions whose answers tend to be recent (SPEC A063)."""
 TAU_DAYS = 30.0
 TAU_DAYS_BY_TYPE: dict[str, float] = {"multi-session": 120.0}
-"""SPEC A064: the answer to one such question lies in several sessions, and a fast decay hides the older sessions."""
+"""The note of SPEC A064: the answer to one such question lies in several sessions, and a fast decay hides the older
+ones. The strategy ``agent_rrf-per-type`` has it; the paper's rows of ``agent_rrf`` have one tau for all."""
 SAFE_ALPHA = 0.01
 
 
@@ -50,7 +51,7 @@ class AgentRRF(RRF):
     alpha: float = 0.005
     tau_days: float = TAU_DAYS
     beta: float = 0.0
-    tau_days_by_type: Mapping[str, float] | None = field(default_factory=lambda: dict(TAU_DAYS_BY_TYPE), hash=False)
+    tau_days_by_type: Mapping[str, float] | None = field(default=None, hash=False)
     recency_types: tuple[str, ...] | None = RECENCY_TYPES
 
     def __post_init__(self) -> None:

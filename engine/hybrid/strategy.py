@@ -12,9 +12,10 @@ from typing import Any
 
 from ..errors import ParameterError, choices, refuse_unknown
 from ..feedback.pool import Feedback
-from ..feedback.registry import feedback_of, feedback_to_dict
+from ..feedback.registry import PROGRAMS, feedback_of, feedback_to_dict
 from ..feedback.rm3 import RM3
 from ..fuse import RRF, AgentRRF, Boosted, Decay, Fusion, Linear, MinMax, ScoreRRF, ZScore, fusion_of, fusion_to_dict
+from ..fuse.agent_rrf import TAU_DAYS_BY_TYPE
 from ..fuse.fusion import check_channels
 from ..locks import once
 from ..recall.optimizer import Optimizer
@@ -313,7 +314,11 @@ NAMED: dict[str, Strategy] = {
         _hybrid("rrf", RRF()),
         _hybrid("score_rrf", ScoreRRF()),
         _hybrid("agent_rrf", AgentRRF()),
+        _hybrid("agent_rrf-per-type", AgentRRF(tau_days_by_type=TAU_DAYS_BY_TYPE)),
         _hybrid("fused", ZScore()),
+        # The alphas that the Lexical-Dense Fusion paper fitted for its two encoders.
+        _hybrid("fused-e5-large", ZScore(0.4)),
+        _hybrid("fused-bge-base", ZScore(0.6)),
         _hybrid("minmax", MinMax()),
         Strategy("decay", (Lexical(),), Decay()),
         *_moved("softcentroid", "softcentroid"),
@@ -333,6 +338,7 @@ NAMED: dict[str, Strategy] = {
         *_moved("adaptive-softcentroid", "adaptive-softcentroid"),
         *_moved("factoid-route", "factoid-route"),
         *_moved("hard-top1", "hard-top1"),
+        *(_moved(name, name)[0] for name in (*PROGRAMS, "softcentroid-k5", "softcentroid-k10")),
         Strategy("graph", (Graph(),)),
         Strategy("temporal", (Temporal(),)),
         Strategy("conversation", (Conversation(),)),

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 from ..errors import ParameterError, PolicyFileError, choices
 from ..hybrid.strategy import NAMED, STRATEGIES, AnyStrategy, Strategy
 from ..storage.sync import replace_file
-from .cascade import AUTO, Cascade
-from .router import Router
+from .cascade import AUTO, LONGMEMEVAL_THRESHOLDS, Cascade
+from .router import LONGMEMEVAL_SYSTEMS, Router
 
 FORMAT = "fanrank-policy"
 VERSION = 1
@@ -30,8 +30,16 @@ AnyPolicy = str | Policy | Mapping[str, Any]
 Answerer = Strategy | Policy
 """What answers a batch: one strategy for all queries, or a policy that decides for each query."""
 
-POLICIES: dict[str, Policy] = {"auto": AUTO, "cascade": Cascade()}
-"""The named policies."""
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        AUTO,
+        Cascade(),
+        Cascade(taus=LONGMEMEVAL_THRESHOLDS, name="cascade-per-type"),
+        Router(LONGMEMEVAL_SYSTEMS, NAMED["bm25"], name="router-by-type"),
+    )
+}
+"""The named policies. Those by type take a query's own `type`; a router that predicts it has to be fitted."""
 
 MENU: dict[str, Answerer] = {**STRATEGIES, "auto": AUTO}
 """What a search may name and somebody should pick."""

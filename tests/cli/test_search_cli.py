@@ -233,5 +233,5 @@ def test_the_menu_is_short_and_names_what_somebody_should_pick(command: str) -> 
     for order in (["--list-strategies", "--json"], ["--json", "--list-strategies"]):
         listed = json.loads(run(command, *order).stdout)
         assert {name: strategy_of(one) for name, one in listed.items()} == MENU
-    assert {*fr.published.PUBLISHED} == {*NAMED, "cascade"} - {*MENU}
+    assert {*fr.published.PUBLISHED} == {*NAMED, *POLICIES} - {*MENU}
     assert strategy_of("agent_rrf") is fr.published.PUBLISHED["agent_rrf"]

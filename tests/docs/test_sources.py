@@ -19,6 +19,7 @@ import fanrank as fr
 from fanrank.engine import signatures
 from fanrank.engine.cli.main import main
 from fanrank.engine.hybrid.strategy import NAMED
+from fanrank.engine.route.policy import POLICIES
 
 PAGE = (ROOT / "docs" / "sources.md").read_text(encoding="utf-8")
 LIST, _, TABLE = PAGE.partition("## What is built of these, and what is not")
@@ -139,7 +140,7 @@ def leads(token: str, place: str) -> bool:
     if "/" in token or token.startswith(("engine.", "bench.")):
         return (ROOT / token).is_file() or (ROOT / (token.replace(".", "/") + ".py")).is_file()
     keywords = {**get_type_hints(signatures.SearchKeywords), **get_type_hints(signatures.EngineOptions)}
-    if token in {**NAMED, **keywords} or named(token) is not NOTHING:
+    if token in {**NAMED, **POLICIES, **keywords} or named(token) is not NOTHING:
         return True
     others = filter(callable, map(named, re.findall(r"`((?:fr\.|[A-Z])[^`]*)`", place)))
     return any(token in inspect.signature(other).parameters for other in others)

@@ -58,7 +58,8 @@ CASES: list[tuple[Fusion, Oracle]] = [
     ),
     (MinMax(), lambda asked: fuse_oracle.minmax(asked, 0.1, False)),
     (MinMax(weight=0.35, normalize_dense=True), lambda asked: fuse_oracle.minmax(asked, 0.35, True)),
-    (AgentRRF(), lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, TAUS, LEANING)),
+    (AgentRRF(), lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, {}, LEANING)),
+    (AgentRRF(tau_days_by_type=TAUS), lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, TAUS, LEANING)),
     (
         AgentRRF(alpha=0.01, beta=0.02, tau_days_by_type={"unheard of": 7.0}, recency_types=None),
         lambda asked: fuse_oracle.agent_rrf(asked, 0.01, 0.02, {"unheard of": 7.0}, None),

@@ -11,7 +11,7 @@ from support.fuse_cases import DAY, NOW, Document, Evidence, FusionQuery, batch_
 
 from fanrank.engine.errors import QueryError
 from fanrank.engine.fuse.age import exponential
-from fanrank.engine.fuse.agent_rrf import AgentRRF
+from fanrank.engine.fuse.agent_rrf import TAU_DAYS_BY_TYPE, AgentRRF
 from fanrank.engine.fuse.candidates import Candidates
 from fanrank.engine.fuse.decay import Decay
 from fanrank.engine.fuse.minmax import MinMax
@@ -130,10 +130,10 @@ def test_the_bonus() -> None:
     types = ["multi-session", "temporal-reasoning", "single-session-user", None]
     candidates = batch_of([FusionQuery(documents, type=kind) for kind in types], ["bm25"])
     for fusion, expected in (
-        (AgentRRF(), [math.exp(-1.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
-        (AgentRRF(recency_types=None), [math.exp(-1.0), math.exp(-4.0), math.exp(-4.0), math.exp(-4.0)]),
+        (AgentRRF(), [math.exp(-4.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
+        (AgentRRF(recency_types=None), [math.exp(-4.0), math.exp(-4.0), math.exp(-4.0), math.exp(-4.0)]),
         (AgentRRF(recency_types=()), [0.0, 0.0, 0.0, math.exp(-4.0)]),
-        (AgentRRF(tau_days_by_type=None), [math.exp(-4.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
+        (AgentRRF(tau_days_by_type=TAU_DAYS_BY_TYPE), [math.exp(-1.0), math.exp(-4.0), 0.0, math.exp(-4.0)]),
     ):
         assert fusion(candidates).shares["recency"][::2] == pytest.approx([0.005 * own for own in expected], rel=1e-15)
     assert AgentRRF(beta=0.01)(candidates).shares["importance"].tolist() == [0.005] * 8

@@ -219,7 +219,7 @@ LEANING = ["temporal-reasoning", "knowledge-update", "multi-session"]
 ORACLES: dict[str, Callable[[FusionQuery], fuse_oracle.Shares]] = {
     "rrf": fuse_oracle.rrf,
     "score_rrf": fuse_oracle.score_rrf,
-    "agent_rrf": lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, {"multi-session": 120.0}, LEANING),
+    "agent_rrf-per-type": lambda asked: fuse_oracle.agent_rrf(asked, 0.005, 0.0, {"multi-session": 120.0}, LEANING),
     "fused": lambda asked: fuse_oracle.zscore(asked, 0.5),
     "minmax": lambda asked: fuse_oracle.minmax(asked, 0.1, False),
     "softcentroid-fused": lambda asked: fuse_oracle.minmax(asked, 0.1, False),
@@ -235,7 +235,7 @@ def sequential(values: Sequence[float]) -> float:
 
 COMPARED = (
     *("dense", "dense-early", "dense-top3"),
-    *("rrf", "score_rrf", "agent_rrf", "fused", "minmax", "softcentroid", "softcentroid-fused"),
+    *("rrf", "score_rrf", "agent_rrf-per-type", "fused", "minmax", "softcentroid", "softcentroid-fused"),
 )
 """One for each interaction, fusion and place of feedback; the machine of memories has words and learned weights."""
 

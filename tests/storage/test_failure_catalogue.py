@@ -16,8 +16,6 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.fuse.agent_rrf import AgentRRF
-from fanrank.engine.hybrid.strategy import NAMED
 from fanrank.engine.text.keywords import keywords
 
 DAY = 86_400.0
@@ -85,9 +83,9 @@ def test_f2_recency_over_weight() -> None:
     )
     query = fr.Query("garden", now=NOW, vector=[1, 0])
     assert names(engine.search([query], strategy="bm25")) == names(engine.search([query], strategy="dense"))
-    flat = replace(NAMED["agent_rrf"], fusion=AgentRRF(tau_days_by_type=None))
     spread = replace(query, type="multi-session")
-    for strategy, asked, first in ((flat, spread, "5"), ("agent_rrf", query, "5"), ("agent_rrf", spread, "0")):
+    by_type = "agent_rrf-per-type"
+    for strategy, asked, first in (("agent_rrf", spread, "5"), (by_type, query, "5"), (by_type, spread, "0")):
         assert names(engine.search([asked], strategy=strategy))[0] == first
 
 

@@ -59,7 +59,7 @@ def test_eval_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert "pip install 'fanrank[eval]'" in fails("eval", "beir", tmp_path)
     assert "not a directory" in fails("eval", "beir", tmp_path / "none")
     assert "no.json" in fails("eval", "locomo", tmp_path / "no.json")
-    assert "no preset 'agentir' for beir" in fails("eval", "beir", tmp_path, "--preset", "agentir")
+    assert "no preset 'opsem' for beir" in fails("eval", "beir", tmp_path, "--preset", "opsem")
 
 
 def test_eval_measures_what_records_borrow(chat: Path) -> None:
