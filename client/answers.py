@@ -54,6 +54,10 @@ def reader(read: Callable[..., T]) -> Callable[..., T]:
     return checked
 
 
+LISTED = "exchanges", "copies"
+"""What may name several records for each hit."""
+
+
 @reader
 def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     """The hits of a batch that was answered in one part or in several."""
@@ -63,7 +67,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     scores = np.full(shape, -np.inf)
     documents = np.full(shape, -1, dtype=np.int64)
     ids, spaces = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
-    exchanges = np.full(shape, None, dtype=object) if any("exchanges" in row for row in rows) else None
+    listed = [np.full(shape, None, dtype=object) if any(name in row for row in rows) else None for name in LISTED]
     counts = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
     reranked = np.full(shape, np.nan) if any(answer["reranked"] for answer in answers) else None
     records = np.full(shape, None, dtype=object) if asked.texts or asked.payload else None
@@ -74,8 +78,9 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         scores[number, :count] = row["scores"]
         documents[number, :count] = row["documents"]
         spaces[number, :count] = row.get("namespaces", asked.queries[number].namespace)
-        if exchanges is not None and "exchanges" in row:
-            exchanges[number, :count] = np.fromiter(map(tuple, row["exchanges"]), dtype=object, count=count)
+        for name, array in zip(LISTED, listed, strict=True):
+            if array is not None and name in row:
+                array[number, :count] = np.fromiter(map(tuple, row[name]), dtype=object, count=count)
         if reranked is not None and "reranked" in row:
             reranked[number, :count] = [np.nan if score is None else score for score in row["reranked"]]
         if records is not None:
@@ -87,7 +92,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         counts,
         asked.queries,
         join_names([answer["backend"] for answer in answers]),
-        TravelledIds(documents, ids, spaces, exchanges),
+        TravelledIds(documents, ids, spaces, *listed),
         explain,
         reranked=reranked,
         decisions=tuple([Decision.of(row["decision"]) for row in rows]) if answers[0]["decided"] else None,

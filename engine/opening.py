@@ -141,7 +141,8 @@ class OpenIndex:
             thread.join()
             if self.error is not None:
                 # The error's message may name a record, and the caller may be another tenant.
-                raise StorageError(f"the index could not be built ({type(self.error).__name__})") from self.error
+                failure = type(self.error).__name__
+                raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
             self.filler = None
         return self.memory
 

@@ -35,7 +35,7 @@ from .records.filters import Filter, columns_in
 from .records.hits import Hits
 from .records.jsonl import checked_ids
 from .records.query import Query, searched_fields
-from .records.record import Record
+from .records.record import Record, RecordsOf
 from .route import run as routing
 from .route.by_namespace import AnyAnswerer, ByNamespace
 from .route.parts import divide, join, needs_parts, renumber
@@ -45,7 +45,7 @@ from .search.batch import AnyBatch, as_queries, prepare, set_defaults
 from .search.keyword_scan import scan
 from .search.newest import answer_newest
 from .search.options import SearchOptions
-from .search.shaping import RecordsOf, is_shaped
+from .search.shaping import is_shaped
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
 from .storage.state import MemoryState
@@ -110,15 +110,6 @@ class Searcher:
             self.declare(error, _columns_in(filters))
             return self.declaring(read, filters)
 
-    def keep_columns(self) -> None:
-        """From now on no filter declares a column: `add_column` alone does.
-
-        A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
-        with keys does so, because a column reads all records once and stays, for all tenants.
-        """
-        self.index.declares = False
-        self.index.memory.declares = False
-
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """As `Storage.declare`."""
         self.index.ready().declare(error, names)
@@ -144,7 +135,7 @@ class Searcher:
         memory = (index.memory if index.filler is None else index.ready()).state if state is None else state
         plain = answerer is PLAIN or (isinstance(answerer, Strategy) and answerer.plain)
         if plain and options.reranker is None and clock is None:
-            hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options)
+            hits = direct.answer(memory, queries, k, self.monitor.windows, self.backend, options, self.sources)
             if hits is not None:
                 return hits
         if not plain:
@@ -354,5 +345,5 @@ def check_candidates(queries: Sequence[Query]) -> None:
         if query.strategy is not None or query.newest or is_shaped(query):
             raise QueryError(
                 f"query {position}: candidates are what one strategy finds before any hit is selected; leave out "
-                "the query's strategy, newest, offset, min_score, distinct and unit, or use search"
+                "the query's strategy, newest, offset, min_score, collapse and unit, or use search"
             )

@@ -34,7 +34,7 @@ QUERY_OPTIONS = (
     *("scope", "namespaces", "under", "statistics", "neighbours", "type", "entities", "hints"),
 )
 """Fields of `Query` that a search takes as options, the same for each query of its batch."""
-SEARCH_OPTIONS = ("offset", "min_score", "distinct", "unit", "reranker", "rerank_depth", "threads", "execution")
+SEARCH_OPTIONS = ("offset", "min_score", "collapse", "unit", "reranker", "rerank_depth", "threads", "execution")
 """Keywords of `Engine.search` that a search takes as options."""
 
 # Texts of queries that are embedded at the same time, where the embeddings have no method for several. LangChain's own

@@ -51,8 +51,7 @@ def caller_of(request: Request) -> str:
     principal = principal_of(request)
     if principal is not ANYONE:
         return principal.name
-    client = request.scope["client"]
-    return client[0] if client else ""
+    return request.client.host if request.client else ""
 
 
 async def in_thread(

@@ -24,6 +24,7 @@ def to_columns(hits: Hits, *, sharded: bool = False) -> dict[str, Any]:
     documents = (_renumbered(hits.documents) if sharded else hits.documents).tolist()
     spaces = hits.namespaces.tolist() if hits.namespace is None else None
     exchanges = None if hits.exchanges is None else hits.exchanges.tolist()
+    copies = None if hits.copies is None else hits.copies.tolist()
     reranked = None if hits.reranked is None else hits.reranked.tolist()
     results = []
     notes = hits.notes
@@ -37,6 +38,8 @@ def to_columns(hits: Hits, *, sharded: bool = False) -> dict[str, Any]:
             result["namespaces"] = spaces[row][:count]
         if exchanges is not None and exchanges[row][:1] != [None]:
             result["exchanges"] = exchanges[row][:count]
+        if copies is not None and copies[row][:1] != [None]:
+            result["copies"] = copies[row][:count]
         if reranked is not None:
             result["reranked"] = [None if score != score else score for score in reranked[row][:count]]
         if hits.records is not None:

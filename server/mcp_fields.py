@@ -16,7 +16,7 @@ MOMENT = "ISO 8601, such as 2026-03-01, or seconds since 1970 UTC."
 NOT_OFFERED = {
     *("namespace", "namespaces", "under", "newest"),
     *("now", "half_life", "statistics", "timezone", "last_session_end", "type", "entities", "hints"),
-    *("offset", "min_score", "distinct"),
+    *("offset", "min_score"),
 }
 """The fields that `search_memory` leaves out: another argument or tool has their place, or a model has no use for them
 that is worth what each argument costs to read."""

@@ -263,6 +263,7 @@ def schemas(limits: Limits) -> dict[str, Schema]:
                 "rank": whole("The place, from 1.", 1),
                 "namespace": NAMESPACE,
                 "exchange": several({"type": "string"}, "With unit exchange: the ids of its records, in their order."),
+                "copies": several({"type": "string"}, "With collapse: the ids of the records that it stands for."),
                 "text": text("With texts."),
                 "time": optional(number("With texts. Seconds since 1970-01-01 UTC.")),
                 "metadata": mapping(ANYTHING, "With texts: columns that are set, importance and extra values."),

@@ -261,6 +261,11 @@ class ShardedVerbs(Memory):
         """Always false: `open` returns once all shards are there."""
         return False
 
+    @property
+    def opening_error(self) -> BaseException | None:
+        """Always None: what goes wrong, `open` raises."""
+        return None
+
     def change_columns(self, dropped: Sequence[str], added: Mapping[str, str]) -> None:
         """As `Engine.change_columns`, in all shards or in none. After a crash, `open` may bring a column back."""
         change_columns(self.coordinator, self.template, dropped, added)

@@ -211,6 +211,39 @@ def test_filters_apply_before_selection(
             assert got == expected, (filters, path)
 
 
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, st.sampled_from(["s", None])), max_size=40),
+    queries,
+    st.integers(0, 45),
+    histories,
+    parameters(),
+)
+def test_one_of_those_that_agree_in_their_texts_is_the_same_by_every_road(
+    documents: list[tuple[list[str], str | None]],
+    batch: list[list[str]],
+    k: int,
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    texts = [t for t, _ in documents]
+    plain = oracle(texts, **options)
+    engine = made(
+        [replace(r, session=s) for r, (_, s) in zip(records(texts), documents, strict=True)], history, **options
+    )
+    for within in (None, {"session": "s"}):
+        passes = [within is None or s == "s" for _, s in documents]
+        expected = []
+        for q in batch:
+            ranked, best = plain.search(q, len(texts), passes), dict[tuple[str, ...], tuple[int, int]]()
+            for d, total in ranked:
+                best.setdefault(tuple(texts[d]), (d, total))
+            expected.append([*best.values()][:k])
+        asked = [fr.Query(terms=tuple(q), collapse="text", filter=within) for q in batch]
+        for path, got in paths(engine, asked, k):
+            assert got == expected, (within, path)
+
+
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),

@@ -125,7 +125,7 @@ _answers = st.fixed_dictionaries(
         "k": st.integers(0, 60),
         "offset": st.integers(0, 5),
         "min_score": st.sampled_from([0.0, 0.3, 1.0]),
-        "distinct": st.sampled_from(["text", "session", "time"]),
+        "collapse": st.sampled_from(["text", "text", "session", "time"]),
         "unit": st.just("exchange"),
     },
 )
@@ -192,7 +192,9 @@ OPTION_QUERIES = [
     fr.Query("a1 b2", scope=SCOPES[1]),
     fr.Query("a1 b2", offset=3, k=5),
     fr.Query("a1 b2", min_score=0.3, k=60),
-    *(fr.Query("a1 b2 c3", distinct=column, k=9) for column in ("text", "session", "time")),
+    *(fr.Query("a1 b2 c3", collapse=column, k=9) for column in ("text", "session", "time")),
+    fr.Query("a1 b2", collapse="text", filter=FILTERS["late"][0], namespaces=["n", "team/a", ""]),
+    fr.Query("b2", collapse="text", since=3.0, until=9.0, scope=SCOPES[1]),
     fr.Query("a1 b2 c3", unit="exchange", namespaces=["n", "team/b", ""], k=60),
     fr.Query("a1", newest=True, k=9, until=11.0),
     fr.Query(newest=True, k=60, namespaces=["n", "team/a"], filter=FILTERS["late"][0]),
@@ -225,7 +227,7 @@ class Write:
             place |= {"missing_ok": self.missing_ok}
         given = FILTERS[self.filter][0]
         calls: dict[str, Callable[[], int | None]] = {
-            "insert": lambda: memory.upsert(list(self.records)),
+            "insert": lambda: memory.update(list(self.records), insert=True),
             "delete": lambda: memory.delete(list(self.ids), **place),
             "patch": lambda: memory.patch(list(self.ids), PATCH, session="p", **place),
             # In the order of their ids: the function's answer says the order.
@@ -275,8 +277,8 @@ def writes(draw: st.DrawFn, of: st.SearchStrategy[fr.Record] = records, verbs: S
 
 Held = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
-Answer = list[tuple[str, str, float, tuple[str, ...] | None]]
-"""(namespace, id, score), best first."""
+Answer = list[tuple[str, str, float, tuple[str, ...] | None, tuple[str, ...] | None]]
+"""(namespace, id, score, exchange, copies), best first."""
 
 
 @dataclass
@@ -408,15 +410,26 @@ class Model:
         if exchanges:
             firsts = {exchanges[r.namespace, r.id]: place for place, (r, _) in reversed([*enumerate(ranked)])}
             ranked = [ranked[place] for place in sorted(firsts.values())]
-        if query.distinct is not None:
+        if query.collapse is not None:
             seen: dict[Any, int] = {}
             for place, (record, _) in enumerate(ranked):
-                value = value_of(record, query.distinct)
+                value = value_of(record, query.collapse)
                 seen.setdefault(("alone", place) if value is None else ("value", value), place)
             ranked = [ranked[place] for place in sorted(seen.values())]
         ranked = ranked[query.offset : query.offset + k]
         named = {key: tuple(name for _, name in own) for key, own in exchanges.items()}
-        return [(r.namespace, r.id, score, named.get((r.namespace, r.id))) for r, score in ranked]
+        return [
+            (r.namespace, r.id, score, named.get((r.namespace, r.id)), self._copies(query, r)) for r, score in ranked
+        ]
+
+    def _copies(self, query: fr.Query, hit: fr.Record) -> tuple[str, ...] | None:
+        """The ids of the other records that agree with a hit and could be one, in their order."""
+        if query.collapse is None:
+            return None
+        held, value = self._searched(query), value_of(hit, query.collapse)
+        passes, within = self._passes(query, held)
+        agreeing = [r for r in held if value is not None and value_of(r, query.collapse) == value and r is not hit]
+        return tuple(r.id for r in agreeing if passes(r) and within(r))
 
     def _exchanges(self, query: fr.Query) -> dict[tuple[str, str], tuple[tuple[str, str], ...]]:
         """For each searched record (its namespace and id) the user's turn and all behind it, up to the next one."""

@@ -20,11 +20,12 @@ from ..fuse.candidates import Candidates, Channel, Fused, best
 from ..fuse.decay import Decay
 from ..index.masks import CompiledFilter
 from ..index.snapshot import Snapshot
+from ..index.union import namespaces_of
 from ..locks import once
 from ..plan.passing import mask_of
 from ..records.decision import Decision
 from ..records.explanation import Explanation
-from ..search.batch import Batch, namespaces_of
+from ..search.batch import Batch
 from ..search.explain import explainer_of
 from ..search.lexical import RetrieverResults, plan_batch, search_lists
 from ..search.options import SearchOptions

@@ -9,10 +9,11 @@ import numpy as np
 from ..backends.choose import Backend
 from ..errors import QueryError
 from ..feedback.rm3 import RM3, STEPS
-from ..search.batch import Batch, namespaces_of
+from ..index.union import namespaces_of
+from ..records.record import RecordsOf
+from ..search.batch import Batch
 from ..search.lexical import RetrieverResults, analyse_queries, search_lists
 from ..search.options import SearchOptions
-from ..search.shaping import RecordsOf
 from ..timing import Phases
 
 

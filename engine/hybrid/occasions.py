@@ -11,11 +11,12 @@ from ..arrays import Floats, Integers
 from ..errors import ParameterError, QueryError
 from ..index.masks import EVERYTHING, CompiledFilter
 from ..index.snapshot import Snapshot
+from ..index.union import namespaces_of
 from ..recall.hints import EVENT
 from ..records.query import Query, zone_of
-from ..search.batch import PreparedQuery, namespaces_of
+from ..records.record import RecordsOf
+from ..search.batch import PreparedQuery
 from ..search.lexical import analyse
-from ..search.shaping import RecordsOf
 from ..storage.state import MemoryState
 from ..text.time_expressions.occasions import Occasion
 from ..text.time_expressions.parse import When, parse_when

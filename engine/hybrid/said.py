@@ -15,9 +15,9 @@ import numpy.typing as npt
 from ..arrays import Flags, Integers
 from ..index.segment import Segment
 from ..index.snapshot import Snapshot
+from ..index.union import namespaces_of
 from ..locks import make_short_lock
-from ..search.batch import namespaces_of
-from ..search.shaping import RecordsOf
+from ..records.record import RecordsOf
 
 WAS_READ, ASKS, SPEAKER_SHIFT = 1, 2, 2
 NAME = "said"

@@ -15,8 +15,8 @@ from ..encoders.sparse import TermEncoder
 from ..errors import EncoderError, ModelMismatchError, QueryError
 from ..index.snapshot import Snapshot
 from ..recall.graphs import Graphs
+from ..records.record import RecordsOf
 from ..search.batch import Batch, PreparedQuery
-from ..search.shaping import RecordsOf
 from ..vectors.vectors import Halves, unit_rows
 
 NO_VECTORS = {"dense": "no vectors to compare"}

@@ -14,17 +14,21 @@ other document stands alone: without a session, or before its user's first turn.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays import Integers, ranges
+from ..arrays import Integers
 from ..locks import once
 from .columns import ABSENT
 from .segment import Segment
 from .snapshot import Snapshot
 from .tombstones import Tombstones
 from .union import Union
+
+if TYPE_CHECKING:
+    from .groups import Groups
 
 NONE = -1
 """In place of a document that is not there."""
@@ -194,39 +198,16 @@ def _join(snapshot: Snapshot) -> Links:
     return Links(parts, snapshot.firsts, joined[order], to[order])
 
 
-@dataclass(frozen=True, eq=False)
-class Exchanges:
-    """The exchanges of a snapshot."""
-
-    of: Integers  # [documents] the number of each one's exchange, `ABSENT` for one that stands alone
-    members: Integers  # documents, one exchange after another, in the order of arrival
-    offsets: Integers  # [exchanges + 1] where each begins in `members`
-
-    def named(self, snapshot: Snapshot, documents: Integers) -> npt.NDArray[np.object_]:
-        """The ids of each document's exchange in the order of arrival, same shape; None for -1."""
-        there = documents >= 0
-        own = documents[there]
-        number = self.of[own]
-        counts = np.where(number == ABSENT, 1, np.diff(self.offsets, append=0)[number])
-        stops = np.cumsum(counts)
-        members = np.repeat(own, counts)
-        inside = np.repeat(number != ABSENT, counts)
-        members[inside] = self.members[ranges(self.offsets[number], counts)[inside]]
-        ids = snapshot.ids_of(members).tolist()
-        names = np.full(documents.shape, None, dtype=object)
-        found = (tuple(ids[stop - count : stop]) for stop, count in zip(stops.tolist(), counts.tolist(), strict=True))
-        names[there] = np.fromiter(found, dtype=object, count=len(own))
-        return names
-
-
-def exchanges_of(snapshot: Snapshot, user: int) -> Exchanges:
+def exchanges_of(snapshot: Snapshot, user: int) -> Groups:
     """The exchanges of a snapshot, made at the first call. `user` is the code of the role `USER`."""
     key = f"exchanges {user}"
-    known: Exchanges | None = snapshot.derived.get(key)
+    known: Groups | None = snapshot.derived.get(key)
     return snapshot.derived.setdefault(key, _divide(snapshot, user)) if known is None else known
 
 
-def _divide(snapshot: Snapshot, user: int) -> Exchanges:
+def _divide(snapshot: Snapshot, user: int) -> Groups:
+    from .groups import Groups  # a plain search loads it not
+
     everything = np.arange(snapshot.numbers)
     sessions, users = snapshot.codes_of(SESSION, everything), snapshot.codes_of("role", everything) == user
     for number, first in enumerate(snapshot.firsts):
@@ -246,4 +227,4 @@ def _divide(snapshot: Snapshot, user: int) -> Exchanges:
     order, begins = order[begun > before], begins[begun > before]
     of = np.full(snapshot.numbers, ABSENT, dtype=np.int64)
     of[order] = np.cumsum(begins) - 1
-    return Exchanges(of, order, np.append(np.flatnonzero(begins), len(order)))
+    return Groups(of, order, np.append(np.flatnonzero(begins), len(order)))

@@ -23,7 +23,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, compress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,9 @@ from .columns import Columns, Ids
 from .masks import CompiledFilter
 from .postings import Postings, Unsigned, blocks, classes_of, distinct_numbers, join_postings
 
+if TYPE_CHECKING:
+    from .text_hashes import TextHashes
+
 NESTED = "learned", "entities"
 """Names of the nested segments: further postings of the same documents, in the attribute of `Segment` of this name."""
 
@@ -45,7 +48,7 @@ NewNumbers = npt.NDArray[np.int32]
 
 # What a segment computes once and keeps where its terms and column values get other numbers.
 LASTING = {"total_lengths", "expiries", "span", "in_order", "latest_in", "latest_before", "_windows", "dense_row"}
-LASTING.add("posting_counts")
+LASTING |= {"posting_counts", "_text_hashes"}
 
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
@@ -197,6 +200,14 @@ class Segment:
     def _windows(self) -> dict[float, Integers]:
         return {}
 
+    @property
+    def text_hashes(self) -> TextHashes | None:
+        """The hashes of the documents' texts, where a search has read them."""
+        return vars(self).get("_text_hashes")
+
+    def keep_text_hashes(self, hashes: TextHashes) -> None:
+        vars(self)["_text_hashes"] = hashes
+
     def prepare(self) -> None:
         """Compute now what the first searches would otherwise compute."""
         _ = (self.total_lengths, self.span, self.in_order, self.latest_before, self.dense_rows)
@@ -223,6 +234,7 @@ class Segment:
         own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row", "posting_counts")]
         orders = [each for order in list(self.time_orders.values()) for each in vars(order).values()]
         made = [array for each in list(self.derived.values()) for array in getattr(each, "arrays", ())]
+        made += [] if self.text_hashes is None else self.text_hashes.arrays
         return [*own, *made, *list(self._masks.values()), *list(self._windows.values()), *orders]
 
     @once
@@ -383,7 +395,12 @@ def merge_segments(
         merged = replace(merged, **inner)
     vectors = join_vectors([part.vectors for part in parts], [part.size for part in parts])
     records = join_records([part.records for part in parts])
-    return merged if vectors is None and records is None else replace(merged, vectors=vectors, records=records)
+    if vectors is not None or records is not None:
+        merged = replace(merged, vectors=vectors, records=records)
+    hashes = [part.text_hashes for part in parts if part.text_hashes is not None]
+    if len(hashes) == len(parts):
+        merged.keep_text_hashes(hashes[0].join(hashes))
+    return merged
 
 
 def join_records(parts: Sequence[Sequence[Record] | None]) -> tuple[Record, ...] | None:
@@ -427,6 +444,8 @@ def select_documents(segment: Segment, kept: npt.NDArray[np.bool_], *, text_only
         chosen = replace(chosen, vectors=vectors if len(vectors.matrix) else None)
     if segment.records is not None:
         chosen = replace(chosen, records=tuple(compress(segment.records, kept.tolist())))
+    if segment.text_hashes is not None:
+        chosen.keep_text_hashes(segment.text_hashes.take(kept))
     return chosen
 
 

@@ -75,3 +75,12 @@ class Union(Snapshot):
 
     def _tombstones(self, start: int, stop: int) -> dict[int, Tombstones]:
         return {number - start: held for number, held in self.tombstones.items() if start <= number < stop}
+
+
+def namespaces_of(snapshot: Snapshot, namespace: str, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
+    """The namespace of each document that a query of `namespace` found in `snapshot`, same shape; None for -1."""
+    if isinstance(snapshot, Union):
+        return snapshot.namespaces_of(documents)
+    names = np.full(documents.shape, None, dtype=object)
+    names[documents >= 0] = namespace
+    return names

@@ -24,6 +24,8 @@ class Hit(tuple[str, float]):
     """The namespace of the record."""
     exchange: tuple[str, ...] | None = None
     """The ids of its exchange in the order of arrival, its own among them; None where exchanges were not asked for."""
+    copies: tuple[str, ...] | None = None
+    """The ids of the other records that it stands for, in the order of arrival; None where nothing is collapsed."""
     _record: Record | None = None
     _texts = False
     _payload = False
@@ -71,8 +73,8 @@ class Hit(tuple[str, float]):
     def to_dict(self) -> dict[str, Any]:
         """The hit as a dictionary: id, score, rank and namespace.
 
-        Of a query for exchanges also ``exchange``. With texts also text, time and metadata: the columns that are set,
-        importance and `Record.extra`. With payloads also the payload.
+        Of a query for exchanges also ``exchange``, of one that collapses also ``copies``. With texts also text, time
+        and metadata: the columns that are set, importance and `Record.extra`. With payloads also the payload.
         """
         values: dict[str, Any] = {
             "id": self.id,
@@ -82,6 +84,8 @@ class Hit(tuple[str, float]):
         }
         if self.exchange is not None:
             values["exchange"] = [*self.exchange]
+        if self.copies is not None:
+            values["copies"] = [*self.copies]
         record = self._record
         if record is not None and self._texts:
             values |= {"text": record.text, "time": record.time, "metadata": metadata_of(record)}

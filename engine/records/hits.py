@@ -173,10 +173,19 @@ class Hits:
     def exchanges(self) -> npt.NDArray[np.object_] | None:
         """[B, k] the ids of each hit's exchange in the order of arrival (tuple), or None where its query does not ask
         for exchanges; None where no query does."""
-        # A resolver of what no query asks exchanges of has no such method.
-        resolve = getattr(self.resolver, "exchanges", None)
-        # Queries of plain texts are not made for it.
-        asking = [] if resolve is None else [query.unit != RECORD for query in self.queries]
+        return self._named("exchanges", "unit", RECORD)
+
+    @once
+    def copies(self) -> npt.NDArray[np.object_] | None:
+        """[B, k] the ids of the other records that each hit stands for, in the order of arrival (tuple), or None where
+        its query does not collapse; None where no query does."""
+        return self._named("copies", "collapse", None)
+
+    def _named(self, what: str, field: str, silent: object) -> npt.NDArray[np.object_] | None:
+        """What the resolver says to queries whose `field` is not `silent`."""
+        # A resolver of what no query asks has no such method. Queries of plain texts are not made for it.
+        resolve = getattr(self.resolver, what, None)
+        asking = [] if resolve is None else [getattr(query, field) != silent for query in self.queries]
         if resolve is None or True not in asking:
             return None
         found: npt.NDArray[np.object_] = resolve(np.where(np.array(asking)[:, None], self.documents, -1))
@@ -245,18 +254,17 @@ class Hits:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Hits:
         # What resolves, explains and annotates reads snapshots, which never change, so the copy shares it.
-        arrays = ("scores", "documents", "counts", "reranked", "timing", "records", "ids", "namespaces", "exchanges")
+        scored = "scores", "documents", "counts", "reranked", "timing", "records"
+        arrays = *scored, "ids", "namespaces", "exchanges", "copies"
         return self._copy({name: copy.deepcopy(getattr(self, name), memo) for name in arrays})
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels: snapshots stay behind, so all that they are read for is worked out first."""
         from .travelled import TravelledIds  # a search loads nothing that only travels
 
-        state = {
-            name: getattr(self, name)
-            for name in (*self.__dataclass_fields__, "namespace", "namespaces", "ids", "exchanges", "notes")
-        }
-        resolver = TravelledIds(self.documents, self.ids, self.namespaces, self.exchanges)
+        worked_out = "namespace", "namespaces", "ids", "exchanges", "copies", "notes"
+        state = {name: getattr(self, name) for name in (*self.__dataclass_fields__, *worked_out)}
+        resolver = TravelledIds(self.documents, self.ids, self.namespaces, self.exchanges, self.copies)
         return {**state, "resolver": resolver, "explainer": _explain_nothing, "annotator": None}
 
     @once
@@ -275,8 +283,9 @@ class Hits:
         hits = make_hits(pairs, self._namespaces(query))
         if self.records is not None:
             add_records(hits, self.records[query], texts=self.texts, payload=self.payload)
-        for hit, exchange in zip(hits, () if self.exchanges is None else self.exchanges[query], strict=False):
-            hit.exchange = exchange
+        for name, found in (("exchange", self.exchanges), ("copies", self.copies)):
+            for hit, ids in zip(hits, () if found is None else found[query], strict=False):
+                setattr(hit, name, ids)
         return hits
 
     def __iter__(self) -> Iterator[list[Hit]]:
@@ -292,10 +301,11 @@ class Hits:
 
         Each has id, score, rank (from 1) and namespace. Searched with ``texts=True`` it also has text, time and
         metadata, which are the columns that are set, importance and `Record.extra`. With ``payload=True`` it also has
-        the payload. Of a query for exchanges it has ``exchange``, as `Hit.exchange`. Where a reranker decided the
-        order, ``reranked`` is its score, or None for a hit that it did not read.
+        the payload. Of a query for exchanges it has ``exchange``, of one that collapses ``copies``, as `Hit` has them.
+        Where a reranker decided the order, ``reranked`` is its score, or None for a hit that it did not read.
         """
-        arrays, bare = (self.ids, self.scores, self.counts), self.records is None and self.exchanges is None
+        arrays = self.ids, self.scores, self.counts
+        bare = all(more is None for more in (self.records, self.exchanges, self.copies))
         rows = bare_dicts(*arrays, self._namespaces) if bare else [[hit.to_dict() for hit in row] for row in self]
         if self.reranked is not None:
             for row, scores in zip(rows, self.reranked.tolist(), strict=True):

@@ -22,6 +22,8 @@ DEFAULT_K = 10
 UNITS = ("record", "exchange")
 """What one hit may be."""
 RECORD, EXCHANGE = UNITS
+TEXT = "text"
+"""The value of `collapse` that compares texts. No column has this name."""
 SPACES = ("namespace", "namespaces", "under")
 """The fields of a query that say where it searches; it sets one of them at most."""
 SINGLE = ("text", "terms", "id", "k", "vector", "model", "weights", "strategy")
@@ -108,15 +110,16 @@ class Query:
 
     `strategy` answers this query instead of the strategy of the batch: anything that `Engine.search` takes as its
     strategy, but for a mapping from namespaces, which is for a batch. `offset` skips the first hits of the answer.
-    `min_score` leaves out hits that score less. `distinct` keeps the best hit alone of those that agree in a column, or
-    in their texts with ``"text"``; records without a value in the column are all kept. `newest` asks for the newest
-    records that pass the filter, scope and time range, without ranking: newest first, of equal times the last written
-    first, records without a time last. Of several namespaces, those of the name that sorts last count as written last.
-    Its scores are the times, 0.0 for a record without one; its text is not read.
+    `min_score` leaves out hits that score less. `collapse` keeps the best hit alone of those that agree in a column, or
+    in their texts with ``"text"``; records without a value in the column are all kept. `Hit.copies` names the others
+    that the query may find. `newest` asks for the newest records that pass the filter, scope and time range, without
+    ranking: newest first, of equal times the last written first, records without a time last. Of several namespaces,
+    those of the name that sorts last count as written last. Its scores are the times, 0.0 for a record without one; its
+    text is not read.
 
     `unit` ``"exchange"`` keeps the best hit alone of each exchange: a user's turn and what answers it, by `Record.role`
     and `Record.session` (see `engine/index/neighbours.py`). Its hits name all ids of theirs (`Hit.exchange`). A record
-    that is of no exchange stands alone. Exchanges come before `distinct`.
+    that is of no exchange stands alone. Exchanges come before `collapse`.
 
     `neighbours` says what a record borrows from the records before and after it in its session, by BM25 and by vectors
     (`Neighbours`, or a mapping with its fields). It takes the place of what the channels of the strategy say; a window
@@ -159,7 +162,7 @@ class Query:
     strategy: Any = None
     offset: Annotated[int, About("Hits that are skipped.", least=0)] = 0
     min_score: Annotated[float | None, About("Hits that score less are left out.")] = None
-    distinct: Annotated[
+    collapse: Annotated[
         str | None, About("The best hit alone of those that agree in this column, or in `text`.", least=1)
     ] = None
     unit: Annotated[
@@ -243,8 +246,8 @@ class Query:
             or not is_finite(self.min_score)
         ):
             raise QueryError(f"a query's 'min_score' must be a finite number, not {shorten(self.min_score)}")
-        if self.distinct is not None and (not isinstance(self.distinct, str) or not self.distinct):
-            raise QueryError(f"a query's 'distinct' must be 'text' or the name of a column, not {self.distinct!r}")
+        if self.collapse is not None and (not isinstance(self.collapse, str) or not self.collapse):
+            raise QueryError(f"a query's 'collapse' must be 'text' or the name of a column, not {self.collapse!r}")
         if self.unit not in UNITS:
             raise QueryError(f"a query's 'unit' must be 'record' or 'exchange', not {self.unit!r}")
         if not isinstance(self.newest, bool):
@@ -315,7 +318,7 @@ if TYPE_CHECKING:
         hints: Sequence[str] | None
         offset: int
         min_score: float | None
-        distinct: str | None
+        collapse: str | None
         unit: Literal["record", "exchange"]
         newest: bool
         neighbours: Neighbours | Mapping[str, Any] | None

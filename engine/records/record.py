@@ -5,7 +5,7 @@ Sources: SPEC A001 and A002 (record), B003 (predicate, type, entities), A062 and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -245,3 +245,6 @@ class Record:
 
 
 _RECORD_FIELDS = frozenset(Record.__dataclass_fields__)
+
+RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
+"""Fetches records of a namespace by id; None for an id that is not there."""

@@ -16,6 +16,7 @@ class TravelledIds:
     ids: npt.NDArray[np.object_]  # [B, k]
     spaces: npt.NDArray[np.object_]  # [B, k] namespaces
     own_exchanges: npt.NDArray[np.object_] | None = None  # [B, k] as `Hits.exchanges`
+    own_copies: npt.NDArray[np.object_] | None = None  # [B, k] as `Hits.copies`
 
     def __call__(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         return self._look_up(self.ids, documents)
@@ -26,9 +27,14 @@ class TravelledIds:
     def exchanges(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_] | None:
         return None if self.own_exchanges is None else self._look_up(self.own_exchanges, documents)
 
+    def copies(self, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_] | None:
+        return None if self.own_copies is None else self._look_up(self.own_copies, documents)
+
     def slice(self, start: int, stop: int) -> TravelledIds:
-        own = None if self.own_exchanges is None else self.own_exchanges[start:stop]
-        return TravelledIds(self.documents[start:stop], self.ids[start:stop], self.spaces[start:stop], own)
+        rows = slice(start, stop)
+        own = None if self.own_exchanges is None else self.own_exchanges[rows]
+        copies = None if self.own_copies is None else self.own_copies[rows]
+        return TravelledIds(self.documents[rows], self.ids[rows], self.spaces[rows], own, copies)
 
     def _look_up(self, values: npt.NDArray[np.object_], documents: npt.NDArray[np.int64]) -> npt.NDArray[np.object_]:
         found = np.full(documents.shape, None, dtype=object)

@@ -187,10 +187,17 @@ class PartResolver:
 
     def exchanges(self, documents: Integers) -> npt.NDArray[np.object_]:
         """The ids of each document's exchange, same shape; None for -1, and where no query of a part asks for them."""
+        return self._resolve("exchanges", documents)
+
+    def copies(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """As `exchanges`, the ids of the records that each document stands for."""
+        return self._resolve("copies", documents)
+
+    def _resolve(self, name: str, documents: Integers) -> npt.NDArray[np.object_]:
         found = np.full(documents.shape, None, dtype=object)
         for part in self.parts:
             numbers = documents[part.rows]
-            resolve = getattr(part.resolver, "exchanges", None)
+            resolve = getattr(part.resolver, name, None)
             if resolve is not None and (numbers >= 0).any():
                 found[part.rows] = resolve(numbers)
         return found

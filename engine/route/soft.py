@@ -11,9 +11,10 @@ from ..hybrid.evidence import NUMBER_BITS
 from ..hybrid.explain import explain_fused
 from ..records.explanation import FusedExplanation
 from ..records.hits import Hits
+from ..records.record import RecordsOf
 from ..search.batch import Batch
 from ..search.explain import number_of, position_of
-from ..search.shaping import Pages, RecordsOf
+from ..search.shaping import Pages
 from .router import Router
 
 

@@ -23,20 +23,22 @@ _PLAIN = QuerySettings()
 
 UNREAD = ("id", "model", "weights", "type", "entities", "hints", "last_session_end", "timezone")
 """The fields that say nothing to BM25."""
-BEYOND = tuple(name for name in FIELDS if name not in {*SETTINGS, *UNREAD, "text", "terms", "now", "vector"})
+BEYOND = tuple(
+    name for name in FIELDS if name not in {*SETTINGS, *UNREAD, "text", "terms", "now", "vector", "collapse"}
+)
 """The fields by which a query asks for more than this way serves."""
 
-_read = attrgetter("terms", *SETTINGS, *BEYOND)
+_read = attrgetter("terms", "collapse", *SETTINGS, *BEYOND)
 _OF_TEXT = _read(Query())
 """What `_read` gives for a plain text."""
-_WITHIN = [*_OF_TEXT[10:]]
+_WITHIN = [*_OF_TEXT[11:]]
 """What stands there behind ``half_life``, the last setting that this way serves."""
 
 
 class Alike:
     """The texts of a batch, the one snapshot that they search, and what was decided for all of them."""
 
-    __slots__ = ("corpus", "given", "k", "memory", "namespace", "settings", "snapshot", "termed", "texts")
+    __slots__ = ("collapse", "corpus", "given", "k", "memory", "namespace", "settings", "snapshot", "termed", "texts")
 
     def __init__(
         self,
@@ -48,6 +50,7 @@ class Alike:
         settings: QuerySettings,
         namespace: str,
         termed: bool = False,
+        collapse: str | None = None,
     ) -> None:
         self.memory = memory
         self.snapshot = corpus[0]
@@ -61,6 +64,7 @@ class Alike:
         """As in `PreparedQuery`, and so are the `settings`."""
         self.settings = settings
         self.namespace = namespace
+        self.collapse = collapse
 
     def queries(self) -> tuple[Query, ...]:
         return tuple([as_query(query, position) for position, query in enumerate(self.given)])
@@ -91,13 +95,15 @@ class AlikeExplainer:
         return AlikeExplainer(self._alike, first + start, first + stop)
 
 
-def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable[[str], int]) -> Alike | None:
+def read_alike(
+    memory: MemoryState, queries: AnyBatch, k: int, windows: Callable[[str], int], *, collapse: bool = False
+) -> Alike | None:
     """The batch, if it is one of texts or `Query` objects that share all settings, or one of lists of terms, and
     searches records that are there.
 
     None for any other batch, and for arguments that `prepare` refuses. Raises `QueryError` for settings that `decide`
     refuses. `windows` is as in `prepare`. The number of Python calls does not grow with the batch, unless each query
-    has a filter or scope object of its own, which are compared.
+    has a filter or scope object of its own, which are compared. Without `collapse`, None for queries that collapse.
     """
     if type(queries) is str:
         queries = (queries,)
@@ -108,6 +114,7 @@ def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable
     kinds = {*map(type, given)}
     settings, texts, namespace = _PLAIN, given, ""
     corpus: Corpus | None = None
+    by: str | None = None
     termed = bool(kinds) and kinds <= _LISTS
     if termed:
         given = texts = tuple(map(tuple, given))
@@ -119,9 +126,9 @@ def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable
         shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
         if shared.count(shared[0]) != len(shared):
             return None
-        terms, namespace, own_k, filter, scope, _, since, until, newest, half_life, *beyond = shared[0]
+        terms, by, namespace, own_k, filter, scope, _, since, until, newest, half_life, *beyond = shared[0]
         # Several namespaces go the general way, which names the one of each hit.
-        if terms is not None or beyond != _WITHIN:
+        if terms is not None or beyond != _WITHIN or (by is not None and not collapse):
             return None
         timed = memory.expiring or newest is not None or half_life is not None
         if timed and len({None if type(query) is str else query.now for query in given}) > 1:
@@ -141,4 +148,4 @@ def read_alike(memory: MemoryState, queries: AnyBatch, k: int, windows: Callable
             corpus = corpus[0].at(time.time()), EVERYTHING
     if not corpus[0].segments or len(given) * k > MAX_HITS:
         return None
-    return Alike(memory.vocabularies, given, texts, k, corpus, settings, namespace, termed)
+    return Alike(memory.vocabularies, given, texts, k, corpus, settings, namespace, termed, by)

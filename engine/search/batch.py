@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from ..index.kept import records_at
 from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
 from ..index.neighbours import USER, exchanges_of
 from ..index.snapshot import Snapshot
-from ..index.union import Union
+from ..index.union import Union, namespaces_of
 from ..index.windows import window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
@@ -29,6 +29,9 @@ from ..records.neighbours import Neighbours
 from ..records.query import FIELDS, SCORED, SPACES, Query, check_k
 from ..records.record import Record
 from ..storage.state import MemoryState
+
+if TYPE_CHECKING:
+    from .twins import Twins
 
 # The most places for hits in one batch: 2 GiB for each array of the answer.
 MAX_HITS = 1 << 28
@@ -77,8 +80,7 @@ class Batch:
     memory: MemoryState
     queries: tuple[Query, ...]
     asked: tuple[PreparedQuery, ...]
-    width: int
-    """The largest k."""
+    width: int  # the largest k
     source: tuple[int, ...]
     """For each query, the row that holds its answer. Agents repeat queries, and equal queries are searched once."""
     rows_of: Mapping[Corpus, list[int]]
@@ -120,7 +122,11 @@ class Batch:
 
     def resolver(self) -> IdResolver:
         searched = tuple([(asked.corpus[0], asked.query.namespace) for asked in self.asked])
-        return IdResolver(searched, self.user)
+        if all(query.collapse is None for query in self.queries):
+            return IdResolver(searched, self.user)
+        from .twins import twins_of  # a plain search loads it not
+
+        return IdResolver(searched, self.user, twins_of(self.memory, self.asked))
 
     @property
     def user(self) -> int:
@@ -134,8 +140,10 @@ class IdResolver:
 
     searched: tuple[tuple[Snapshot, str], ...]
     """The snapshot that each query searches, and the query's namespace."""
-    user: int
+    user: int = ABSENT - 1
     """As `Batch.user`."""
+    twins: tuple[Twins | None, ...] = ()
+    """The records that each query's hits may stand for; empty where no query collapses."""
 
     def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
         ids = np.full(documents.shape, None, dtype=object)
@@ -159,6 +167,14 @@ class IdResolver:
                 names[rows] = exchanges_of(snapshot, self.user).named(snapshot, documents[rows])
         return names
 
+    def copies(self, documents: Integers) -> npt.NDArray[np.object_]:
+        """The ids of the records that each document stands for; None for -1, and where nothing is collapsed."""
+        names = np.full(documents.shape, None, dtype=object)
+        for row, (twins, (snapshot, _)) in enumerate(zip(self.twins, self.searched, strict=True)):
+            if twins is not None and (documents[row] >= 0).any():
+                names[row] = twins.others(snapshot, documents[row])
+        return names
+
     def records(self, documents: Integers) -> list[Record]:
         """The records that an engine in memory keeps of these documents, row after row, without those that are -1."""
         found: list[list[Record]] = [[]] * len(documents)
@@ -171,7 +187,7 @@ class IdResolver:
         return [*chain.from_iterable(found)]
 
     def slice(self, start: int, stop: int) -> IdResolver:
-        return IdResolver(self.searched[start:stop], self.user)
+        return IdResolver(self.searched[start:stop], self.user, self.twins[start:stop])
 
     def _rows(self) -> list[tuple[tuple[Snapshot, str], list[int]]]:
         """The rows of each snapshot and namespace."""
@@ -181,15 +197,6 @@ class IdResolver:
         for row, searched in enumerate(self.searched):
             rows.setdefault(searched, []).append(row)
         return list(rows.items())
-
-
-def namespaces_of(snapshot: Snapshot, namespace: str, documents: Integers) -> npt.NDArray[np.object_]:
-    """The namespace of each document that a query of `namespace` found in `snapshot`, same shape; None for -1."""
-    if isinstance(snapshot, Union):
-        return snapshot.namespaces_of(documents)
-    names = np.full(documents.shape, None, dtype=object)
-    names[documents >= 0] = namespace
-    return names
 
 
 def prepare(

@@ -7,17 +7,20 @@ The number of Python calls does not grow with the batch. What this file does not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..backends.choose import Backend
 from ..index.masks import EVERYTHING
+from ..plan.requests import QuerySettings
 from ..plan.verbs import COUNTED, TEXT_PHASES
-from ..records.hits import Hits
+from ..records.hits import Hits, Resolver
+from ..records.query import TEXT, Query
+from ..records.record import RecordsOf
 from ..storage.state import MemoryState
 from ..timing import Phases, annotate
-from .alike import read_alike
-from .batch import AnyBatch
+from .alike import Alike, read_alike
+from .batch import AnyBatch, IdResolver, as_query
 from .lexical import number_terms
 from .options import SearchOptions
 
@@ -29,17 +32,25 @@ def answer(
     windows: Callable[[str], int],
     backend: Backend,
     options: SearchOptions,
+    sources: Callable[[MemoryState, Sequence[Query]], Any],
 ) -> Hits | None:
     """The hits of a batch by plain BM25; None where it is not served here, and the caller goes the general way.
 
-    `windows` is as in `prepare`. Whatever the general way refuses is left to it: None, and no error of its own.
+    `windows` is as in `prepare`, and `sources` gives the `Sources` of queries. Whatever the general way refuses is left
+    to it: None, and no error of its own.
     """
     if backend.texts is None:
         return None
     started = time.perf_counter() if options.timing else 0.0
-    alike = read_alike(memory, queries, k, windows)
+    alike = read_alike(memory, queries, k, windows, collapse=True)
     if alike is None or alike.corpus[1] is not EVERYTHING:
         return None
+    settings, collapsed = alike.settings, None
+    if alike.collapse is not None:
+        collapsed = _collapse(memory, alike, sources)
+        if collapsed is None:
+            return None
+        settings = collapsed[0]
     indexer = memory.indexer
     if alike.termed:
         analysed: Any = number_terms(alike.texts, indexer.vocabulary)
@@ -49,7 +60,7 @@ def answer(
     with annotate("search"):
         found = backend.texts(
             alike.snapshot,
-            alike.settings,
+            settings,
             analysed,
             alike.texts,
             alike.k,
@@ -59,7 +70,7 @@ def answer(
     if found is None:
         return None
     scores, documents, counts, source, counted, nanoseconds = found
-    resolver = alike.snapshot.record_ids
+    resolver: Resolver = alike.snapshot.record_ids if collapsed is None else collapsed[1]
     if not options.timing:
         return Hits.of(scores, documents, counts, alike, backend.name, resolver, source=source)
     milliseconds = {"prepare": (ready - started) * 1e3}
@@ -70,3 +81,26 @@ def answer(
         phases.count(name, number)
     postings = phases.counts.get(COUNTED[0])
     return Hits.of(scores, documents, counts, alike, backend.name, resolver, milliseconds, postings, source)
+
+
+def _collapse(
+    memory: MemoryState, alike: Alike, sources: Callable[[MemoryState, Sequence[Query]], Any]
+) -> tuple[QuerySettings, IdResolver] | None:
+    """The settings by which the first record of each text alone may be a hit, and what names the others.
+
+    None where another one may score better, or texts are not kept.
+    """
+    if alike.collapse != TEXT or alike.settings.rate or len(memory.bm25.fields) > 1:
+        return None
+    from .twins import first_texts  # a plain search loads it not
+
+    def read() -> RecordsOf | None:
+        records: RecordsOf | None = sources(memory, (as_query(alike.given[0], 0),)).records
+        return records
+
+    found = first_texts(alike.memory, alike.snapshot, alike.settings, alike.namespace, read)
+    if found is None:
+        return None
+    settings, twins = found
+    count = len(alike.given)
+    return settings, IdResolver(((alike.snapshot, alike.namespace),) * count, twins=(twins,) * count)

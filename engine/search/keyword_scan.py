@@ -42,7 +42,7 @@ def scan(memory: Storage, queries: AnyBatch, k: int, options: SearchOptions = PL
     for position, query in enumerate(batch):
         if query.newest or is_shaped(query):
             raise QueryError(
-                f"query {position}: offset, min_score, distinct, unit and newest need the index, which is being built; "
+                f"query {position}: offset, min_score, collapse, unit and newest need the index, which is being built; "
                 "ask again once it is, or open the directory with wait=True"
             )
     k = check_k(k)

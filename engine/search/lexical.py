@@ -24,6 +24,7 @@ from ..plan.requests import QuerySettings, Requests
 from ..records.hits import Hits
 from ..records.neighbours import STEPS, Neighbours
 from ..records.query import Query
+from ..records.record import RecordsOf
 from ..storage.state import MemoryState
 from ..text.vocabulary import Vocabulary
 from ..timing import Phases
@@ -31,7 +32,7 @@ from .batch import Batch, Corpus, searched_snapshot
 from .explain import explainer_of
 from .notes import Notes
 from .options import SearchOptions
-from .shaping import DEEP_PLACES, Pages, Ranked, RecordsOf
+from .shaping import DEEP_PLACES, Pages, Ranked
 
 UNKNOWN = -1
 

@@ -19,11 +19,12 @@ from ..plan.passing import mask_of
 from ..plan.plan import document_range
 from ..records.explanation import Explanation
 from ..records.hits import Hits
+from ..records.record import RecordsOf
 from ..timing import Phases
 from .batch import Batch
 from .explain import position_of
 from .lexical import expand_duplicates
-from .shaping import Pages, Ranked, RecordsOf
+from .shaping import Pages, Ranked
 
 BACKEND = "newest"
 """Names what answered, in `Hits.backend`."""

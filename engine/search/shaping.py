@@ -2,7 +2,7 @@
 
 ::
 
-    ranking ── min_score ── unit ── distinct ── offset ── k ── reranker ── row of the answer
+    ranking ── min_score ── unit ── collapse ── offset ── k ── reranker ── row of the answer
 
 The ranking of BM25, and of any other single channel, holds every record that matches. That of a fusion holds its
 candidates: the best of each channel, as many as the strategy's depth says, or k. So pages with one k are parts of one
@@ -14,7 +14,7 @@ only for the rows whose page is not full yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 import numpy as np
@@ -25,21 +25,13 @@ from ..errors import QueryError
 from ..index.columns import ABSENT
 from ..index.masks import unknown_column
 from ..index.neighbours import exchanges_of
-from ..records.query import RECORD, Query
-from ..records.record import Record
-from ..records.values import hashable, json_values
+from ..records.query import RECORD, TEXT, Query
+from ..records.record import RecordsOf
 from ..storage.state import MemoryState
-from ..text.vocabulary import Vocabulary
-from .batch import Batch, PreparedQuery, namespaces_of
-
-RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
-"""Fetches records of a namespace by id; None for an id that is not there."""
+from .batch import Batch, PreparedQuery
 
 Ranked = tuple[Floats, Integers]
 """The hits of one query, best first: scores and documents."""
-
-TEXT = "text"
-"""The value of `distinct` that compares texts. No column has this name."""
 
 # The fewest hits that a query reads at first whose hits stand for others, and how much deeper each following list is. A
 # list costs about the same at any of these depths, so few steps are better than short lists.
@@ -49,7 +41,7 @@ GROWTH = 4
 DEEP_PLACES = 1 << 22
 
 
-_shape = attrgetter("offset", "min_score", "distinct", "unit")
+_shape = attrgetter("offset", "min_score", "collapse", "unit")
 _UNSHAPED = {_shape(Query())}
 
 
@@ -60,14 +52,14 @@ def is_shaped(query: Query) -> bool:
 
 def _is_joined(query: Query) -> bool:
     """Whether a hit may stand for others that come after it."""
-    return query.distinct is not None or query.unit != RECORD
+    return query.collapse is not None or query.unit != RECORD
 
 
 def unshaped(prepared: PreparedQuery) -> PreparedQuery:
     """The same query for the first k hits of its ranking."""
     if not is_shaped(prepared.query):
         return prepared
-    return prepared._replace(query=with_fields(prepared.query, offset=0, min_score=None, distinct=None, unit=RECORD))
+    return prepared._replace(query=with_fields(prepared.query, offset=0, min_score=None, collapse=None, unit=RECORD))
 
 
 def with_fields(query: Query, **fields: object) -> Query:
@@ -82,21 +74,19 @@ class Pages:
     """The rows of a batch whose queries keep a part of their ranking, filled from lists that get deeper."""
 
     def __init__(self, batch: Batch, records: RecordsOf | None) -> None:
-        """`records` fetches the texts for ``distinct="text"``. Raises `QueryError` for what cannot be compared."""
+        """`records` fetches the texts for ``collapse="text"``. Raises `QueryError` for what cannot be compared."""
         self.batch = batch
         self.wanted: dict[int, int] = {}
         """By row whose page is not full: how many hits its list must hold, or all that there are."""
         self._records = records
         self._pages: dict[int, Ranked] = {}
-        self._text_of: dict[tuple[str, str], int] = {}  # number of the text of each record that was read
-        self._texts: dict[str, int] = {}
         for row in batch.rows:
             asked = batch.asked[row]
             query = asked.query
             if not is_shaped(query):
                 continue
-            if query.distinct is not None:
-                check_distinct(batch.memory, query.distinct, row, records)
+            if query.collapse is not None:
+                check_collapse(batch.memory, query.collapse, row, records)
             last = query.offset + asked.k
             if asked.k:
                 depth = max(2 * last, FIRST) if _is_joined(query) else last
@@ -169,73 +159,29 @@ class Pages:
         return self.batch.asked[row].snapshot.size
 
     def _number_values(self, lists: Mapping[int, Ranked]) -> dict[int, Integers]:
-        """For each row with `distinct`, a number for the value of each document, `ABSENT` where it has none."""
-        columns = {row: self.batch.asked[row].query.distinct for row in lists}
-        self._read_texts({row: lists[row][1] for row, name in columns.items() if name == TEXT})
-        return {
-            row: self._number_texts(row, lists[row][1])
-            if name == TEXT
-            else _number_column(self.batch, row, name, lists[row][1])
-            for row, name in columns.items()
-            if name is not None
-        }
+        """For each row with `collapse`, a number for the value of each document, `ABSENT` where it has none."""
+        from .twins import numbers_at, read_hashes  # a plain search loads neither
 
-    def _read_texts(self, documents_of: Mapping[int, Integers]) -> None:
-        """Read the texts of all these documents that were not read before, at once for each namespace."""
-        missing: dict[str, dict[str, None]] = {}
-        for row, documents in documents_of.items():
-            for record in self._names(row, documents):
-                if record not in self._text_of:
-                    missing.setdefault(record[0], {})[record[1]] = None
-        for namespace, ids in missing.items():
-            assert self._records is not None
-            for record_id, found in zip(ids, self._records(namespace, list(ids)), strict=True):
-                # A record that was deleted after the search began has no text any more, and is kept.
-                number = ABSENT if found is None else self._texts.setdefault(found.text, len(self._texts))
-                self._text_of[namespace, record_id] = number
-
-    def _number_texts(self, row: int, documents: Integers) -> Integers:
-        numbers = [self._text_of[record] for record in self._names(row, documents)]
-        return np.array(numbers, dtype=np.int64)
-
-    def _names(self, row: int, documents: Integers) -> list[tuple[str, str]]:
-        """The namespace and the id of each document of a row."""
-        asked = self.batch.asked[row]
-        namespaces = namespaces_of(asked.snapshot, asked.query.namespace, documents)
-        return list(zip(namespaces.tolist(), asked.snapshot.ids_of(documents).tolist(), strict=True))
+        numbers = {}
+        for row, (_, documents) in lists.items():
+            asked = self.batch.asked[row]
+            column = asked.query.collapse
+            if column == TEXT:
+                read_hashes(asked.snapshot, asked.query.namespace, self._records)
+            if column is not None:
+                numbers[row] = numbers_at(self.batch.memory, asked.snapshot, column, documents)
+        return numbers
 
 
-def check_distinct(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
-    """Raise `QueryError` for what the query of a row cannot be distinct in; `records` is as for `Pages`."""
+def check_collapse(memory: MemoryState, name: str, row: int, records: RecordsOf | None) -> None:
+    """Raise `QueryError` for what the query of a row cannot be collapsed by; `records` is as for `Pages`."""
     if name != TEXT and memory.schema.undeclared([name]):
-        raise unknown_column(f"query {row}: no column {name!r} to be distinct in", name, memory.schema, TEXT)
+        raise unknown_column(f"query {row}: no column {name!r} to collapse by", name, memory.schema, TEXT)
     if name == TEXT and records is None:
         raise QueryError(
-            f"query {row}: distinct='text' compares the records' texts, which this engine does not keep; use "
+            f"query {row}: collapse='text' compares the records' texts, which this engine does not keep; use "
             "Engine.open, or a column"
         )
-
-
-def _number_column(batch: Batch, row: int, name: str, documents: Integers) -> Integers:
-    snapshot = batch.asked[row].snapshot
-    if name in batch.memory.schema.categories:
-        codes = snapshot.codes_of(name, documents).astype(np.int64)
-        return codes if name not in batch.memory.schema.json else _join_equal(codes, batch.memory.values[name])
-    values = snapshot.numbers_of(name, documents)
-    numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    return np.where(np.isnan(values), ABSENT, numbers)
-
-
-def _join_equal(codes: Integers, values: Vocabulary) -> Integers:
-    """The codes of a column of JSON values, in which equal values (1 and 1.0) have the same."""
-    present, places = np.unique(codes, return_inverse=True)
-    texts = ["null" if code == ABSENT else values.strings[code] for code in present.tolist()]
-    first: dict[object, int] = {}
-    joined = [
-        first.setdefault(hashable(value), code)
-        for code, value in zip(present.tolist(), json_values(texts), strict=True)
-    ]
-    return np.array(joined, dtype=np.int64)[places.reshape(-1)]
 
 
 def _first_of_each(numbers: Integers) -> Integers:

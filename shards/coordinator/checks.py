@@ -18,7 +18,7 @@ from ...engine.index.masks import compile_filter
 from ...engine.records.query import Query
 from ...engine.records.record import Record
 from ...engine.search.batch import combine_filters
-from ...engine.search.shaping import check_distinct
+from ...engine.search.shaping import check_collapse
 from ...engine.storage.state import MemoryState
 from ...engine.storage.writes import group_by_namespace
 from ...engine.text.vocabulary import Vocabulary
@@ -64,7 +64,7 @@ def check_added(
 
 
 def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
-    """Raise `UnknownColumnError` for a filter or a `distinct` that names no column of the caller's.
+    """Raise `UnknownColumnError` for a filter or a `collapse` that names no column of the caller's.
 
     Shards have a column more, which is not to be named.
     """
@@ -75,8 +75,8 @@ def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
             compile_filter(combine_filters(query), state.schema, state.values)
             compiled.add(key)
     for row, query in enumerate(queries):
-        if query.distinct is not None:
-            check_distinct(state, query.distinct, row, lambda namespace, ids: ())
+        if query.collapse is not None:
+            check_collapse(state, query.collapse, row, lambda namespace, ids: ())
 
 
 def _check_values(records: Sequence[Record], schema: Schema) -> None:

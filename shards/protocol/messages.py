@@ -161,6 +161,7 @@ _FORWARDED = (
     "ids",
     "namespaces",
     "exchanges",
+    "copies",
     "notes",
 )
 

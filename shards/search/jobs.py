@@ -105,7 +105,7 @@ class ForwardJob(Job):
         answer: Forwarded | None = self.launch.answer(self.shard, self._place)
         if answer is None:
             return self.hits(Ranked.empty(len(self.given), self.width), "", None, ())
-        *named, notes = (answer.pop(name) for name in ("ids", "namespaces", "exchanges", "notes"))
+        *named, notes = (answer.pop(name) for name in ("ids", "namespaces", "exchanges", "copies", "notes"))
         return Hits(
             queries=self.given,
             resolver=TravelledIds(answer["documents"], *named),

@@ -371,9 +371,9 @@ class Shard:
             if missing:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), (), missing)
 
-    def keys(self, names: Sequence[str]) -> Collection[str]:
+    def keys(self) -> Collection[str]:
         """As `Storage.keys`."""
-        return self.engine.index.ready().keys(names)
+        return self.engine.index.ready().keys()
 
     def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
         """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""

@@ -108,8 +108,8 @@ def test_nested_keys_and_those_of_payloads_alone() -> None:
             engine.count({name: 1})
 
 
-def test_a_search_distinct_in_an_undeclared_key(engine: fr.Engine) -> None:
-    assert len(engine.search([fr.Query("tea", distinct="m.k", k=100)])[0]) == 3
+def test_a_search_collapsed_by_an_undeclared_key(engine: fr.Engine) -> None:
+    assert len(engine.search([fr.Query("tea", collapse="m.k", k=100)])[0]) == 3
     assert engine.columns == {**AUTO, "m.k": "json"}
 
 
@@ -146,14 +146,14 @@ def test_no_filter_declares_while_a_directory_is_opened(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.add(records())
     with fr.Engine.open(tmp_path / "memory", wait=False) as engine:
-        engine.searcher.keep_columns()
+        engine.keep_columns()
         with pytest.raises(fr.errors.UnknownColumnError):
             engine.count({"n": 0})
 
 
 def test_where_filters_declare_nothing_the_error_says_what_to_do() -> None:
     engine = fr.Engine.from_records(records())
-    engine.searcher.keep_columns()
+    engine.keep_columns()
     with pytest.raises(fr.errors.UnknownColumnError) as caught:
         engine.search([fr.Query("tea", filter={"n": 0})])
     assert caught.value.columns == ("n",)

@@ -201,8 +201,8 @@ def test_search_pages_repeats_and_strategies(index: Path, tmp_path: Path) -> Non
 
     (full,) = ids("error tea coffee")
     assert len(full) == 3
-    assert ids("error tea coffee", "--distinct", "role") == [[full[0], "tea"]]
-    assert "no column 'colour' to be distinct in" in fails("search", index, "tea", "--distinct", "colour")
+    assert ids("error tea coffee", "--collapse", "role") == [[full[0], "tea"]]
+    assert "no column 'colour' to collapse by" in fails("search", index, "tea", "--collapse", "colour")
     queries = write(
         tmp_path / "queries.jsonl",
         [

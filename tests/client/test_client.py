@@ -111,7 +111,7 @@ queries = st.builds(
     strategy=st.none() | st.sampled_from(["bm25", "temporal", fr.published.PUBLISHED["graph"]]),
     offset=st.integers(0, 3),
     min_score=st.none() | st.floats(0, 1),
-    distinct=st.none() | st.sampled_from(["text", "session"]),
+    collapse=st.none() | st.sampled_from(["text", "session"]),
     unit=st.sampled_from(["record", "exchange"]),
     neighbours=st.none() | st.just(fr.Neighbours(2, (0.25, 0.5))),
 ) | st.builds(fr.Query, newest=st.just(True), k=st.integers(0, 5))  # fmt: skip
@@ -145,7 +145,7 @@ options = st.fixed_dictionaries(
         "payload": st.booleans(),
         "offset": st.integers(0, 2),
         "min_score": st.sampled_from([0.5, np.float32(0.1), -1]),
-        "distinct": st.just("text"),
+        "collapse": st.just("text"),
         "unit": st.just("exchange"),
         "filter": st.just({"role": ["user", None]}),
         "under": st.just("users"),

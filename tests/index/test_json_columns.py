@@ -186,7 +186,7 @@ def test_equal_values_are_one_in_distinct() -> None:
     engine = fr.Engine(columns={"v": "json"})
     engine.add([fr.Record(f"r{n}", "tea", payload={"v": value}) for n, value in enumerate(values)])
     assert engine.distinct("v") == {1: 3, "[1.0]": 2, '{"a":[1]}': 2, None: 2, "1": 1}
-    hits = engine.search([fr.Query("tea", distinct="v", k=20)])[0]
+    hits = engine.search([fr.Query("tea", collapse="v", k=20)])[0]
     assert [name for name, _ in hits] == ["r0", "r3", "r4", "r6", "r8", "r9"]
     listed = [record.extra.get("v") for record in engine.records(texts=False)]
     assert [(type(one), one) for one in listed] == [(type(one), one) for one in values]

@@ -51,7 +51,7 @@ RERANKER = fr.strategies.CheckedReranker(lambda pairs: [float(len(text)) for _, 
 """It prefers longer texts."""
 
 
-@pytest.mark.parametrize("keywords", [{}, {"reranker": RERANKER}, {"offset": 1, "min_score": 0.01, "distinct": "text"}])
+@pytest.mark.parametrize("keywords", [{}, {"reranker": RERANKER}, {"offset": 1, "min_score": 0.01, "collapse": "text"}])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_caller_sees_nothing_of_those_who_share_its_launch(
     engine: fr.Engine, seed: int, keywords: dict[str, Any]

@@ -14,12 +14,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from support import borders
 from support.answers import TERMS, made, records
 from support.few import each
 
 import fanrank as fr
-from fanrank.engine.backends import choose as backend
 from fanrank.engine.hybrid.strategy import NAMED
 
 pytestmark = pytest.mark.usefixtures("small_borders")
@@ -36,8 +34,8 @@ def keep(ranking: list[Pair], shape: dict[str, Any], k: int, values: dict[str, V
     for number, score in ranking:
         if least is not None and score < least:
             continue
-        if "distinct" in shape:
-            value = values[shape["distinct"]][number]
+        if "collapse" in shape:
+            value = values[shape["collapse"]][number]
             if value is not None:
                 if value in seen:
                     continue
@@ -61,7 +59,7 @@ def numbered(hits: fr.Hits) -> list[list[Pair]]:
     return rows
 
 
-@pytest.mark.parametrize("keywords", [{"offset": 1.5}, {"min_score": "x"}, {"distinct": ""}, {"half_life": "7d"}])
+@pytest.mark.parametrize("keywords", [{"offset": 1.5}, {"min_score": "x"}, {"collapse": ""}, {"half_life": "7d"}])
 def test_a_batch_refuses_what_a_query_refuses(keywords: dict[str, Any]) -> None:
     with pytest.raises(fr.errors.QueryError, match=next(iter(keywords))):
         fr.Engine().search(["a1"], **keywords)
@@ -152,10 +150,10 @@ def test_every_strategy_and_policy_keeps_the_same_of_its_ranking(name: str) -> N
         {},
         {"offset": 3},
         {"min_score": 0.02, "offset": 1},
-        {"distinct": "text"},
-        {"distinct": "project", "offset": 2},
-        {"distinct": "time", "min_score": 0.001},
-        {"distinct": "session", "k": 30},
+        {"collapse": "text"},
+        {"collapse": "project", "offset": 2},
+        {"collapse": "time", "min_score": 0.001},
+        {"collapse": "session", "k": 30},
         {"offset": 1000},
     ]
     texts = ["a1 b2", "when did a1 happen yesterday"]
@@ -180,7 +178,7 @@ def test_every_strategy_and_policy_keeps_the_same_of_its_ranking(name: str) -> N
 def test_a_reranker_orders_the_hits_of_a_page(strategy: str, tmp_path: Path) -> None:
     engine, values = rich_engine(tmp_path / "memory", 7)
     chosen: Any = fr.Cascade(tau=0.2, escalate="rrf") if strategy == "cascade" else strategy
-    shape = {"offset": 3, "distinct": "text", "min_score": 0.001}
+    shape = {"offset": 3, "collapse": "text", "min_score": 0.001}
     batch = [rich_query("a1 b2", **shape), rich_query("a1 b2"), rich_query("c3", **shape)]
     before = engine.search(batch, 6, strategy=chosen)
 
@@ -198,33 +196,28 @@ def test_a_reranker_orders_the_hits_of_a_page(strategy: str, tmp_path: Path) -> 
     engine.close()
 
 
-def test_distinct_reads_each_text_once_and_searches_deeper_only_where_it_must(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    borders.shrink(monkeypatch, FIRST=4)
+def test_a_text_is_read_once_whatever_becomes_of_its_segment(tmp_path: Path) -> None:
     engine = fr.Engine.open(tmp_path / "memory", analyzer="minimal")
-    texts = ["a1 b2"] * 200 + [f"a1 w{n} filler words" for n in range(20)] + [f"c3 u{n}" for n in range(30)]
+    texts = ["a1 b2"] * 20 + [f"a1 w{n} filler words" for n in range(5)] + [f"c3 u{n}" for n in range(5)]
     engine.add(fr.Record(str(n), text) for n, text in enumerate(texts))
     read: list[str] = []
     store = engine.index.memory.store
+    assert store is not None
     fetch = store.fetch
-    monkeypatch.setattr(store, "fetch", lambda namespace, ids: read.extend(ids) or fetch(namespace, ids))
-    launches: list[int] = []
-    serve = backend.Backend.serve
-
-    def counted(self: backend.Backend, plans: Any, rows: int, *args: Any, **options: Any) -> Any:
-        launches.append(rows)
-        return serve(self, plans, rows, *args, **options)
-
-    monkeypatch.setattr(backend.Backend, "serve", counted)
-    hits = engine.search([fr.Query("a1", distinct="text"), fr.Query("c3", distinct="text"), "a1"], 3)
-    assert [name for name, _ in hits[0]] == ["0", "200", "201"]
-    assert [name for name, _ in hits[1]] == ["220", "221", "222"]
-    assert launches[0] == 3
-    assert set(launches[1:]) == {1}
-    assert len(read) == len(set(read))
-    assert not {str(n) for n in range(230, 250)} & set(read)
+    with patch.object(store, "fetch", lambda namespace, ids: read.extend(ids) or fetch(namespace, ids)):
+        asked = [fr.Query("a1", collapse="text"), fr.Query("c3", collapse="text", min_score=0.1), "a1"]
+        hits = engine.search(asked, 3)
+        engine.delete(["3"])
+        engine.add([fr.Record("new", "c3 u1"), fr.Record("newer", "a1 b2")])
+        engine.flush()
+        engine.index.memory.renumber(all_unused=True)
+        later = engine.search("a1", 3, collapse="text")
+    assert [name for name, _ in hits[0]] == [name for name, _ in later[0]] == ["0", "20", "21"]
+    assert [name for name, _ in hits[1]] == ["25", "26", "27"]
+    assert hits[0][0].copies == tuple(map(str, range(1, 20)))
+    assert later[0][0].copies == (*(name for name in hits[0][0].copies if name != "3"), "newer")
+    assert [hit.copies for hit in hits[2]] == [None] * 3
+    assert sorted(read) == sorted([*map(str, range(30)), "new", "newer"])
     engine.close()
 
 
@@ -356,8 +349,8 @@ def test_errors_of_a_part_name_the_row_of_the_batch() -> None:
     with pytest.raises(fr.errors.QueryError, match="query 1: unknown strategy 'nonsense'"):
         engine.search(["a1", fr.Query("a1", strategy="nonsense")])
     for newest in (False, True):
-        with pytest.raises(fr.errors.QueryError, match="1: no column 'colour' to be distinct in; there are: text, "):
-            engine.search(["a1", fr.Query("a1", newest=newest, distinct="colour")])
+        with pytest.raises(fr.errors.QueryError, match="1: no column 'colour' to collapse by; there are: text, "):
+            engine.search(["a1", fr.Query("a1", newest=newest, collapse="colour")])
 
 
 def test_streams_and_candidates_refuse_what_they_do_not_answer() -> None:
@@ -369,7 +362,7 @@ def test_streams_and_candidates_refuse_what_they_do_not_answer() -> None:
             engine.candidates(["a1", own], "bm25")
     with pytest.raises(fr.errors.QueryError, match="query 0: candidates"):
         engine.candidates([fr.Query("a1", offset=1)], "bm25")
-    shape = {"offset": 1, "distinct": "session"}
+    shape = {"offset": 1, "collapse": "session"}
     (hits,) = engine.search_stream([[fr.Query("a1", **shape)]], 3)
     assert numbered(hits)[0] == keep(numbered(engine.search(["a1"], MANY))[0], shape, 3, values)
 
@@ -391,13 +384,13 @@ def test_a_row_is_searched_until_its_page_is_full(strategy: str) -> None:
         fr.Record(str(n), "a1 " * (200 - n), session=session, embedding=[[1000 - n, n]], weights={"a1": 1.5 - n / 200})
         for n, session in enumerate(sessions)
     )
-    asked = fr.Query("a1", vector=[1.0, 0.0], weights={"a1": 1.0}, distinct="session")
+    asked = fr.Query("a1", vector=[1.0, 0.0], weights={"a1": 1.0}, collapse="session")
     chosen = replace(NAMED[strategy], depth=1)
-    (ranking,) = engine.search([replace(asked, distinct=None)], MANY, strategy=chosen)
+    (ranking,) = engine.search([replace(asked, collapse=None)], MANY, strategy=chosen)
     for k in (2, 3, 6, 9):
         hits = engine.search([asked, "a1" if strategy == "bm25" else asked], k, strategy=chosen)
         pairs = [(int(name), score) for name, score in ranking]
-        expected = keep(pairs, {"distinct": "session"}, k, {"session": sessions})
+        expected = keep(pairs, {"collapse": "session"}, k, {"session": sessions})
         assert numbered(hits)[0] == expected
         assert len(expected) == min(k, 6)
         found, score = hits[0][-1]

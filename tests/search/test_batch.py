@@ -155,7 +155,7 @@ def kept_answer(engine: fr.Engine, batch: list[Any]) -> Callable[..., Hits | Non
     found = engine.search(batch)
     arrays = found.scores, found.documents, found.counts
 
-    def answer(memory: Storage, queries: Any, k: int, windows: Any, backend: Any, options: Any) -> Hits | None:
+    def answer(memory: Storage, queries: Any, k: int, windows: Any, *rest: Any) -> Hits | None:
         alike = read_alike(memory, queries, k, windows)
         return Hits.of(*arrays, alike, "direct", alike.snapshot.record_ids)
 

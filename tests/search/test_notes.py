@@ -25,7 +25,7 @@ CASES: list[tuple[Any, str | None]] = [
     (fr.Query("the", min_score=1.0), notes.UNSEARCHABLE),
     (fr.Query("", offset=2), notes.EMPTY),
     (fr.Query("zebra", offset=2), notes.UNKNOWN),
-    (fr.Query("zebra", min_score=1.0, distinct="role"), notes.UNKNOWN),
+    (fr.Query("zebra", min_score=1.0, collapse="role"), notes.UNKNOWN),
     (fr.Query("tea", offset=2), None),
     (fr.Query("tea", min_score=99.0, filter={"role": "tool"}), None),
     (fr.Query("tea", offset=2, namespace="nobody"), notes.NO_RECORDS),

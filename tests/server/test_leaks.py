@@ -141,7 +141,7 @@ OWN_REQUESTS: list[Request] = [
             {"namespace": "acme/ana", "strategy": "recall"},
             {"namespace": "acme/ana", "strategy": {"globex/bob": "lexical"}},
             {"namespace": "acme/ana", "strategy": {"name": "globex/bob", "channels": []}},
-            {"namespace": "acme/ana", "distinct": "project"},
+            {"namespace": "acme/ana", "collapse": "project"},
             *(
                 {"namespace": "acme/ana", "strategy": strategy, "vector": vector, "weights": {"secretterm": 1.0}}
                 for strategy in ("dense", "fused", "sparse", "recall", "dialogue", "softcentroid")

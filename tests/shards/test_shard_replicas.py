@@ -222,7 +222,7 @@ def test_every_strategy_of_a_follower(name: str, replica: int) -> None:
         {"since": NOW - 30 * DAY, "until": NOW},
         {"windows": "auto"},
         {"half_life": 5 * DAY},
-        {"distinct": "kind", "offset": 1},
+        {"collapse": "kind", "offset": 1},
         {"unit": "exchange"},
         {"neighbours": fr.Neighbours(1, 0.5)},
         {"newest": True},

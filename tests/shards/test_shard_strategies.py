@@ -67,7 +67,7 @@ def queries(**how: Any) -> list[fr.Query]:
     return [fr.Query(text, now=NOW, weights=weights, **scope, **how) for scope in scopes for text in texts]
 
 
-@pytest.mark.parametrize("other", [{"windows": 1}, {"neighbours": {"window": 2}}, {"distinct": "kind"}], ids=str)
+@pytest.mark.parametrize("other", [{"windows": 1}, {"neighbours": {"window": 2}}, {"collapse": "kind"}], ids=str)
 def test_queries_of_one_split_namespace_that_cannot_be_answered_in_the_same_way(other: dict[str, Any]) -> None:
     options: dict[str, Any] = {"columns": {"kind": "category"}}
     one, several = fr.Engine(**options), sharded(2, split=["big"], **options)
@@ -117,8 +117,8 @@ def test_several_namespaces_follow_each_other(shards: int, name: str) -> None:
         {"offset": 4},
         {"min_score": 0.7},
         {"offset": 2, "min_score": 0.2, "k": 0},
-        {"distinct": "text"},
-        {"distinct": "kind", "offset": 1},
+        {"collapse": "text"},
+        {"collapse": "kind", "offset": 1},
         {"unit": "exchange"},
         {"neighbours": fr.Neighbours(1, 0.5)},
         {"newest": True},
@@ -182,7 +182,7 @@ def test_bad_batches_are_refused_alike(shards: int) -> None:
     good = fr.Query("ant", namespace="big")
     for batch, how in (
         ([good, fr.Query("ant", namespace="big", filter={"nobody": 1})], {}),
-        ([good, fr.Query("ant", namespace="team/a", distinct="nobody")], {}),
+        ([good, fr.Query("ant", namespace="team/a", collapse="nobody")], {}),
         ([good, fr.Query("ant", namespace="big", vector=[1.0, 2.0])], {"strategy": "dense"}),
         ([good, good], {"k": -1}),
         ([good, 7], {}),

@@ -376,7 +376,7 @@ class Twins:
             self.own.asked.save(root / "saved")
             batch = [query for query in PLAIN_QUERIES if query.namespaces is None]
             found = [[(name, score) for name, score in row] for row in fr.Engine.load(root / "saved").search(batch, 4)]
-            assert found == [[(name, score) for _, name, score, _ in self.model.search(query, 4)] for query in batch]
+            assert found == [[(name, score) for _, name, score, *_ in self.model.search(query, 4)] for query in batch]
         for name in ("backup", "restored", "saved"):
             shutil.rmtree(root / name, ignore_errors=True)
 
@@ -416,4 +416,4 @@ BARE = {"entities": None, "relations": None, "weights": None, "embedding": None}
 
 def answers_of(hits: fr.Hits) -> list[Answer]:
     """The hits as the model's."""
-    return [[(hit.namespace, hit.id, hit.score, hit.exchange) for hit in own] for own in hits]
+    return [[(hit.namespace, hit.id, hit.score, hit.exchange, hit.copies) for hit in own] for own in hits]
