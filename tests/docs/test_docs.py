@@ -179,7 +179,7 @@ def check_mentions(page: str) -> None:
     targets |= {f"share-{folder.name}" for folder in (ROOT / "tests" / "extended").iterdir()}
     for target in re.findall(r"`make ([a-z-]+)", page):
         assert target in targets, f"make has no target {target!r}"
-    for name, rest in re.findall(r"`fanrank ([a-z]+)([^`]*)`", page):
+    for name, rest in re.findall(r"`fanrank ([a-z-]+)([^`]*)`", page):
         assert name in main.commands, f"fanrank has no command {name!r}"
         known = {option for parameter in main.commands[name].params for option in parameter.opts}
         unknown = set(re.findall(r"(?<!\S)--[a-z0-9-]+", rest)) - known - {"--help"}
