@@ -39,6 +39,9 @@ MIN_ROOM = 128
 DENSE_USES = 24
 # With fewer postings in all its lists, one thread answers a query: sharing it out costs some 10 us.
 SHARED_POSTINGS = 1 << 16
+# Documents for each that a query's postings lend to, from which on those alone are summed up. Otherwise all documents
+# are, in the order of their sessions, which is made anew after a write.
+LENT_SHARE = 12
 
 _UNIT = 1.0 / SCALE
 
@@ -212,4 +215,5 @@ def _setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float,
 def _options(execution: str) -> tuple[int, ...]:
     """The borders above as the compiled search takes them."""
     exhaustive = execution == "exhaustive"
-    return TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, exhaustive
+    sizes = TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, LENT_SHARE
+    return *sizes, exhaustive

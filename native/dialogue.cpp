@@ -24,6 +24,13 @@ std::int64_t length_of(const CuePart& part, std::int64_t position) {
 
 }  // namespace
 
+std::int32_t quanta_of(const Part& part, const TermList& list, std::int64_t posting) {
+    const auto& arrays = part.segment.arrays;
+    const std::uint32_t impact =
+        arrays.wide_classes.empty() ? arrays.classes[posting] : arrays.wide_classes[posting];
+    return std::max(static_cast<std::int32_t>(std::lrint(list.idf * part.quanta[impact])), 1);
+}
+
 std::int32_t contribution_of(const Part& part, const TermList& list, std::int32_t position) {
     if (list.start == list.end) return 0;
     const auto& arrays = part.segment.arrays;
@@ -37,10 +44,7 @@ std::int32_t contribution_of(const Part& part, const TermList& list, std::int32_
         found = std::lower_bound(documents, documents + length, position) - documents;
         if (found == length || documents[found] != position) return 0;
     }
-    const std::int64_t posting = list.start + found;
-    const std::uint32_t impact =
-        arrays.wide_classes.empty() ? arrays.classes[posting] : arrays.wide_classes[posting];
-    return std::max(static_cast<std::int32_t>(std::lrint(list.idf * part.quanta[impact])), 1);
+    return quanta_of(part, list, list.start + found);
 }
 
 void DialogueScorer::gather(const Layout& layout, std::size_t window, const PlacedSums& own) {

@@ -52,6 +52,9 @@ struct Dialogue {
     std::int64_t window() const { return std::max<std::int64_t>(static_cast<std::int64_t>(around.size()), NARROW); }
 };
 
+// The contribution of a list's posting, in quanta.
+std::int32_t quanta_of(const Part& part, const TermList& list, std::int64_t posting);
+
 // A posting's contribution to a document, in quanta; 0: the list has no such posting.
 std::int32_t contribution_of(const Part& part, const TermList& list, std::int32_t position);
 

@@ -98,6 +98,47 @@ struct PlacedSums {
     }
 };
 
+// The borrowed sums of a query's documents, where few have one. A thread uses its memory again for each query.
+class FewSums {
+public:
+    // Makes room for so many documents.
+    void prepare(std::int64_t documents) {
+        std::size_t size = 64;
+        shift_ = 64 - 3;
+        for (; size < 2 * static_cast<std::size_t>(documents); size *= 2) --shift_;
+        documents_.assign(size, -1);
+        sums_.resize(size);
+    }
+    void add(std::int64_t document, std::int64_t steps) {
+        const std::size_t place = place_of(document);
+        if (documents_[place] < 0) {
+            documents_[place] = static_cast<std::int32_t>(document);
+            sums_[place] = 0;
+        }
+        sums_[place] += steps;
+    }
+    template <class Take>
+    void each(Take&& take) const {
+        for (std::size_t place = 0; place < documents_.size(); ++place) {
+            if (documents_[place] >= 0) take(documents_[place], sums_[place]);
+        }
+    }
+
+private:
+    // Neighbours stand near each other: of a hash table's runs of 8 places one is picked.
+    std::size_t place_of(std::int64_t document) const {
+        const auto run = static_cast<std::uint64_t>(document >> 3) * 0x9E3779B97F4A7C15U;
+        std::size_t place = static_cast<std::size_t>(run >> shift_) * 8 + static_cast<std::size_t>(document & 7);
+        const std::size_t last = documents_.size() - 1;
+        while (documents_[place] >= 0 && documents_[place] != document) place = (place + 1) & last;
+        return place;
+    }
+
+    std::vector<std::int32_t> documents_;  // -1: a free place
+    std::vector<std::int64_t> sums_;       // in steps
+    int shift_ = 0;
+};
+
 // Which documents may be hits of a query; null: all.
 struct Acceptance {
     virtual bool operator()(std::int64_t document) const = 0;

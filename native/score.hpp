@@ -39,6 +39,7 @@ struct ScoreOptions {
     std::int64_t least_room;
     std::int64_t dense_uses;
     std::int64_t shared_postings;  // with fewer, one thread answers a query
+    std::int64_t lent_share;       // documents a place that is lent to, from which on few places are
     bool exhaustive;
 };
 

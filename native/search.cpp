@@ -14,6 +14,7 @@ namespace {
 
 thread_local Scratch scratch;
 thread_local PlacedSums placed;
+thread_local FewSums few;
 thread_local DialogueScorer dialogues;
 
 // One part of the snapshot as the batch reads it.
@@ -160,11 +161,56 @@ private:
         best_borrowing(layout, request.lending->weights, k, narrowed ? &passing : nullptr, placed);
     }
 
+    // As `lend`, for a query whose postings lend to few documents: it needs no layout, and passes by all others.
+    void lend_few(std::size_t query, std::int64_t k, Counted& own) {
+        const Links& links = *request.lending->links;
+        const std::span<const std::int64_t> weights = request.lending->weights;
+        few.prepare(postings[query] * (2 * static_cast<std::int64_t>(weights.size()) + 1));
+        for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
+            const Part& part = *snapshot.parts[number];
+            const auto& arrays = part.segment.arrays;
+            const auto& lists = prepared(number).lists;
+            for (const Slot& slot : slots(query)) {
+                const TermList& list = lists[slot.term];
+                for (std::int64_t posting = list.start; posting < list.end; ++posting) {
+                    const std::int32_t position = arrays.documents[posting];
+                    if (!part.alive.empty() && part.alive[position] == 0) continue;
+                    const std::int64_t quanta = std::int64_t{quanta_of(part, list, posting)} * slot.weight;
+                    std::int64_t before = part.first + position, after = before;
+                    few.add(before, STEPS * quanta);
+                    for (const std::int64_t weight : weights) {
+                        if (before >= 0 && (before = links.previous(before)) >= 0) few.add(before, weight * quanta);
+                        if (after >= 0 && (after = links.following(after)) >= 0) few.add(after, weight * quanta);
+                    }
+                }
+                own.postings += list.end - list.start;
+                const std::size_t wide = arrays.wide_classes.empty() ? 1 : sizeof(arrays.wide_classes[0]);
+                own.bytes += (list.end - list.start) * static_cast<std::int64_t>(sizeof(std::int32_t) + wide);
+            }
+        }
+        const Passing passing(*this, query);
+        const bool narrowed = setting(query).masks != nullptr || setting(query).ranged;
+        auto& hits = placed.hits;
+        hits.clear();
+        few.each([&](std::int32_t document, std::int64_t steps) {
+            if (steps > 0 && (!narrowed || passing(document))) hits.push_back({steps, document});
+        });
+        if (static_cast<std::int64_t>(hits.size()) <= k) return;
+        keep_best(hits.data(), static_cast<std::int64_t>(hits.size()), k);
+        hits.resize(static_cast<std::size_t>(k));
+    }
+
     void borrow(std::size_t query) {
         if (!can_have_hits(query)) return write(query, nullptr, nullptr, 0);
         Counted own;
         const auto window = static_cast<std::int64_t>(request.lending->weights.size());
-        lend(query, k_of(query), request.lending->links->layout(window, snapshot.parts), own);
+        const Part& last = *snapshot.parts.back();
+        const std::int64_t documents = last.first + last.segment.arrays.size;
+        if (postings[query] * (2 * window + 1) * request.options.lent_share <= documents) {
+            lend_few(query, k_of(query), own);
+        } else {
+            lend(query, k_of(query), request.lending->links->layout(window, snapshot.parts), own);
+        }
         auto& hits = placed.hits;
         std::sort(hits.begin(), hits.end(), [](const Hit& one, const Hit& other) { return one.precedes(other); });
         write(query, nullptr, hits.data(), static_cast<std::int64_t>(hits.size()));

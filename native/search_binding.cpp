@@ -268,7 +268,8 @@ ScoreOptions options_of(PyObject* given) {
     options.least_room = to_int(item(given, 5));
     options.dense_uses = to_int(item(given, 6));
     options.shared_postings = to_int(item(given, 7));
-    options.exhaustive = to_bool(item(given, 8));
+    options.lent_share = to_int(item(given, 8));
+    options.exhaustive = to_bool(item(given, 9));
     return options;
 }
 

@@ -270,7 +270,7 @@ def test_weights_are_whole_steps() -> None:
 @pytest.mark.parametrize("backend", ["numpy", "native"])
 def test_deleted_records_stand_between_nobody(backend: str) -> None:
     engine = fr.Engine(analyzer="minimal", backend=backend)
-    texts = ["b", "c", "c", "a", "c", "c", "d", *["e"] * 59, "a", *["e"] * 27]
+    texts = ["b", "c", "c", "a", "c", "c", "d", *["e"] * 56, *"aeea", *["e"] * 27]
     made = [fr.Record(f"r{n}", text, session="s") for n, text in enumerate(texts)]
     engine.add(made[:64])
     engine.add(made[64:])

@@ -90,6 +90,7 @@ SMALL: dict[str, Any] = {
     "DENSE_USES": 2,
     "PRUNED_DOCUMENTS": 4,
     "SHARED_POSTINGS": 2,
+    "LENT_SHARE": 1,
     "ROOM": 2,
     "MIN_ROOM": 2,
     "POSTINGS_PER_RECORD": 4,
