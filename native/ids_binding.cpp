@@ -1,5 +1,7 @@
-// Python's view of record ids: document numbers in, strings out.
+// Python's view of record ids: document numbers in, strings out; and the hashes of ids.
 #include "python.hpp"
+
+#include "blake2b.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -106,6 +108,24 @@ PyObject* make_ids(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
+// hash_ids(ids, hashes): fills `hashes`. Raises `UnicodeEncodeError` for a lone surrogate.
+PyObject* hash_ids(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 2, "hash_ids");
+        const Array<std::uint64_t> hashes(arguments[1], "hashes");
+        if (!PyList_Check(arguments[0]) || static_cast<std::size_t>(PyList_Size(arguments[0])) != hashes.size()) {
+            throw std::invalid_argument("a list with an id for each hash is expected");
+        }
+        for (std::size_t place = 0; place < hashes.size(); ++place) {
+            Py_ssize_t size = 0;
+            const char* id = PyUnicode_AsUTF8AndSize(PyList_GetItem(arguments[0], static_cast<Py_ssize_t>(place)), &size);
+            if (id == nullptr) throw PythonError();
+            hashes[place] = Blake2b::hash({id, static_cast<std::size_t>(size)});
+        }
+        return Ref::borrow(Py_None).release();
+    });
+}
+
 PyMethodDef ids_methods[] = {
     method("fill", fill, "Fills an array of objects with the ids of these documents; None for -1."),
     {nullptr, nullptr, 0, nullptr},
@@ -113,6 +133,7 @@ PyMethodDef ids_methods[] = {
 
 PyMethodDef functions[] = {
     method("record_ids", make_ids, "The ids of the documents of several segments."),
+    method("hash_ids", hash_ids, "Fills an array with the hashes of these ids."),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,5 +1,7 @@
-// Records as the rows of a store: the JSON of engine/storage/row_codec.py, for most records.
+// Records as the rows of a store: the JSON of engine/storage/row_codec.py, for most records, in symbols.
 #include "python.hpp"
+
+#include "symbols.hpp"
 
 #include <array>
 #include <charconv>
@@ -234,13 +236,126 @@ PyObject* encode_rows(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
+// Symbols with the byte that packed rows begin with.
+struct HeldSymbols {
+    Symbols symbols;
+    char number;
+};
+
+PyTypeObject* symbols_type = nullptr;
+
+Ref bytes_of(const std::string& data) {
+    return checked(PyBytes_FromStringAndSize(data.data(), static_cast<Py_ssize_t>(data.size())));
+}
+
+std::string_view view_of(PyObject* bytes) {
+    char* data = nullptr;
+    Py_ssize_t size = 0;
+    if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) throw PythonError();
+    return {data, static_cast<std::size_t>(size)};
+}
+
+// pack(rows): each as bytes, or as it is where it would not become shorter.
+PyObject* pack(PyObject* self, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 1, "pack");
+        if (!PyList_Check(arguments[0])) throw std::invalid_argument("a list of rows is expected");
+        const HeldSymbols& table = held<HeldSymbols>(self);
+        Ref packed = checked(PyList_New(0));
+        std::string data;
+        for (Py_ssize_t place = 0; place < PyList_Size(arguments[0]); ++place) {
+            const Ref row = Ref::borrow(PyList_GetItem(arguments[0], place));
+            const std::string_view text = utf8_of(row.get());
+            data.assign(1, table.number);
+            table.symbols.pack(text, data);
+            const Ref made = data.size() < text.size() ? bytes_of(data) : Ref::borrow(row.get());
+            if (PyList_Append(packed.get(), made.get()) != 0) throw PythonError();
+        }
+        return packed.release();
+    });
+}
+
+// unpack(data): the row in UTF-8. Raises `ValueError` for what `pack` did not make.
+PyObject* unpack(PyObject* self, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 1, "unpack");
+        std::string row;
+        const std::string_view data = view_of(arguments[0]);
+        if (data.empty() || !held<HeldSymbols>(self).symbols.unpack(data.substr(1), row)) {
+            throw std::invalid_argument("not a row in these symbols");
+        }
+        return bytes_of(row).release();
+    });
+}
+
+// symbols(number, runs): the table of these runs, each a byte with its length and then the run.
+PyObject* make_symbols(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 2, "symbols");
+        std::string_view stored = view_of(arguments[1]);
+        std::vector<std::string> runs;
+        while (!stored.empty()) {
+            const auto size = static_cast<unsigned char>(stored[0]);
+            if (size >= stored.size()) throw std::invalid_argument("a run is cut off");
+            runs.emplace_back(stored.substr(1, size));
+            stored.remove_prefix(1u + size);
+        }
+        const auto number = static_cast<char>(to_int(arguments[0]));
+        return wrap<HeldSymbols>(symbols_type, [&] { return new HeldSymbols{Symbols(std::move(runs)), number}; });
+    });
+}
+
+// learn_symbols(rows): the runs of a table for rows like these, as `symbols` takes them.
+PyObject* learn_symbols(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 1, "learn_symbols");
+        if (!PyList_Check(arguments[0])) throw std::invalid_argument("a list of rows is expected");
+        std::vector<std::string_view> rows;
+        for (Py_ssize_t place = 0; place < PyList_Size(arguments[0]); ++place) {
+            rows.push_back(utf8_of(PyList_GetItem(arguments[0], place)));
+        }
+        std::string stored;
+        const Symbols learned = Symbols::learn(rows);
+        for (const std::string& run : learned.runs()) {
+            stored += static_cast<char>(run.size());
+            stored += run;
+        }
+        return bytes_of(stored).release();
+    });
+}
+
+PyMethodDef symbols_methods[] = {
+    method("pack", pack, "Rows in these symbols, where they become shorter."),
+    method("unpack", unpack, "A row that was packed, in UTF-8."),
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMethodDef functions[] = {
     method("encode_rows", encode_rows, "The rows of a store for a list of records."),
+    method("symbols", make_symbols, "The symbols of a table."),
+    method("learn_symbols", learn_symbols, "The runs that make rows like these short."),
     {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot symbols_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(drop<HeldSymbols>)},
+    {Py_tp_methods, symbols_methods},
+    {0, nullptr},
+};
+
+PyType_Spec symbols_spec = {
+    "fanrank.native._compiled.Symbols", sizeof(Holder<HeldSymbols>), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, symbols_slots,
 };
 
 }  // namespace
 
-int add_rows(PyObject* module) { return PyModule_AddFunctions(module, functions); }
+int add_rows(PyObject* module) {
+    PyObject* type = PyType_FromSpec(&symbols_spec);
+    if (type == nullptr) return -1;
+    symbols_type = reinterpret_cast<PyTypeObject*>(type);
+    if (PyModule_AddObjectRef(module, "Symbols", type) != 0) return -1;
+    return PyModule_AddFunctions(module, functions);
+}
 
 }  // namespace fanrank::python

@@ -1,9 +1,13 @@
-"""The ids and metadata columns of a segment's documents (SPEC A003)."""
+"""The ids and metadata columns of a segment's documents (SPEC A003).
+
+Long because strings, ids and columns of segments are cut and joined alike.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
@@ -15,9 +19,11 @@ import numpy.typing as npt
 
 from ..arrays import offsets_of, ranges
 from ..errors import ParameterError, RecordError, choices
+from ..locks import once
 from ..records.filters import CONNECTIVES, PAYLOAD
 from ..records.record import CATEGORIES, Record
 from ..records.values import json_text
+from ..settings import compiled_loops
 from ..text.vocabulary import Vocabulary
 
 ABSENT = -1
@@ -47,6 +53,11 @@ def stable_hash(string: str) -> int:
 
 def hashes_of(strings: Sequence[str]) -> npt.NDArray[np.uint64]:
     """The `stable_hash` of each string."""
+    if (loops := compiled_loops()) is not None:
+        hashes = np.empty(len(strings), dtype=np.uint64)
+        with suppress(UnicodeEncodeError):
+            loops.hash_ids(list(strings), hashes)
+            return hashes
     digest = hashlib.blake2b
     encoded = [string.encode("utf-8", "surrogatepass") for string in strings]
     return np.frombuffer(b"".join([digest(data, digest_size=8).digest() for data in encoded]), dtype="<u8").astype(
@@ -126,8 +137,22 @@ class Ids:
     """Record ids, and a look-up by id without a dictionary: sorted hashes, each with its record (12 bytes a record)."""
 
     strings: Strings
-    hashes: npt.NDArray[np.uint64]  # [records] ascending
-    order: npt.NDArray[np.int32]  # [records] position of the record with this hash
+    given: npt.NDArray[np.uint64] | tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]
+    """The look-up; or the hashes by position, of which it is made when it is first asked."""
+
+    @once
+    def _lookup(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        return self.given if isinstance(self.given, tuple) else _sort_hashes(self.given)
+
+    @property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """[records] ascending."""
+        return self._lookup[0]
+
+    @property
+    def order(self) -> npt.NDArray[np.int32]:
+        """[records] position of the record with this hash."""
+        return self._lookup[1]
 
     @classmethod
     def of(cls, ids: Sequence[str], hashes: npt.NDArray[np.uint64] | None = None) -> Ids:
@@ -137,12 +162,7 @@ class Ids:
     @classmethod
     def concatenate(cls, columns: Sequence[Ids]) -> Ids:
         """The ids of all columns, one column after another."""
-        hashes_by_position = []
-        for column in columns:
-            hashes = np.empty_like(column.hashes)
-            hashes[column.order] = column.hashes
-            hashes_by_position.append(hashes)
-        return cls.join([column.strings for column in columns], hashes_by_position)
+        return cls.join([column.strings for column in columns], [column.by_position() for column in columns])
 
     @classmethod
     def join(cls, strings: list[Strings], hashes: list[npt.NDArray[np.uint64]]) -> Ids:
@@ -156,16 +176,16 @@ class Ids:
         del all_hashes
         joined = Strings.concatenate(strings)
         strings.clear()
-        return cls(joined, ascending, order)
+        return cls(joined, (ascending, order))
 
     @classmethod
     def _sorted(cls, strings: Strings, hashes: npt.NDArray[np.uint64]) -> Ids:
-        return cls(strings, *_sort_hashes(hashes))
+        return cls(strings, _sort_hashes(hashes))
 
     @property
     def bytes(self) -> int:
         """Bytes of the ids and of the look-up by id."""
-        return self.strings.bytes + self.hashes.nbytes + self.order.nbytes
+        return self.strings.bytes + 12 * len(self)
 
     def __len__(self) -> int:
         return len(self.strings)
@@ -198,11 +218,16 @@ class Ids:
         """The ids at these positions, in their order."""
         starts = self.strings.offsets[positions]
         lengths = self.strings.offsets[positions + 1] - starts
+        strings = Strings(self.strings.block[ranges(starts, lengths)], offsets_of(lengths))
+        return self._sorted(strings, self.by_position()[positions])
+
+    def by_position(self) -> npt.NDArray[np.uint64]:
+        """[records] the hash of each record's id."""
+        if not isinstance(self.given, tuple):
+            return self.given
         hashes = np.empty_like(self.hashes)
         hashes[self.order] = self.hashes
-        return self._sorted(
-            Strings(self.strings.block[ranges(starts, lengths)], offsets_of(lengths)), hashes[positions]
-        )
+        return hashes
 
 
 def _sort_hashes(hashes: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:

@@ -1,4 +1,10 @@
-"""Turns segments and snapshots into named arrays, and arrays back into segments and snapshots."""
+"""Turns segments and snapshots into named arrays, and arrays back into segments and snapshots.
+
+Large arrays of an engine's directory are packed: one or two bytes a number, which are the number itself, or its step
+from the one before it. The largest value of so many bytes stands for a number that needs more; those follow, whole, in
+order. What is read is unpacked into memory. An index that was saved alone stays as plain arrays, which any tool reads
+and which processes share.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +58,9 @@ def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[in
     return Snapshot((), bm25).extended(segments, tombstones)
 
 
-def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
-    """The arrays of these segments, each array concatenated over all of them.
+def part_arrays(segments: Sequence[Segment], *, lookup: bool = True) -> dict[str, Array]:
+    """The arrays of these segments, each array concatenated over all of them; the hashes of ids by position, without
+    their order, unless `lookup`.
 
     The arrays of vectors and of nested segments are there only if a segment has some. The names of a nested segment's
     arrays begin with its own name.
@@ -62,9 +69,10 @@ def part_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     arrays: dict[str, Array] = {
         **_posting_arrays(segments),
         "lengths": np.concatenate([s.lengths for s in segments], axis=1),
-        "id_hashes": np.concatenate([i.hashes for i in ids]),
-        "id_order": np.concatenate([i.order for i in ids]),
+        "id_hashes": np.concatenate([i.hashes if lookup else i.by_position() for i in ids]),
     }
+    if lookup:
+        arrays["id_order"] = np.concatenate([i.order for i in ids])
     columns = Columns.concatenate([s.columns for s in segments])
     arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
     arrays |= {f"number_{name}": numbers for name, numbers in columns.numbers.items()}
@@ -93,12 +101,13 @@ def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     }
 
 
-def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
+def segments_from(arrays: Mapping[str, Array], *, lookup: bool = True) -> list[Segment]:
+    """The segments whose `part_arrays` these are."""
     segments = []
     document = 0
     categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
-    ids = string_columns(arrays)["ids"]
+    ids, hashes = string_columns(arrays)["ids"], arrays["id_hashes"]
     sizes = arrays["shapes"][:, 0].tolist()
     present = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
     vectors = _vectors(arrays, sizes) if "vector" in present else repeat(None)
@@ -110,8 +119,7 @@ def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
         common: dict[str, Any] = {
             "ids": Ids(
                 Strings(ids.block, ids.offsets[document : document + size + 1]),
-                arrays["id_hashes"][documents],
-                arrays["id_order"][documents],
+                (hashes[documents], arrays["id_order"][documents]) if lookup else hashes[documents],
             ),
             "columns": Columns(
                 size,
@@ -189,3 +197,59 @@ def string_arrays(columns: Mapping[str, Strings]) -> dict[str, Array]:
 def string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
     names = [name.removesuffix("_block") for name in arrays if name.endswith("_block")]
     return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}
+
+
+Packing = tuple[int, bool]
+"""How many bytes a number takes, and whether they are steps."""
+
+# Arrays of fewer bytes stay as they are, so that older versions of fanrank can read a small index.
+PACKED_LEAST = 1 << 16
+WAYS: tuple[Packing, ...] = ((1, False), (1, True), (2, False), (2, True))
+
+
+def packed(array: Array) -> tuple[Packing, Array] | None:
+    """The shortest way to hold the array, and its bytes; None where that is as it is."""
+    if array.nbytes < PACKED_LEAST or array.dtype.kind not in "iu" or array.dtype.itemsize < 2:
+        return None
+    if array.dtype.kind == "u" and array.dtype.itemsize == 8:
+        return None
+    flat = np.ascontiguousarray(array).reshape(-1)
+    values = {False: flat, True: _steps_of(flat)}
+    itemsize = array.dtype.itemsize
+    ways = [way for way in WAYS if way[0] < itemsize]
+    sizes = [width * len(flat) + itemsize * int(np.count_nonzero(_large(values[s], width))) for width, s in ways]
+    if min(sizes) >= array.nbytes:
+        return None
+    width, steps = best = ways[sizes.index(min(sizes))]
+    numbers = values[steps]
+    large = _large(numbers, width)
+    small = numbers.astype(f"<u{width}")
+    small[large] = (1 << 8 * width) - 1
+    whole = numbers[large].astype(numbers.dtype.newbyteorder("<"))
+    return best, np.concatenate([small.view(np.uint8), whole.view(np.uint8)])
+
+
+def unpacked(data: Array, packing: Packing, dtype: str, shape: list[int]) -> Array:
+    """The array that `packed` was given. Raises `ValueError` for bytes that it did not make."""
+    width, steps = packing
+    split = int(np.prod(shape)) * width
+    small = data[:split].view(f"<u{width}")
+    array = small.astype(dtype)
+    large = small == (1 << 8 * width) - 1
+    array[large] = data[split:].view(np.dtype(dtype).newbyteorder("<"))
+    if steps:
+        np.cumsum(array, dtype=array.dtype, out=array)
+    array.flags.writeable = False
+    return array.reshape(shape)
+
+
+def _steps_of(flat: Array) -> Array:
+    # Where a step does not fit, it wraps around, and so does the sum.
+    steps = flat.copy()
+    np.subtract(flat[1:], flat[:-1], out=steps[1:])
+    return steps
+
+
+def _large(numbers: Array, width: int) -> npt.NDArray[np.bool_]:
+    unsigned = numbers.view(f"u{numbers.dtype.itemsize}")
+    return np.asarray(unsigned >= (1 << 8 * width) - 1)

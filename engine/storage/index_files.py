@@ -1,6 +1,7 @@
-"""An index as a directory of plain arrays under one JSON manifest.
+"""An index as a directory of arrays under one JSON manifest.
 
-Every array is a ``.npy`` file that any tool can read; nothing is pickled. Segments are written in *parts*. A part is a
+Every array is a ``.npy`` file; nothing is pickled. Large ones of an engine's directory are packed, and an
+index that was saved alone has plain ones, so that any tool reads them. Segments are written in *parts*. A part is a
 few files, which hold the arrays of its segments one after another. The array ``segments`` says which segments the index
 consists of now, and the array ``deleted`` which of their documents are deleted. A save writes new files beside the old
 ones and then replaces the manifest in one step. So a reader sees either the old index or the new one.
@@ -29,24 +30,27 @@ from ..index.columns import Strings, needs_json, stable_hash
 from ..index.segment import NESTED, Segment
 from .failpoints import reach
 from .index_arrays import (
+    PACKED_LEAST,
     Array,
     SavedIndex,
     head_arrays,
+    packed,
     part_arrays,
     segments_from,
     snapshot_from,
     string_arrays,
     string_columns,
+    unpacked,
 )
 from .row_codec import RECORDS
 from .sync import sync
 
 FORMAT = "fanrank index"
-VERSION = 6
+VERSION = 7
 # An index has the lowest version that can hold it, so that versions of fanrank that do not know the rest can read it:
-# without columns of JSON values or of payload keys, without times of expiry, without entities, and without vectors and
-# learned weights.
-EXPIRY_VERSION, ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 5, 4, 3, 2
+# without packed arrays, without columns of JSON values or of payload keys, without times of expiry, without entities,
+# and without vectors and learned weights.
+JSON_VERSION, EXPIRY_VERSION, ENTITIES_VERSION, EVIDENCE_VERSION, PLAIN_VERSION = 6, 5, 4, 3, 2
 MANIFEST = "manifest.json"
 OWNER, SHARDS = "owner.sqlite", "shards.json"
 """The files by which a directory is a sharded memory: that of the present format, and of the first one."""
@@ -64,6 +68,9 @@ MAX_PARTS = 48
 
 # Settings that only an index with vectors or learned weights has.
 PINNED = {"encoder", "term_encoder"}
+
+# Bytes of one id's place in the order of hashes, which a packed index leaves out.
+ID_BYTES = 4
 
 T = TypeVar("T")
 
@@ -135,7 +142,7 @@ class IndexDirectory:
             raise StorageError(f"{root}: cannot be written: {error.strerror or error}") from error
 
     def _write(self, index: SavedIndex) -> None:
-        root, tag = self.root, secrets.token_hex(4)
+        root, tag, packs = self.root, secrets.token_hex(4), self.owner is not None
         segments = [segment for snapshot in index.namespaces.values() for segment in snapshot.segments]
         # Segments of another numbering are new ones, and no part holds them. Strings are all written again.
         goes_on = index.numbering == self._numbering
@@ -150,16 +157,19 @@ class IndexDirectory:
             columns["entity_terms"] = index.entity_terms
         try:
             if new:
-                entries = _write_arrays(root, f"part.{tag}", part_arrays(new))
+                lookup = not packs or ID_BYTES * sum(segment.size for segment in new) < PACKED_LEAST
+                entries = _write_arrays(root, f"part.{tag}", part_arrays(new, lookup=lookup), packs)
                 weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
-                parts.append({"tag": tag, "postings": postings, "weight": weight, "arrays": entries})
+                part = {"tag": tag, "postings": postings, "weight": weight, "arrays": entries}
+                parts.append(part if lookup else {**part, "lookup": False})
                 reach("checkpoint.part")
             grown = {name: column[on_disk.get(name, 0) :] for name, column in columns.items()}
             if any(grown.values()):
                 written = {name: Strings.of(column) for name, column in grown.items() if column}
-                strings.append(_write_arrays(root, f"strings.{tag}", string_arrays(written)))
+                strings.append(_write_arrays(root, f"strings.{tag}", string_arrays(written), packs))
             places = {**self._known, **{segment: (tag, row) for row, segment in enumerate(new)}}
-            entries = _write_arrays(root, f"head.{tag}", head_arrays(index, places, [part["tag"] for part in parts]))
+            heads = head_arrays(index, places, [part["tag"] for part in parts])
+            entries = _write_arrays(root, f"head.{tag}", heads, packs)
             manifest = {
                 "format": FORMAT,
                 "version": _version_of(index, segments),
@@ -175,6 +185,8 @@ class IndexDirectory:
                 "strings": strings,
                 "parts": parts,
             }
+            if _is_packed(manifest):
+                manifest["version"] = VERSION
             manifest["checksum"] = _manifest_checksum(manifest)
             temporary = root / f"{MANIFEST}.{tag}"
             with temporary.open("w", encoding="utf-8") as handle:
@@ -243,7 +255,7 @@ class IndexDirectory:
         lengths = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
         if lengths != manifest["lengths"]:
             _damaged_error(self.root, "not the strings that the manifest counts")
-        parts = [segments_from(read(part["arrays"])) for part in manifest["parts"]]
+        parts = [segments_from(read(part["arrays"]), lookup=part.get("lookup", True)) for part in manifest["parts"]]
         head = read(manifest["head"])
         segments: dict[int, list[Segment]] = {}
         deleted: dict[tuple[int, int], list[int]] = {}
@@ -285,9 +297,9 @@ class IndexDirectory:
 
 
 def _version_of(index: SavedIndex, segments: Sequence[Segment]) -> int:
-    """The lowest version that can hold the index."""
+    """The lowest version that can hold the index in plain arrays."""
     if needs_json(index.columns):
-        return VERSION
+        return JSON_VERSION
     if any(len(segment.expiries) for segment in segments):
         return EXPIRY_VERSION
     if index.entity_terms:
@@ -316,10 +328,18 @@ def _remove(files: Iterable[Path]) -> None:
         file.unlink(missing_ok=True)
 
 
-def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array]) -> dict[str, dict[str, Any]]:
+def _is_packed(manifest: Mapping[str, Any]) -> bool:
+    packed_arrays = any("packing" in entry for entries in _entries(manifest) for entry in entries.values())
+    return packed_arrays or not all(part.get("lookup", True) for part in manifest["parts"])
+
+
+def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array], packs: bool) -> dict[str, dict[str, Any]]:
     """Write each array to a file, named by the prefix, the array's name and the prefix's tag."""
     kind, tag = prefix.split(".")
-    return {name: _write_array(root / f"{kind}_{_file_name(name)}.{tag}.npy", array) for name, array in arrays.items()}
+    return {
+        name: _write_array(root / f"{kind}_{_file_name(name)}.{tag}.npy", array, packs)
+        for name, array in arrays.items()
+    }
 
 
 def _file_name(name: str) -> str:
@@ -330,18 +350,20 @@ def _file_name(name: str) -> str:
     return f"{re.sub(r'[^0-9A-Za-z]+', '_', name)[:40]}_{stable_hash(name):016x}"
 
 
-def _write_array(path: Path, array: Array) -> dict[str, Any]:
+def _write_array(path: Path, array: Array, packs: bool) -> dict[str, Any]:
+    found = packed(array) if packs else None
     with path.open("wb") as handle:
-        np.save(handle, np.ascontiguousarray(array), allow_pickle=False)
+        np.save(handle, np.ascontiguousarray(array) if found is None else found[1], allow_pickle=False)
         handle.flush()
         os.fsync(handle.fileno())
-    return {
+    entry = {
         "file": path.name,
         "dtype": array.dtype.str,
         "shape": list(array.shape),
         "bytes": path.stat().st_size,
         "crc32": _file_checksum(path),
     }
+    return entry if found is None else {**entry, "packing": found[0]}
 
 
 def _file_checksum(path: Path) -> int:
@@ -412,6 +434,8 @@ def _read_array(root: Path, entry: Mapping[str, Any], verify: bool) -> Array:
     empty = 0 in entry["shape"]
     # A Path would be resolved anew for each array.
     array: Array = np.load(str(path), mmap_mode=None if empty else "r", allow_pickle=False)
+    if "packing" in entry:
+        array = unpacked(array, entry["packing"], entry["dtype"], entry["shape"])
     if array.dtype.str != entry["dtype"] or list(array.shape) != entry["shape"]:
         _damaged_error(path, "not the array that the manifest names")
     return array

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,20 @@ from .losses import Loss, check_loss
 from .row_codec import (
     JSON,
     JSON_VERSION,
+    LEARN_ROWS,
     RECORDS,
+    SYMBOLS_VERSION,
+    TABLE_KEYS,
+    TABLES,
+    UNPACKED,
     EncodedRecord,
+    Symbols,
     decode_data,
     decode_row,
+    learned,
     name_of,
+    stored,
+    table_of,
     with_checksum,
     without_checksum,
 )
@@ -137,6 +147,8 @@ class RecordStore:
         self._next = 0  # the last sequence of the transaction under way
         self._numbers: dict[str, int] = {}
         self._version = 0
+        self._tables = self._numbered = 0  # tables of symbols, and the number of the last
+        self._symbols: Symbols | None = None  # the last of them
         self._log = CommitLog(path)
         self.loss: Loss | None = None
         """The acknowledged changes that the records lack, where the caller accepted that."""
@@ -359,6 +371,7 @@ class RecordStore:
         """
         with self._transaction() as writer:
             failpoints.reach("write.begin")
+            self._learn_symbols(writer, [record for batch in batches for change in batch for record in change.added])
             for batch in batches:
                 for change in batch:
                     self._apply(writer, change)
@@ -400,13 +413,62 @@ class RecordStore:
         start, version = 0, 0
         for size in _pieces(len(change.added)):
             rows: list[int | str | bytes | None] = []
-            for sequence, record in enumerate(change.added[start : start + size], last + 1):
-                rows += (sequence, number, record.id, record.checksum, record.data, record.vectors)
+            added = change.added[start : start + size]
+            plain = [record.data for record in added]
+            packed = plain if self._symbols is None else self._symbols.pack(plain)
+            for sequence, (record, data) in enumerate(zip(added, packed, strict=True), last + 1):
+                rows += (sequence, number, record.id, record.checksum, data, record.vectors)
                 version = max(version, record.version)
             writer.execute(_ADD + ",".join(["(?,?,?,?,?,?)"] * size), rows)
             start, last = start + size, last + size
         self._raise_version(writer, version)
         self._next = last
+
+    def _learn_symbols(self, writer: sqlite3.Connection, added: Sequence[EncodedRecord]) -> None:
+        """Learn a table of symbols from these rows, and the newest of the store, where one is due."""
+        if not added or self._last + len(added) < LEARN_ROWS * 10**self._tables:
+            return
+        rows = [record.data for record in added]
+        older = f"SELECT {UNPACKED} FROM records ORDER BY sequence DESC LIMIT {max(0, LEARN_ROWS - len(rows))}"
+        self._keep_symbols(writer, rows + [row for data in writer.execute(older) if (row := _text_of(data))])
+
+    def _keep_symbols(self, writer: sqlite3.Connection, rows: Sequence[str]) -> None:
+        """Learn a table from these rows, and pack rows by it from now on."""
+        runs, number = learned(rows), self._numbered + 1
+        if runs is None or number > 255:
+            return
+        writer.execute("INSERT INTO meta(key, value) VALUES (?, ?)", (f"{TABLES}{number}", stored(runs)))
+        self._symbols = Symbols(number, runs)
+        self._tables, self._numbered = self._tables + 1, number
+        self._raise_version(writer, SYMBOLS_VERSION)
+
+    def _pack_anew(self) -> None:
+        """Pack all rows by a table that is learned from them. Those of before hold runs of records that are gone."""
+        if not self._tables or self._numbered == 255:
+            return
+        with self._transaction() as writer:
+            before = writer.execute("SELECT key FROM meta WHERE key >= ? AND key < ?", TABLE_KEYS).fetchall()
+            (rows,) = writer.execute("SELECT count(*) FROM records").fetchone()
+            numbers = writer.execute("SELECT sequence FROM records ORDER BY sequence")
+            some = list(islice(numbers, 0, None, rows // LEARN_ROWS + 1))
+            one = f"SELECT {UNPACKED} FROM records WHERE sequence = ?"
+            self._symbols, self._tables = None, 0
+            self._keep_symbols(
+                writer, [row for number in some if (row := _text_of(writer.execute(one, number).fetchone()))]
+            )
+            last = 0
+            while chunk := writer.execute(
+                f"SELECT sequence, {UNPACKED} FROM records WHERE sequence > ? ORDER BY sequence LIMIT {REPLAY_CHUNK}",
+                (last,),
+            ).fetchall():
+                last = chunk[-1][0]
+                # A row that was altered stays as it is.
+                plain = [(number, row) for number, data in chunk if (row := _text_of((data,)))]
+                texts = [row for _, row in plain]
+                packed = texts if self._symbols is None else self._symbols.pack(texts)
+                changes = [(data, number) for data, (number, _) in zip(packed, plain, strict=True)]
+                writer.executemany("UPDATE records SET data = ? WHERE sequence = ?", changes)
+            writer.executemany("DELETE FROM meta WHERE key = ?", [(name_of(key),) for (key,) in before])
 
     def _give_up(self, loss: Loss) -> None:
         """Go on without the changes that are missing.
@@ -432,7 +494,7 @@ class RecordStore:
 
     def vacuum(self) -> None:
         """Write the database anew without the room of what was deleted. Takes twice its size on disk meanwhile."""
-        self.check_process()
+        self._pack_anew()
         with self._writing, named(self.path):
             if self._writer is None:
                 raise self._closed_error()
@@ -490,7 +552,7 @@ class RecordStore:
                         runs.setdefault(number, ChangeRun(names[number], last)).removed.append(name_of(record_id))
                     yield from runs.values()
             rows = reader.execute(
-                f"SELECT namespace, id, checksum, data, {vectors_in(reader)} FROM records"
+                f"SELECT namespace, id, checksum, {UNPACKED}, {vectors_in(reader)} FROM records"
                 " WHERE sequence > ? ORDER BY sequence",
                 (sequence,),
             )
@@ -542,7 +604,7 @@ class RecordStore:
         """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
         with self._reads() as reader:
-            rows = rows_of(reader, f"sequence, id, checksum, data, {vectors_in(reader)}", namespace, ids)
+            rows = rows_of(reader, f"sequence, id, checksum, {UNPACKED}, {vectors_in(reader)}", namespace, ids)
         records = {name_of(row[1]): (row[0], decode_row(namespace, *row[1:])) for row in rows}
         return [records.get(record_id) for record_id in ids]
 
@@ -558,7 +620,7 @@ class RecordStore:
         `moment` reads them as they were then.
         """
         with nullcontext(moment) if moment is not None else self._reads() as reader, named(self.path):
-            rows = rows_of(reader, "sequence, id, checksum, data", namespace, ids)
+            rows = rows_of(reader, f"sequence, id, checksum, {UNPACKED}", namespace, ids)
         records = [(sequence, decode_data(namespace, *row)[0]) for sequence, *row in rows]
         return {record.id: (sequence, record) for sequence, record in records}
 
@@ -597,7 +659,7 @@ class RecordStore:
         with named(self.path), closing(self._open_snapshot()) as reader:
             # The inner query reads the id index alone. Sorting whole rows instead would take the namespace's memory.
             rows = reader.execute(
-                "SELECT id, checksum, data FROM records WHERE sequence IN"
+                f"SELECT id, checksum, {UNPACKED} FROM records WHERE sequence IN"
                 f" (SELECT sequence FROM records WHERE namespace = {NUMBER}) ORDER BY sequence DESC",
                 (storable(namespace),),
             )
@@ -676,6 +738,11 @@ class RecordStore:
         """Read the counter, the format and the numbers of the namespaces from the database."""
         self._last, self._version = last_sequence(writer), version_of(writer)
         self._log.unnumbered = value_of(writer, UNNUMBERED) or 0
+        keys = writer.execute("SELECT key FROM meta WHERE key >= ? AND key < ?", TABLE_KEYS).fetchall()
+        numbers = [name_of(key).removeprefix(TABLES) for (key,) in keys]
+        self._tables = len(numbers)
+        self._numbered = max((int(number) for number in numbers if number.isdigit()), default=0)
+        self._symbols = table_of(writer, self._numbered)
         (known,) = writer.execute("SELECT count(*) FROM namespaces").fetchone()
         if known != len(self._numbers):
             rows = writer.execute("SELECT name, number FROM namespaces")
@@ -689,6 +756,17 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _text_of(row: tuple[Any]) -> str | None:
+    """The JSON of a record, as `UNPACKED` gives it; None for what is none."""
+    (data,) = row
+    if not isinstance(data, bytes) or not data.startswith(b"{"):
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _pieces(count: int) -> Iterator[int]:

@@ -9,7 +9,7 @@ from itertools import islice
 from ..records.copies import own_copy
 from ..records.record import Record
 from .record_store import RecordStore
-from .row_codec import decode_data, decode_row, name_of
+from .row_codec import UNPACKED, decode_data, decode_row, name_of
 from .sqlite import named, open_reader, vectors_in
 from .state import MemoryState
 
@@ -42,7 +42,7 @@ def stream_stored(store: RecordStore, *, vectors: bool = True) -> Iterator[Recor
         reader.execute("BEGIN")
         column = vectors_in(reader) if vectors else "NULL"
         names = {number: name_of(name) for number, name in reader.execute("SELECT number, name FROM namespaces")}
-        rows = reader.execute(f"SELECT namespace, id, checksum, data, {column} FROM records ORDER BY sequence")
+        rows = reader.execute(f"SELECT namespace, id, checksum, {UNPACKED}, {column} FROM records ORDER BY sequence")
         while chunk := rows.fetchmany(STREAM_ROWS):
             for number, *row in chunk:
                 # A number without a name, after damage, fails the check of the row's checksum.

@@ -1,8 +1,14 @@
-"""Encodes a record as its row of ``records.sqlite``, and decodes it again; checksums cover all of it."""
+"""Encodes a record as its row of ``records.sqlite``, and decodes it again; checksums cover all of it.
+
+Rows lie there in about half the bytes: runs of up to eight bytes that are frequent in its rows become one each. A store
+learns a table of runs from its own rows, and keeps it. A packed row is the number of its table and a byte for each run;
+`_ESCAPE` stands before a byte that no run begins with. So each row is still read, and deleted, by itself.
+"""
 
 from __future__ import annotations
 
 import json
+import sqlite3
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -23,12 +29,12 @@ JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":
 # The name in a record's JSON of how many rows its embedding has.
 _ROWS = "rows"
 
-PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION, JSON_VERSION = 2, 3, 4, 5
+PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION, JSON_VERSION, SYMBOLS_VERSION = 2, 3, 4, 5, 6
 """Formats of a store: since the second, records have vectors; since the third, entities and relations; since the
-fourth, payloads and times of expiry; since the fifth, columns of JSON values and of payload keys. A store takes the
-format of the newest record or column that it ever held, so that versions of fanrank that do not know the others can
-open it."""
-VERSION = JSON_VERSION
+fourth, payloads and times of expiry; since the fifth, columns of JSON values and of payload keys; since the sixth, rows
+in symbols. A store takes the format of the newest row or column that it ever held, so that versions of fanrank that do
+not know the others can open it."""
+VERSION = SYMBOLS_VERSION
 ROWS = 1 << 10
 """Records that are encoded at a time, in about a millisecond."""
 _HALF = np.dtype("<f2")
@@ -235,3 +241,88 @@ def without_checksum(stored: object) -> str | None:
     if not isinstance(stored, bytes) or stored[:8] != b"%08x" % zlib.crc32(stored[8:]):
         return None
     return stored[8:].decode()
+
+
+# A store has a table from so many changes on, and another one whenever it has grown tenfold: its records may be others.
+LEARN_ROWS = 1000
+# Characters of rows that a table is learned from, about, and the most of one row.
+SAMPLE, SAMPLE_ROW = 1 << 15, 1 << 11
+# The rows of `meta` that hold the tables; the number follows.
+TABLES = "symbols/"
+TABLE_KEYS = TABLES, "symbols0"
+
+UNPACKED = "CASE typeof(data) WHEN 'blob' THEN unpacked(data) ELSE data END"
+"""The SQL for a row's `data` as it was before it was packed."""
+
+_ESCAPE = b"\xff"
+
+
+class Symbols:
+    """One table. Without compiled loops it unpacks rows and leaves new ones as they are."""
+
+    def __init__(self, number: int, runs: bytes) -> None:
+        """`runs` are a byte with the length of each, and then the run."""
+        self._runs: list[bytes] = []
+        start = 0
+        while start < len(runs):
+            end = start + 1 + runs[start]
+            self._runs.append(runs[start + 1 : end])
+            start = end
+        loops = compiled_loops()
+        self._compiled = None if loops is None else loops.symbols(number, runs)
+
+    def pack(self, rows: list[str]) -> Sequence[str | bytes]:
+        """Each row in bytes, or as it is where that is not shorter."""
+        return rows if self._compiled is None else self._compiled.pack(rows)
+
+    def unpack(self, data: bytes) -> bytes:
+        """The row in UTF-8. Raises `ValueError` or `IndexError` for what `pack` did not make."""
+        if self._compiled is not None:
+            return bytes(self._compiled.unpack(data))
+        first, *others = data[1:].split(_ESCAPE)
+        parts = [self._runs[code] for code in first]
+        for piece in others:
+            parts.append(piece[:1])
+            parts += [self._runs[code] for code in piece[1:]]
+        return b"".join(parts)
+
+
+def learned(rows: Sequence[str]) -> bytes | None:
+    """The runs of a table for rows like these; None without compiled loops."""
+    loops = compiled_loops()
+    if loops is None:
+        return None
+    step = max(1, sum(min(len(row), SAMPLE_ROW) for row in rows) // SAMPLE)
+    return bytes(loops.learn_symbols([row[:SAMPLE_ROW] for row in rows[::step]]))
+
+
+def stored(runs: bytes) -> bytes:
+    """The runs as a row of `meta` holds them."""
+    return zlib.crc32(runs).to_bytes(4, "little") + runs
+
+
+def table_of(connection: sqlite3.Connection, number: int) -> Symbols | None:
+    """The table of this number; None where it is missing or was altered."""
+    row = connection.execute("SELECT value FROM meta WHERE key = ?", (f"{TABLES}{number}",)).fetchone()
+    if row is None or not isinstance(row[0], bytes) or stored(row[0][4:]) != row[0]:
+        return None
+    return Symbols(number, row[0][4:])
+
+
+def teach(connection: sqlite3.Connection) -> None:
+    """Make a connection know `UNPACKED`. Rows that cannot be unpacked stay as they are, and fail their checksums."""
+    tables: dict[int, Symbols | None] = {}
+
+    def unpacked(data: Any) -> Any:
+        if not data:
+            return data
+        number = data[0]
+        if tables.get(number) is None:
+            tables[number] = table_of(connection, number)
+        table = tables[number]
+        try:
+            return data if table is None else table.unpack(data)
+        except (ValueError, IndexError):
+            return data
+
+    connection.create_function("unpacked", 1, unpacked, deterministic=True)

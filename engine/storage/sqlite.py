@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import DamagedStoreError, FanrankError, ForeignIndexError, NewerFormatError, StorageError
 from .lock import LOCK
 from .log import log_of
-from .row_codec import PLAIN_VERSION, RECORDS, VERSION
+from .row_codec import PLAIN_VERSION, RECORDS, VERSION, teach
 
 APPLICATION = 0x66616E72  # "fanr"
 
@@ -136,6 +136,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     )
     # Altered text may be no UTF-8. As bytes it reaches the check of its checksum, which names the record.
     connection.text_factory = bytes
+    teach(connection)
     try:
         for pragma in ("temp_store=MEMORY", "cache_size=-16000"):
             connection.execute(f"PRAGMA {pragma}")

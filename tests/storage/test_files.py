@@ -282,7 +282,7 @@ def test_newer_format(saved: Path) -> None:
     changed["version"] = files.VERSION + 1
     changed["something"] = "new"
     rewrite(saved, changed)
-    with pytest.raises(fr.errors.NewerFormatError, match="format 7, and this fanrank reads up to 6; upgrade"):
+    with pytest.raises(fr.errors.NewerFormatError, match="format 8, and this fanrank reads up to 7; upgrade"):
         fr.Engine.load(saved)
     # An older fanrank does not destroy what a newer one wrote.
     with pytest.raises(fr.errors.NewerFormatError):

@@ -43,6 +43,8 @@ SIZES = {
     "RANKS": (1, 2, 4),
     "DENSE_USES": 1,
     "PRUNED_DOCUMENTS": 2,
+    "LEARN_ROWS": 20,
+    "PACKED_LEAST": 64,
 }
 
 
