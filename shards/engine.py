@@ -17,12 +17,9 @@ from ..engine.namespace import Namespace
 from ..engine.offered import SHARDS
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, QueryDefaults
-from ..engine.rerank.reranker import DEPTH, CheckedReranker
-from ..engine.route.by_namespace import ByNamespace
-from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch
 from ..engine.search.options import SearchOptions
-from ..engine.signatures import EngineOptions, hinting
+from ..engine.signatures import EngineOptions, SearchKeywords, hinting
 from ..engine.storage.sqlite import named
 from .coordinator.checks import check_opening
 from .opening.importing import import_records
@@ -170,10 +167,6 @@ class ShardedEngine(ShardedOperations, lacking=SHARDS):
         view = self.coordinator.view
         return f"{type(self).__name__}({view.placement.shards} shards, epoch {view.epoch})"
 
-    def __len__(self) -> int:
-        """The number of live records."""
-        return sum(self.sizes().values())
-
     def namespace(self, name: str) -> Namespace:
         """As `Engine.namespace`."""
         return Namespace(self, name)
@@ -206,16 +199,8 @@ class ShardedEngine(ShardedOperations, lacking=SHARDS):
         queries: AnyBatch,
         k: int = DEFAULT_K,
         *,
-        strategy: AnyStrategy | Policy | ByNamespace = "bm25",
-        reranker: CheckedReranker | None = None,
-        rerank_depth: int = DEPTH,
-        threads: int = 1,
-        execution: str = "auto",
-        timing: bool = False,
-        texts: bool = False,
-        payload: bool = False,
         partial: str | None = None,
-        **defaults: Unpack[QueryDefaults],
+        **keywords: Unpack[SearchKeywords],
     ) -> Hits:
         """As `Engine.search`, over all shards at one epoch. `partial` is as in `open` (None: as it was opened).
 
@@ -225,21 +210,7 @@ class ShardedEngine(ShardedOperations, lacking=SHARDS):
         Raises as `Engine.search`, `DeadlineError` and `ShardError`.
         """
         searcher = self.searcher if partial is None else self.searcher.allowing(partial)
-        return searcher.search(
-            queries,
-            k,
-            {
-                "strategy": strategy,
-                "reranker": reranker,
-                "rerank_depth": rerank_depth,
-                "threads": threads,
-                "execution": execution,
-                "timing": timing,
-                "texts": texts,
-                "payload": payload,
-                **defaults,
-            },
-        )
+        return searcher.search(queries, k, keywords)
 
     def _search_stream(
         self, batches: Iterable[AnyBatch], k: int, options: SearchOptions, ahead: int, defaults: QueryDefaults

@@ -101,7 +101,9 @@ class ShardedOperations(ShardedVerbs):
         missing_ok: bool = False,
         threads: int | None = None,
     ) -> int:
-        written = super()._write(removed=removed, added=added, missing_ok=missing_ok, threads=threads)
+        """Write a batch to all its shards or to none. Each analyses its part with one thread."""
+        schema = self.template.index.memory.schema
+        written = self.coordinator.write(schema, removed=removed, added=list(added), missing_ok=missing_ok)
         if self.coordinator.outgrown and (self._splitter is None or not self._splitter.is_alive()):
             self._splitter = threading.Thread(target=self._split, name="fanrank-split", daemon=True)
             self._splitter.start()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
-from ..engine.backends.choose import Backend
 from ..engine.carry.export import Source
 from ..engine.carry.files import path_of
 from ..engine.carry.importing import Held, Reader, Target
@@ -174,18 +173,6 @@ class ShardedVerbs(Memory):
         self.coordinator.drop(checked_namespace(namespace))
         self.template.drop(namespace)
 
-    def _write(
-        self,
-        *,
-        removed: Mapping[str, Sequence[str]] | None = None,
-        added: Iterable[Record] = (),
-        missing_ok: bool = False,
-        threads: int | None = None,
-    ) -> int:
-        """Write a batch to all its shards or to none. Each analyses its part with one thread."""
-        schema = self.template.index.memory.schema
-        return self.coordinator.write(schema, removed=removed, added=list(added), missing_ok=missing_ok)
-
     def _write_decided(self, namespaces: Collection[str] | None, decide: Callable[[HeldReader], Decision]) -> int:
         held, reader = namespaces, HeldReader(self)
         removed: Mapping[str, Sequence[str]] = {}
@@ -239,16 +226,6 @@ class ShardedVerbs(Memory):
             return restore(path_of(backup), path_of(path), show)
 
     @property
-    def backend(self) -> Backend:
-        """What this process computes with. `Hits.backend` says what served in the shards."""
-        return self.template.backend
-
-    @property
-    def keeps_texts(self) -> bool:
-        """Always true: shards keep the records."""
-        return True
-
-    @property
     def opened(self) -> str | None:
         """As `Engine.opened`: ``loaded`` where all shards loaded their indexes, else why the first was built."""
         for number, how in enumerate(self._opened.opened):
@@ -256,22 +233,9 @@ class ShardedVerbs(Memory):
                 return f"{how} (shard {number})"
         return self._opened.opened[0]
 
-    @property
-    def opening(self) -> bool:
-        """Always false: `open` returns once all shards are there."""
-        return False
-
-    @property
-    def opening_error(self) -> BaseException | None:
-        """Always None: what goes wrong, `open` raises."""
-        return None
-
     def change_columns(self, dropped: Sequence[str], added: Mapping[str, str]) -> None:
         """As `Engine.change_columns`, in all shards or in none. After a crash, `open` may bring a column back."""
         change_columns(self.coordinator, self.template, dropped, added)
-
-    def refresh(self) -> None:
-        """Does nothing: the process that owns a sharded memory sees all its writes."""
 
     def _stats_of(self, namespace: str) -> dict[str, Any]:
         """Added up over the shards."""

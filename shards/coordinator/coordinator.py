@@ -246,7 +246,7 @@ class Coordinator(Deciding):
             homes, part = self.placement.homes(namespace), Part(drop=(namespace,))
             if len(homes) > 1:
                 acknowledged = self.decide(
-                    dict.fromkeys(homes, part), lambda before: before.placed(namespace, homes[:1])
+                    dict.fromkeys(homes, part), lambda before: before.placed({namespace: homes[:1]})
                 )
             else:
                 acknowledged = self._write_one(homes[0], part, missing_ok=True)

@@ -16,6 +16,7 @@ page: their records are one batch, which adds them to the new homes and removes 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -195,8 +196,8 @@ class MovingCoordinator(Coordinator):
             reach("move.copied")
             shards = {*added, *removed}
             parts = {shard: Part(removed.get(shard, {}), added.get(shard, ())) for shard in shards}
-            placed = {name: going[name] for name in taken}
-            if self.decide(parts, lambda before: before.all_placed(placed)) is not None:
+            placed = {name: (going[name],) for name in taken}
+            if self.decide(parts, lambda before: before.placed(placed)) is not None:
                 self.show(shards, content=False)
             watch(sum(map(len, taken.values())))
             return apart
@@ -247,7 +248,7 @@ class MovingCoordinator(Coordinator):
 
     def _begin(self, namespace: str, after: tuple[int, ...]) -> Move | None:
         """Begin a move; None where the namespace is there already."""
-        self.placement.placed(namespace, after)  # checks the numbers
+        self.placement.placed({namespace: after})  # checks the numbers
         with self.holding([namespace], after):
             if namespace in self._moves:
                 raise ShardError(f"namespace {namespace!r} is being moved already; wait for the end of that")
@@ -323,7 +324,7 @@ class MovingCoordinator(Coordinator):
             # From here on it is done or not, whatever happens.
             del self._moves[namespace]
             try:
-                done = self.decide(parts, lambda before: before.placed(namespace, move.after))
+                done = self.decide(parts, lambda before: before.placed({namespace: move.after}))
             except BaseException:
                 if self.placement.homes(namespace) == move.before:
                     self._moves[namespace] = move
@@ -362,17 +363,19 @@ class MovingCoordinator(Coordinator):
         return sorted(self._moves)
 
     def _make_room(self, added: Sequence[Record]) -> None:
-        """Split a namespace that begins with more records than a shard is to hold of it."""
+        if len(added) > self.placement.split_at:
+            self.make_room(Counter(record.namespace for record in added))
+
+    def make_room(self, sizes: Mapping[str, int]) -> None:
+        """Split namespaces that begin with more records than a shard is to hold of them."""
         placement = self.placement
-        if len(added) <= placement.split_at or placement.shards == 1 or 0 < len(self._held()) < len(self.links):
+        large = {name: size for name, size in sizes.items() if size > placement.split_at}
+        if not large or placement.shards == 1 or 0 < len(self._held()) < len(self.links):
             return
-        sizes: dict[str, int] = {}
-        for record in added:
-            sizes[record.namespace] = sizes.get(record.namespace, 0) + 1
         with self.paused():
-            for namespace, size in sizes.items():
+            for namespace, size in large.items():
                 homes = self.placement.homes(namespace)
-                if size <= placement.split_at or len(homes) > 1 or namespace in self._moves:
+                if len(homes) > 1 or namespace in self._moves:
                     continue
                 (held,) = self._wait_for(partial(self._holdings, [self.links[homes[0]]], namespace)).values()
                 if not held:

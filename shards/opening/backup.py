@@ -26,10 +26,9 @@ from ..coordinator.coordinator import Coordinator
 from ..processes.links import Link
 from ..processes.tasks import Tasks
 from ..protocol.owner import OwnerFile
-from ..protocol.placement import Placement
 from ..shard.parts import names_of_copies
 from ..shard.shard import Shard
-from .older import INTENTS, read_older
+from .older import INTENTS, Older, read_older
 from .opening import check_stores, folder_of
 
 # Seconds that a shard keeps its owner waiting for the end of its copy before it says how far it is.
@@ -70,28 +69,28 @@ def back_up(coordinator: Coordinator, target: Path, progress: Progress | None) -
 
 def check_backup(path: Path, progress: Progress | None) -> ShardedBackupReport:
     """Check the directory `path`. Raises as `ShardedEngine.check_backup`."""
-    placement, settings, _ = _load(path)
+    known = _load(path)
     reports = {
         number: stores.check_backup(path / folder_of(number), _of_shard(number, progress))
-        for number in range(placement.shards)
+        for number in range(known.placement.shards)
     }
-    _check_stores(path, placement, settings)
+    _check_stores(path, known)
     return _report(path, path, reports)
 
 
 def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBackupReport:
     """Check `backup`, and make the directory `target` of it. Raises as `ShardedEngine.restore`."""
     refuse_existing(target)
-    placement, settings, owner = _load(backup)
+    known = _load(backup)
     check_apart(backup, target)
     with named(target), beside(target) as folder:
         reports = {
             number: stores.restore(backup / folder_of(number), folder / folder_of(number), _of_shard(number, progress))
-            for number in range(placement.shards)
+            for number in range(known.placement.shards)
         }
-        _check_stores(folder, placement, settings)
-        if owner is not None:
-            owner.copied().write(folder / OWNER)
+        _check_stores(folder, known)
+        if isinstance(known, OwnerFile):
+            known.copied().write(folder / OWNER)
         else:
             for name in (SHARDS, INTENTS):
                 if (backup / name).exists():
@@ -101,25 +100,23 @@ def restore(backup: Path, target: Path, progress: Progress | None) -> ShardedBac
     return found
 
 
-def _load(path: Path) -> tuple[Placement, Mapping[str, object], OwnerFile | None]:
-    """(the placement, the settings, the owner's file or None where the memory is of the first format)."""
-    owner = OwnerFile.open(path, read_only=True)
-    found = owner or read_older(path)
+def _load(path: Path) -> OwnerFile | Older:
+    """What the owner of the memory keeps."""
+    found = OwnerFile.open(path, read_only=True) or read_older(path)
     if found is None:
         raise ForeignIndexError(
             f"{path}: holds no sharded memory (it has no {OWNER}); for an engine's directory use Engine"
         )
-    return found.placement, found.settings, owner
+    return found
 
 
-def _check_stores(path: Path, placement: Placement, settings: Mapping[str, object]) -> None:
+def _check_stores(path: Path, known: OwnerFile | Older) -> None:
     """Raise `ForeignIndexError` where a shard's directory is that of another memory."""
     held = []
-    for number in range(placement.shards):
+    for number in range(known.placement.shards):
         with RecordStore.open(path / folder_of(number), read_only=True) as store:
             held.append((store.config or {}).get("store"))
-    known = settings.get("stores")
-    check_stores(path, held, known if isinstance(known, list) else None)
+    check_stores(path, held, known.settings.get("stores"))
 
 
 def _report(target: Path, folder: Path, reports: Mapping[int, BackupReport]) -> ShardedBackupReport:

@@ -145,7 +145,7 @@ def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool 
     coordinator = searcher.coordinator
     assert isinstance(coordinator, MovingCoordinator)
     begun = bool(searcher.retry(Launch.sizes))
-    _split(coordinator, source.sizes())
+    coordinator.make_room(source.sizes())
     schema, count = searcher.template.index.memory.schema, 0
     for chunk in chunks_of(source.records(progress)):
         if not begun or _is_missing(searcher, chunk):
@@ -156,23 +156,6 @@ def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool 
     reach("source.copied")
     coordinator.forget_setting(IMPORTING)
     return count
-
-
-def _split(coordinator: MovingCoordinator, sizes: Mapping[str, int]) -> None:
-    """Split the namespaces that are too large for a shard while they are empty, over those that get the least."""
-    placement = coordinator.placement
-    loads = [0] * placement.shards
-    large = [name for name, size in sizes.items() if size > placement.split_at and placement.shards > 1]
-    for name, size in sizes.items():
-        if name not in large:
-            loads[placement.home(name)] += size
-    for name in sorted(large, key=lambda name: -sizes[name]):
-        parts = min(-(-sizes[name] // placement.split_at), placement.shards)
-        chosen = sorted(range(placement.shards), key=lambda shard: (loads[shard], shard))[:parts]
-        for shard in chosen:
-            loads[shard] += sizes[name] // parts
-        if name not in placement.split:
-            coordinator.place(name, tuple(chosen))
 
 
 def _is_missing(searcher: ShardedSearcher, batch: Sequence[Record]) -> bool:

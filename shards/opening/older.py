@@ -86,7 +86,7 @@ def carry_over(older: Older, links: Sequence[Link], until: float | None) -> Plac
     gone: list[tuple[str, int]] = []
     for namespace, before, after in older.moves:
         if not after:
-            placement = placement.placed(namespace, tuple(before[:1]))
+            placement = placement.placed({namespace: tuple(before[:1])})
             for shard in before:
                 links[shard].send("call", drop_namespace, namespace).result(until)
             continue

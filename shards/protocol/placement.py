@@ -80,23 +80,17 @@ class Placement:
             grouped.setdefault(find(namespace, record_id), {}).setdefault(namespace, []).append(record_id)
         return grouped
 
-    def placed(self, namespace: str, parts: tuple[int, ...]) -> Placement:
-        """The placement in which the namespace lies in these shards, in parts if they are several."""
-        moved = {name: home for name, home in self.moved.items() if name != namespace}
-        split = {name: held for name, held in self.split.items() if name != namespace}
-        if len(parts) > 1:
-            split[namespace] = parts
-        elif parts[0] != chosen_shard(namespace, self.shards):
-            moved[namespace] = parts[0]
+    def placed(self, places: Mapping[str, tuple[int, ...]]) -> Placement:
+        """The placement in which each of these namespaces lies in these shards, in parts if they are several."""
+        moved, split = {**self.moved}, {**self.split}
+        for namespace, parts in places.items():
+            moved.pop(namespace, None)
+            split.pop(namespace, None)
+            if len(parts) > 1:
+                split[namespace] = parts
+            elif parts[0] != chosen_shard(namespace, self.shards):
+                moved[namespace] = parts[0]
         return replace(self, moved=moved, split=split, generation=self.generation + 1)
-
-    def all_placed(self, homes: Mapping[str, int]) -> Placement:
-        """The placement in which each of these namespaces, none of which is split, lies in the shard that is said."""
-        moved = {**self.moved, **homes}
-        for namespace, home in homes.items():
-            if chosen_shard(namespace, self.shards) == home:
-                del moved[namespace]
-        return replace(self, moved=moved, generation=self.generation + 1)
 
     def extended(self, count: int, namespaces: Iterable[str]) -> Placement:
         """The placement with so many more shards, in which each of these namespaces stays where it is."""

@@ -52,7 +52,8 @@ class ShardNotes:
         self.last: str | None = state.get("write")
         """The name of its last write."""
         self.copies = frozenset(name.removeprefix(COPY) for name in found if name.startswith(COPY))
-        """The namespaces that are being copied to it."""
+        """The namespaces that are being copied to it. The states that searches read are without them."""
+        self._shown: tuple[MemoryState, frozenset[str], MemoryState] | None = None
         self.pending: tuple[int, Part] | None = _decode_part(found[PENDING]) if PENDING in found else None
         """The part that it has prepared, with its generation."""
         self._reserve = None if store is None else Reserve(store.path.parent / RESERVE)
@@ -105,39 +106,24 @@ class ShardNotes:
         begun = {namespace for namespace, begins in copies.items() if begins}
         self.copies = (self.copies | begun).difference(namespace for namespace in copies if namespace not in begun)
 
+    def shown(self, state: MemoryState) -> MemoryState:
+        """The state without the namespaces that are being copied to the shard."""
+        copies, known = self.copies, self._shown
+        if copies.isdisjoint(state.snapshots):
+            return state
+        if known is None or known[0] is not state or known[1] != copies:
+            snapshots = {name: each for name, each in state.snapshots.items() if name not in copies}
+            names = tuple(name for name in state.names if name not in copies)
+            known = self._shown = state, copies, replace(state, snapshots=snapshots, names=names)
+        return known[2]
+
+    def copied(self, state: MemoryState) -> int:
+        """The records of the namespaces that are being copied to the shard."""
+        return sum(state.snapshot(name).size for name in self.copies)
+
     def make_room(self) -> bool:
         """Let go of the room that is kept on the disk; False where there was none."""
         return self._reserve is not None and self._reserve.release()
-
-
-class Hidden:
-    """The namespaces that are being copied to a shard. The states that searches read are without them."""
-
-    def __init__(self, names: frozenset[str] = frozenset()) -> None:
-        self._names = names
-        self._known: tuple[MemoryState, MemoryState] | None = None
-
-    def add(self, name: str | None) -> None:
-        if name is not None and name not in self._names:
-            self._names, self._known = self._names | {name}, None
-
-    def discard(self, *names: str | None) -> None:
-        if not self._names.isdisjoint(names):
-            self._names, self._known = self._names.difference(names), None
-
-    def without(self, state: MemoryState) -> MemoryState:
-        """The state without the hidden namespaces."""
-        if self._names.isdisjoint(state.snapshots):
-            return state
-        if self._known is None or self._known[0] is not state:
-            snapshots = {name: each for name, each in state.snapshots.items() if name not in self._names}
-            names = tuple(name for name in state.names if name not in self._names)
-            self._known = state, replace(state, snapshots=snapshots, names=names)
-        return self._known[1]
-
-    def size(self, state: MemoryState) -> int:
-        """The records of the hidden namespaces."""
-        return sum(state.snapshot(name).size for name in self._names)
 
 
 class Reserve:

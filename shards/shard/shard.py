@@ -43,7 +43,7 @@ from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
 from .metrics import Metrics
-from .parts import Hidden, ShardNotes
+from .parts import ShardNotes
 
 
 class OutdatedError(Exception):
@@ -106,7 +106,6 @@ class Shard:
         self._applying = False
         self._last = -1  # the number of the last write or tag
         self.notes = ShardNotes(self.engine.index.ready().store)
-        self._hidden = Hidden(self.notes.copies)
         self._metrics = Metrics()
         self.tasks: dict[str, Any] = {}
         """What goes on over several calls (`processes/tasks.py`), by keys of the caller's."""
@@ -141,7 +140,7 @@ class Shard:
 
     def shown(self) -> MemoryState:
         """The present state, without the namespaces that are being copied here."""
-        return self._hidden.without(self.engine.index.ready().state)
+        return self.notes.shown(self.engine.index.ready().state)
 
     @contextmanager
     def still(self) -> Iterator[MemoryState]:
@@ -162,7 +161,7 @@ class Shard:
     def _renew(self) -> None:
         """Put the present state in the place of the newest one. Merges made it, so its answers are the same."""
         if self._states and not self._applying:
-            self._states[-1] = (self._states[-1][0], self._hidden.without(self.engine.index.memory.state))
+            self._states[-1] = (self._states[-1][0], self.notes.shown(self.engine.index.memory.state))
 
     def apply(
         self,
@@ -193,7 +192,6 @@ class Shard:
                 self._renew()
                 self._applying = True
                 before = memory.state
-                self._hidden.add(part.hide)
             try:
                 count = self._carry_out(part, missing_ok, name, generation)
                 after = memory.state
@@ -203,11 +201,11 @@ class Shard:
                     if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
                         # The write may be done, and no epoch before may show it. The coordinator finds out.
                         self._states.clear()
+                        self.notes.copies |= {*filter(None, [part.hide])}
                 raise
             with self._lock:
                 self._applying = False
-                self._hidden.discard(part.show, *part.drop)
-                self._states.append((epoch, self._hidden.without(after)))
+                self._states.append((epoch, self.notes.shown(after)))
                 self._forget(epoch if oldest is None else oldest)
         names = part.names
         changes = {name: _change(name, before, after) for name in tracked if name in names}
@@ -244,7 +242,6 @@ class Shard:
             if self.notes.pending is not None:
                 generation, part = self.notes.pending
                 self._carry_out(part, True, f"decision {generation}", generation)
-                self._hidden.discard(*part.copies)
 
     def last_write(self) -> tuple[str | None, int]:
         """(the name of the last write, the generation of the last decision) that the shard has carried out."""
@@ -265,7 +262,6 @@ class Shard:
             part = Part(drop=tuple(self.notes.copies))
             if part.drop:
                 self._carry_out(part, True, "copies")
-                self._hidden.discard(*part.drop)
 
     def _forget(self, oldest: int) -> None:
         """Let go of the states that no search asks for: all before the newest one of `oldest` or an older epoch."""
@@ -423,14 +419,14 @@ class Shard:
         held = sum(size for _, size in self.holdings().values())
         return {
             **found,
-            "documents": found["documents"] - self._hidden.size(self.engine.index.memory.state),
+            "documents": found["documents"] - self.notes.copied(self.engine.index.memory.state),
             "metrics": {"bytes": held, **self._metrics.report()},
         }
 
     def verify(self) -> dict[str, int]:
         """As `Engine.verify`. Copies do not count."""
         found = self.engine.verify()
-        return {**found, "records": found["records"] - self._hidden.size(self.engine.index.memory.state)}
+        return {**found, "records": found["records"] - self.notes.copied(self.engine.index.memory.state)}
 
     def close(self) -> None:
         """Close the engine."""

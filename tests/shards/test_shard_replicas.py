@@ -243,11 +243,8 @@ def test_lists_and_explanations_of_a_follower() -> None:
         assert several.distinct("kind", namespace=None) == one.distinct("kind", namespace=None)
         assert several.events(0.0, NOW, type=None, namespace="big") == one.events(0.0, NOW, type=None, namespace="big")
         found = one.search([fr.Query("ant", namespace="team/a")])
-        ours, theirs = (
-            several.explain(fr.Query("ant", namespace="team/a"), found.ids[0, 0]),
-            found.explain(0, found.ids[0, 0]),
-        )
-        assert ours.score == theirs.score
+        ours = several.explain(fr.Query("ant", namespace="team/a"), found.ids[0, 0])
+        assert ours.score == found.explain(0, found.ids[0, 0]).score
     assert {*ways} == {"follower"}
 
 
@@ -264,9 +261,8 @@ def test_a_follower_that_lags_is_not_asked() -> None:
 
 
 def test_a_read_of_an_older_epoch_is_answered_by_its_state() -> None:
-    one, several = fr.Engine(), sharded(2, split=["big"], replicas=2)
-    for engine in (one, several):
-        engine.add([turn(number) for number in range(8)])
+    several = sharded(2, split=["big"], replicas=2)
+    several.add([turn(number) for number in range(8)])
     catch_up(several)
     coordinator = several.coordinator
     with coordinator.reading() as view:
@@ -293,8 +289,7 @@ def test_a_follower_that_misses_something_answers_nothing_wrong(verb: str) -> No
         coordinator._unknown.add(0)
         with coordinator.paused():
             pass
-    (link,) = links_of(several)
-    (follower,) = link.followers
+    link, follower = links_of(several)[0], links_of(several)[0].followers[0]
     told = forget_next(follower, [verb])
     follower.work()
     with link.changed:
