@@ -8,6 +8,10 @@ time, and the systems take turns. Rows in `building.jsonl`:
 columns, caches; of a system whose index is files it says little. ``peak_bytes`` is the most during the build above
 what was held when it began. ``peak_ratio`` is the peak over `held_bytes`, or over `index_bytes` where `on_disk`. Rows
 without ``input`` are of builds from tokens in memory.
+
+With ``--store`` ids and texts are kept on disk as well, in batches of 10,000 that are each durable before the next, by
+one thread (``input`` is "records"). ``cpu_us_per_record`` is the processor's time of all threads, the making of the
+records and the close included, ``bytes_per_record`` that of the files after it.
 """
 
 from __future__ import annotations
@@ -31,17 +35,20 @@ SINGLE = ("bm25s",)
 ON_DISK = ("tantivy", "pisa")
 """Systems whose index is files. Their memory after the build does not show its size."""
 TIMEOUT = 3600.0
+STORING, BATCH, MOST = ("fanrank", "tantivy"), 10_000, 100_000
+"""The systems that keep texts, the records of a batch, and the most of a corpus."""
+STORED = ("sgd", "short-100k")
 
 
-def build_apart(case: Case, system: str, threads: int) -> dict[str, Any]:
-    """One build in a process of its own. Raises `PeerError`."""
+def build_apart(case: Case, system: str, threads: int, do: str = "build", **how: Any) -> dict[str, Any]:
+    """One build (or what `do` says) in a process of its own. Raises `PeerError`."""
     log, folder = CACHE / "logs" / f"{case.name}.{system}.log", CACHE / "work" / case.name / f"{system}-building"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     worker = Worker(python_of(PEERS[system], case.install), system, threads, log)
     try:
         place = {"texts": str(case.file), "folder": str(folder), "stop": case.stop}
-        built = worker.ask("build", TIMEOUT, threads=threads, **place)
+        built = worker.ask(do, TIMEOUT, **(how or {"threads": threads}), **place)
     finally:
         worker.close()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -80,6 +87,29 @@ def measure(
     return rows
 
 
+def measure_stored(case: Case, systems: Sequence[str], reps: int, say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """The rows of one corpus whose ids and texts are stored. The systems take turns."""
+    rows: dict[str, dict[str, Any]] = {}
+    spent: dict[str, list[float]] = {}
+    for rep in range(reps):
+        for name in systems:
+            row = rows.setdefault(name, {"case": case.name, "system": name, "threads": 1, "input": "records"})
+            if row.setdefault("error", None) is not None:
+                continue
+            say(f"{case.name}: {name} stores, {rep + 1} of {reps}")
+            try:
+                found = build_apart(case, name, 1, "store", batch=BATCH, most=MOST)
+            except PeerError as error:
+                row["error"] = str(error)
+                continue
+            records = found["records"]
+            spent.setdefault(name, []).append(1e6 * found["cpu_seconds"] / records)
+            row |= {"documents": records, "version": found["version"], "reps": reps}
+            row["cpu_us_per_record"] = round(statistics.median(spent[name]), 2)
+            row["bytes_per_record"] = round(found["index_bytes"] / records, 1)
+    return list(rows.values())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure. Returns 0 if no build failed, else 1."""
     command = Command("building", "Rate and memory of builds.", bench="build")
@@ -87,9 +117,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add("--systems", type=among(PEERS), default=tuple(PEERS))
     command.add("--threads", type=numbers, default=(1, 2))
     command.add("--reps", type=positive, default=3, help="builds of each (default 3)")
+    command.add("--store", action="store_true", help="ids and texts are stored too: CPU and bytes a record")
     options = command.parse(arguments)
-    for name in options.corpora:
+    for name in STORED if options.store and options.corpora == CASES else options.corpora:
         case = Case(name, True, command.say)
+        if options.store:
+            storing = [system for system in options.systems if system in STORING]
+            command.keep(measure_stored(case, storing, options.reps, command.say))
+            continue
         command.keep(measure(case, options.systems, options.threads, options.reps, command.say))
     return command.end()
 

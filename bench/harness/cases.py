@@ -51,6 +51,10 @@ CORPORA = {
         Corpus("synthetic-300k", "synthetic", queries=500, documents=300_000),
         Corpus("sgd", "sgd", queries=1_000, stop_words=True),
         Corpus("synthetic-5k", "synthetic", queries=200, documents=5_000),
+        # Records of some three to eight words.
+        Corpus(
+            "short-100k", "synthetic", 200, documents=100_000, shape=Shape(vocabulary=5_000, length=6, terms=(2, 3))
+        ),
         # The number and the mean length of passages are those of NQ.
         Corpus(
             "nq-shaped",

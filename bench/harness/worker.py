@@ -2,6 +2,7 @@
 
 Commands (one object a line, one answer a line; every answer has "ok", and "error" where it is false):
 ``{"do": "build", "texts": path, "folder", "stop": [words], "threads"}`` -> version, seconds, held_bytes, peak_bytes
+``{"do": "store", "texts": path, "folder", "stop", "batch", "most"}`` -> version, records, cpu_seconds
 ``{"do": "open", "folder", "stop", "options"}`` -> version, mode, import and open, each [ms, CPU ms]
 ``{"do": "queries", "texts": [...]}`` -> nothing
 ``{"do": "time", "calls": [[0, 7], [3, 4]], "k"}`` -> ms of each call, CPU ms of each call
@@ -68,6 +69,16 @@ class Worker:
         if before is None or peak is None or after is None:
             return {**found, "held_bytes": None, "peak_bytes": None}
         return {**found, "held_bytes": after - before, "peak_bytes": peak - before}
+
+    def store(self, texts: str, folder: str, stop: list[str], batch: int, most: int) -> dict[str, Any]:
+        self.peer = importlib.import_module(self.module).Peer(stop)
+        with Path(texts).open(encoding="utf-8") as handle:
+            records = [(f"r{number}", json.loads(line)) for number, line in zip(range(most), handle, strict=False)]
+        batches = [records[start : start + batch] for start in range(0, len(records), batch)]
+        begin = time.process_time()
+        self.peer.store(batches, Path(folder))
+        spent = time.process_time() - begin
+        return {"version": self.peer.version(), "records": len(records), "cpu_seconds": spent}
 
     def open(self, folder: str, stop: list[str], options: dict[str, Any]) -> dict[str, Any]:
         clock = Clock()

@@ -32,6 +32,11 @@ class Peer:
         self.engine.flush()  # or due merges are not in what is saved
         self.engine.save(folder)
 
+    def store(self, batches: Iterable[list[tuple[str, str]]], folder: Path) -> None:
+        with fr.Engine.open(folder / "memory", analyzer="nltk") as engine:
+            for batch in batches:
+                engine.add([fr.Record(name, text) for name, text in batch])
+
     def open(self, folder: Path) -> str:
         name = os.environ.get(ENVIRONMENT_VARIABLE) or backend.choose(among=backend.CPU).name
         self.engine = fr.Engine.load(folder, backend=name)

@@ -22,10 +22,13 @@ class Peer:
     def version(self) -> str:
         return version("tantivy")
 
-    def _index(self, folder: Path) -> Any:
+    def _index(self, folder: Path, *, stored: bool = False) -> Any:
         builder = tantivy.SchemaBuilder()
-        builder.add_integer_field("id", fast=True)
-        builder.add_text_field("text", tokenizer_name="english", index_option="freq")
+        if stored:
+            builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
+        else:
+            builder.add_integer_field("id", fast=True)
+        builder.add_text_field("text", stored=stored, tokenizer_name="english", index_option="freq")
         index = tantivy.Index(builder.build(), path=str(folder))
         analyzer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.regex(r"[\p{L}\p{N}]+"))
         for each in (
@@ -46,6 +49,14 @@ class Peer:
             document.add_text("text", text)
             writer.add_document(document)
         writer.commit()
+        writer.wait_merging_threads()
+
+    def store(self, batches: Iterable[list[tuple[str, str]]], folder: Path) -> None:
+        writer = self._index(folder, stored=True).writer(heap_size=128_000_000, num_threads=1)
+        for batch in batches:
+            for name, text in batch:
+                writer.add_document(tantivy.Document(id=name, text=text))
+            writer.commit()
         writer.wait_merging_threads()
 
     def open(self, folder: Path) -> str:

@@ -144,7 +144,7 @@ def building(recorded: Recorded) -> list[str]:
     rows = recorded.of("building")
     if not rows:
         return [no_row("building"), own, theirs]
-    run = choose_in_each(rows, "case", lambda row: (row["system"], row["threads"]))
+    run = choose_in_each(rows, "case", lambda row: (row["system"], row["threads"], row.get("input")))
     return [f"{sentence(stamp(run))}; {machine(run)}.", render_fields(run), own, theirs]
 
 

@@ -126,9 +126,10 @@ def chunks_of(records: Iterator[Record], most: int | None = None) -> Iterator[li
         yield chunk
 
 
-def characters_of(records: Iterable[Record]) -> int:
+def characters_of(records: Sequence[Record]) -> int:
     """The characters of the records' texts and fields."""
-    return sum(len(record.text) + sum(map(len, (record.fields or {}).values())) for record in records)
+    texts = sum([len(record.text) for record in records])
+    return texts + sum([len(text) for record in records if record.fields for text in record.fields.values()])
 
 
 def joint(requests: Sequence[Write]) -> deque[list[Write]]:

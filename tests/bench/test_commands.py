@@ -89,6 +89,11 @@ def test_fan_outs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built, failed = rows_of(results)
     assert (built["error"], built["documents"], built["docs_per_s"] > 0) == (None, 400, True)
     assert "No module named" in failed["error"]
+    given = ["--store", "--corpora", "tiny", "--systems", "fanrank", "--reps", "1", "--results", str(results)]
+    assert building.main(given) == 0
+    stored = rows_of(results)[-1]
+    assert (stored["input"], stored["documents"]) == ("records", 400)
+    assert min(stored["cpu_us_per_record"], stored["bytes_per_record"]) > 0
 
 
 @pytest.mark.extended

@@ -21,6 +21,7 @@ import fanrank as fr
 from fanrank.engine.errors import DamagedIndexError, DamagedStoreError, DeadlineError, NewerFormatError, StorageError
 from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.index_files import OWNER
+from fanrank.engine.storage.record_store import RecordStore
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.shard.parts import Reserve
 
@@ -209,6 +210,35 @@ def test_what_is_decided_has_the_room_that_was_kept_for_it(tmp_path: Path, monke
         fail_once("write", several.coordinator.links[1], monkeypatch)
         assert several.add(turns(8, 8)) == 8
         assert len(several) == 16
+
+
+def test_a_part_that_fails_again_at_the_opening_is_done_by_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = opened(tmp_path, shards=2)
+    split_over_all(several, "big")
+    several.add(turns(0, 8))
+    failpoints.arm("batch.decided", action=crash)
+    with pytest.raises(Crash):
+        several.add(turns(8, 8))
+    shutil.copytree(tmp_path / "memory", tmp_path / "image" / "memory")
+    several.close()
+    left, write = 2, RecordStore.write  # The first time it has the room that was kept for it.
+
+    def fail(store: RecordStore, *arguments: Any) -> int:
+        nonlocal left
+        if "shard-0001" in str(store.path) and left:
+            left -= 1
+            raise StorageError(f"{store.path}: no space left; nothing was written. Free some and try again")
+        return write(store, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RecordStore, "write", fail)
+        with pytest.raises(StorageError, match="shard-0001"):
+            opened(tmp_path / "image")
+    with opened(tmp_path / "image") as again:
+        assert again.verify() == {"records": 16, "missing": 0, "extra": 0}
+        assert again.add(turns(16, 8)) == 8
 
 
 def test_a_reserve_holds_room_until_it_is_let_go_of(tmp_path: Path) -> None:
