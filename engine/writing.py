@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from .encoders.embed import Given
 from .encoders.models import positive
@@ -26,7 +26,6 @@ from .records.filters import PAYLOAD, Filter, parse_filter
 from .records.jsonl import as_records, check_batch, checked_ids, expiring
 from .records.record import Record
 from .searcher import Searcher
-from .serve.writers import Draft, Writers
 from .storage.pending import Decision, Pending
 from .storage.writes import Batch, Outcome
 
@@ -34,6 +33,9 @@ if sys.version_info >= (3, 11):
     from typing import Unpack
 else:
     from typing_extensions import Unpack
+
+if TYPE_CHECKING:
+    from .serve.writers import Draft, Writers
 
 T = TypeVar("T")
 AnyRecord = Record | Mapping[str, Any]
@@ -394,6 +396,8 @@ class Writing:
         known: dict[int, Writers] = self.__dict__.setdefault("_writers", {})
         writers = known.get(os.getpid())
         if writers is None:
+            from .serve.writers import Writers  # a plain search needs none of its modules
+
             # `setdefault` keeps the first, where two threads make one at the same time. Without work it has no threads.
             writers = known.setdefault(os.getpid(), Writers(self._write_together))
         return writers

@@ -28,7 +28,6 @@ from fanrank.engine.recall.conversation import MIN_LENGTH, PageRank
 from fanrank.engine.recall.entity_graph import EXPIRED, HOP_SCORES, HOPS, MANY_HOPS
 from fanrank.engine.recall.optimizer import Optimizer
 from fanrank.engine.recall.resolution import COMMIT
-from fanrank.engine.route import callbacks
 from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
@@ -63,7 +62,6 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A032 rate", default(Recency, "rate"), 1.4),
     # Fusion
     ("A060 k, ranks from 1", (RRF().k, RRF().base), (60.0, 1)),
-    ("A060 k of callbacks", callbacks.K, 60.0),
     ("A061 k, alpha, tau, beta", (AGENT.k, AGENT.alpha, AGENT.tau_days, AGENT.beta), (60.0, 0.005, 30.0, 0.0)),
     ("A063 types", set(AGENT.recency_types or ()), {"temporal-reasoning", "knowledge-update", "multi-session"}),
     ("A064 tau by type", AGENT.tau_days_by_type, {"multi-session": 120.0}),
@@ -135,4 +133,4 @@ def test_defaults(value: object, expected: object) -> None:
 def test_depth_of_every_list() -> None:
     """SPEC B050: up to 100 candidates, of strategies without feedback, whose pools are larger."""
     assert {own.depth for own in NAMED.values() if own.feedback is None} == {100}
-    assert Strategy("bm25").depth == callbacks.CascadeRouter().depth == 100
+    assert Strategy("bm25").depth == 100

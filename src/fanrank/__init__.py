@@ -10,7 +10,7 @@ What most programs need is here. The rest is by theme:
 - `fanrank.errors`: what calls raise, and warnings
 - `fanrank.strategies`: channels, fusions, feedback and rerankers, and the strategies that have names
 - `fanrank.published`: what reproduces a source
-- `fanrank.routing`: classifiers, decisions, policy files, callbacks and costs
+- `fanrank.routing`: classifiers, decisions, policy files and costs
 - `fanrank.encoders`: texts to vectors and to weighted terms
 - `fanrank.text`: analyzers and BM25 methods
 - `fanrank.scopes`: filters, namespaces and time spans

@@ -1,9 +1,8 @@
-"""The parts of a `fanrank.Cascade` and a `fanrank.Router`: classifiers, files, tables, callbacks and costs."""
+"""The parts of a `fanrank.Cascade` and a `fanrank.Router`: classifiers, files, tables and costs."""
 
 from . import _public
 from .engine.records.decision import Decision
 from .engine.route.by_namespace import ByNamespace
-from .engine.route.callbacks import CascadeRouter, Retrieved
 from .engine.route.cascade import LONGMEMEVAL_THRESHOLDS
 from .engine.route.classifier import Classifier
 from .engine.route.cost import amortised, capacity
@@ -15,10 +14,8 @@ __all__ = [
     "LONGMEMEVAL_SYSTEMS",
     "LONGMEMEVAL_THRESHOLDS",
     "ByNamespace",
-    "CascadeRouter",
     "Classifier",
     "Decision",
-    "Retrieved",
     "amortised",
     "capacity",
     "load_policy",

@@ -47,7 +47,7 @@ THEMES = {
         " TermContribution"
     ),
     "routing": (
-        "LONGMEMEVAL_SYSTEMS LONGMEMEVAL_THRESHOLDS ByNamespace CascadeRouter Classifier Decision Retrieved amortised "
+        "LONGMEMEVAL_SYSTEMS LONGMEMEVAL_THRESHOLDS ByNamespace Classifier Decision amortised "
         "capacity load_policy save_policy"
     ),
     "scopes": "Filter Listing Namespace Occasion When parse_filter",
