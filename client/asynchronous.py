@@ -180,13 +180,12 @@ class AsyncClient:
         self,
         records: Iterable[AnyRecord],
         *,
-        insert: bool = False,
         vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
         """As `Engine.update`."""
-        return await self._write(records, "upsert" if insert else "update", vectors, ttl, batch)
+        return await self._write(records, "update", vectors, ttl, batch)
 
     async def upsert(
         self,
@@ -197,7 +196,7 @@ class AsyncClient:
         batch: int | None = None,
     ) -> int:
         """As `Memory.upsert`."""
-        return await self.update(records, insert=True, vectors=vectors, ttl=ttl, batch=batch)
+        return await self._write(records, "upsert", vectors, ttl, batch)
 
     async def _write(
         self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None

@@ -211,12 +211,11 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         self,
         records: Iterable[AnyRecord],
         *,
-        insert: bool = False,
         vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
-        return self._write_parts(records, "upsert" if insert else "update", vectors, ttl, batch)
+        return self._write_parts(records, "update", vectors, ttl, batch)
 
     def upsert(
         self,
@@ -226,7 +225,7 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         ttl: Span | None = None,
         batch: int | None = None,
     ) -> int:
-        return self.update(records, insert=True, vectors=vectors, ttl=ttl, batch=batch)
+        return self._write_parts(records, "upsert", vectors, ttl, batch)
 
     def _write_parts(
         self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None

@@ -177,15 +177,6 @@ class Carrying:
         """
         self.change_columns((), {name: kind})
 
-    def keep_columns(self) -> None:
-        """From now on no filter declares a column: `add_column` alone does.
-
-        A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
-        with keys does so, because a column reads all records once and stays, for all tenants.
-        """
-        self.index.declares = False
-        self.index.memory.declares = False
-
     @offered(REST, writes=True)
     def drop_column(self, name: Annotated[str, About("The column.", examples=("project",))]) -> None:
         """Declare a metadata column no longer, in place. The records keep the values, and `add_column` brings it back.

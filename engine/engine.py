@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,14 @@ if TYPE_CHECKING:
 
 SERVING = ("cuda", "triton", "cuda-host")
 """What `Engine.to` takes beside ``cpu``."""
+
+
+class Encoded(NamedTuple):
+    """A batch's terms, by `Engine.encode`."""
+
+    terms: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    numbering: int
 
 
 # Sources: A030 to A032, B004.
@@ -418,20 +426,16 @@ class Engine(Memory):
         self.searcher.backend = chosen
         return self
 
-    def encode(self, queries: AnyBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The batch's terms as `search_tensors` takes them: vocabulary ids [T] and offsets [B + 1].
+    def encode(self, queries: AnyBatch) -> Encoded:
+        """The batch's terms as `search_tensors` takes them: vocabulary ids [T], offsets [B + 1] and their numbering.
 
-        The ids hold as long as `numbering` stays the same.
-        Terms that no record of the query's namespace has are left out. Repeated terms stay, unless ``query_tf`` is
-        ``unique``. Raises `QueryError`.
+        The ids hold as long as `encode` gives the same numbering: unused terms leave the vocabulary. Terms that no
+        record of the query's namespace has are left out. Repeated terms stay, unless ``query_tf`` is ``unique``. Raises
+        `QueryError`.
         """
         batch = as_queries(queries, "encode")
-        return encode_batch(self.index.ready().state, batch)
-
-    @property
-    def numbering(self) -> int:
-        """Which numbering of terms `encode` uses. It is another one once unused terms have left the vocabulary."""
-        return self.index.ready().state.numbering
+        state = self.index.ready().state
+        return Encoded(*encode_batch(state, batch), state.numbering)
 
     def search_tensors(
         self,
@@ -450,7 +454,7 @@ class Engine(Memory):
         as a check would wait for the device. `weights` (integers [T] from 1 to 2**20; others are taken as the nearest)
         multiply the contributions of each term. k is at most 1,024.
 
-        `numbering` is the engine's `numbering` from before `encode`. Where it is given and another one is in force,
+        `numbering` is the one that `encode` gave with the ids. Where it is given and another one is in force,
         the ids may stand for other terms, and the call raises `QueryError`.
 
         Work goes to the current stream, and the host waits for nothing. The first call of an epoch or of a shape (B, T,

@@ -116,11 +116,6 @@ class Memory(Reading, Writing, Carrying):
         return self.searcher.models.term_encoder
 
     @property
-    def term_pin(self) -> dict[str, Any] | None:
-        """``name`` and ``version`` of the model that made the learned weights; None where there are no weights."""
-        return self.searcher.models.term_pin
-
-    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
@@ -317,11 +312,6 @@ class Memory(Reading, Writing, Carrying):
         Searches wait while files are loaded. While the index is built from the records, a scan for keywords answers.
         """
         return self.index.building
-
-    @property
-    def opening_error(self) -> BaseException | None:
-        """The error by which building the index failed after `open` with ``wait`` false, or None."""
-        return self.index.error
 
     def flush(self) -> None:
         """Do the merges that are due and bring the index files up to date. Raises `StorageError`."""

@@ -107,9 +107,8 @@ class Namespace(Memory, lacking=NAMESPACE, made=_offered):
         return self.count()
 
     searcher, coalescer, columns, closed = map(_of_memory, ("searcher", "coalescer", "columns", "closed"))
-    encoder, pin, term_encoder, term_pin = map(_of_memory, ("encoder", "pin", "term_encoder", "term_pin"))
+    encoder, pin, term_encoder, backend = map(_of_memory, ("encoder", "pin", "term_encoder", "backend"))
     keeps_texts, opened, opening = map(_of_memory, ("keeps_texts", "opened", "opening"))
-    opening_error, backend = map(_of_memory, ("opening_error", "backend"))
 
     add, aadd = _of_records(Memory.add), _of_records(Memory.aadd)
     update, aupdate = _of_records(Memory.update), _of_records(Memory.aupdate)

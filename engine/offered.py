@@ -129,20 +129,19 @@ SHARDS: Mapping[str, str] = {
     "to": "a shard that is started anew serves from where it was opened: say num_gpus=1, or backend, to "
     "ShardedEngine.open",
     "encode": _NUMBERED,
-    "numbering": _NUMBERED,
     "search_tensors": _NUMBERED,
 }
 
 _BY_ENGINE = (
     "__enter__ close flush vacuum sweep refresh verify backup check_backup restore copy_to import_records "
-    "keep_columns rewrite arewrite search_stream"
+    "rewrite arewrite search_stream"
 )
 OF_SEVERAL = "it is of more than one namespace: call it on what the handle was made of"
 NAMESPACE: Mapping[str, str] = dict.fromkeys(_BY_ENGINE.split(), OF_SEVERAL)
 """Beside the verbs that are offered and of the whole memory."""
 
 _OF_FILES = "flush vacuum sweep verify backup check_backup restore copy_to import_records export"
-_OF_MEMORY = "opened opening_error backend ids candidates search_stream recency health drift keep_columns"
+_OF_MEMORY = "opened backend ids candidates search_stream recency health drift"
 CLIENT: Mapping[str, str] = {
     **dict.fromkeys(_OF_FILES.split(), "it is done on the server's machine, in its process or by the command fanrank"),
     **dict.fromkeys(_OF_MEMORY.split(), "no request asks for it; do it in the process that has the memory open"),

@@ -141,8 +141,7 @@ class OpenIndex:
             thread.join()
             if self.error is not None:
                 # The error's message may name a record, and the caller may be another tenant.
-                failure = type(self.error).__name__
-                raise StorageError(f"the index could not be built ({failure}); `engine.opening_error` says why")
+                raise StorageError(f"the index could not be built ({type(self.error).__name__})") from self.error
             self.filler = None
         return self.memory
 

@@ -110,6 +110,15 @@ class Searcher:
             self.declare(error, _columns_in(filters))
             return self.declaring(read, filters)
 
+    def keep_columns(self) -> None:
+        """From now on no filter declares a column: `add_column` alone does.
+
+        A filter on another name raises `UnknownColumnError`. It holds for this object, not for the directory. A server
+        with keys does so, because a column reads all records once and stays, for all tenants.
+        """
+        self.index.declares = False
+        self.index.memory.declares = False
+
     def declare(self, error: UnknownColumnError, names: Iterable[str]) -> None:
         """As `Storage.declare`."""
         self.index.ready().declare(error, names)

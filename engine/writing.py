@@ -136,25 +136,17 @@ class Writing:
         encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
         return self._write(added=encoded, threads=threads)
 
-    def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
+    def update(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.
 
         Nothing of the old record stays. Its vectors are encoded again, or given in `vectors`. `ttl` is as in `add`. All
-        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold; with ``insert``
-        such a record is added.
+        or nothing. Raises as `add`, and `UnknownIdError` for an id that its namespace does not hold.
         """
-        return self._write(**self._updating(records, insert, vectors, ttl))
+        return self._write(**self._updating(records, "update", vectors, ttl))
 
     def upsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
-        """Add records, and replace those that are live: `update` with ``insert``. Returns how many they are."""
-        return self.update(records, insert=True, vectors=vectors, ttl=ttl)
+        """Add records, and replace those that are live, as `update` does. Returns how many they are."""
+        return self._write(**self._updating(records, "upsert", vectors, ttl))
 
     def patch(
         self,
@@ -316,24 +308,21 @@ class Writing:
             records,
         )
 
-    async def aupdate(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        insert: bool = False,
-        vectors: Given = None,
-        ttl: Span | None = None,
-    ) -> int:
+    async def aupdate(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """As `update`, awaited; cancelled as `aadd`."""
         return await self._write_joined(
-            partial(self.update, records, insert=insert, vectors=vectors, ttl=ttl),
-            partial(self._updating, records, insert, vectors, ttl),
+            partial(self.update, records, vectors=vectors, ttl=ttl),
+            partial(self._updating, records, "update", vectors, ttl),
             records,
         )
 
     async def aupsert(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """As `upsert`, awaited; cancelled as `aadd`."""
-        return await self.aupdate(records, insert=True, vectors=vectors, ttl=ttl)
+        return await self._write_joined(
+            partial(self.upsert, records, vectors=vectors, ttl=ttl),
+            partial(self._updating, records, "upsert", vectors, ttl),
+            records,
+        )
 
     async def adelete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
         """As `delete`, awaited; cancelled as `aadd`."""
@@ -371,14 +360,14 @@ class Writing:
         check_batch(records, "add")
         return {"added": self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors)}
 
-    def _updating(self, records: Iterable[AnyRecord], insert: bool, vectors: Given, ttl: Span | None) -> Batch:
-        """What `update` writes."""
-        check_batch(records, "update")
+    def _updating(self, records: Iterable[AnyRecord], verb: str, vectors: Given, ttl: Span | None) -> Batch:
+        """What `update` and `upsert` write."""
+        check_batch(records, verb)
         batch = list(self.searcher.models.encode(expiring(as_records(records, self.bm25.fields), ttl), vectors))
         removed: dict[str, list[str]] = {}
         for record in batch:
             removed.setdefault(record.namespace, []).append(record.id)
-        return {"removed": removed, "added": batch, "missing_ok": insert}
+        return {"removed": removed, "added": batch, "missing_ok": verb == "upsert"}
 
     def _deleting(self, ids: Iterable[str], namespace: str, missing_ok: bool) -> Batch:
         """What `delete` writes."""

@@ -24,6 +24,7 @@ from functools import partial
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -40,7 +41,7 @@ from .local import check_local
 from .logs import Log
 from .metrics import Metrics
 from .problems import RETRY_AFTER, Problem, answer_problem, stopping
-from .state import State, seconds_left
+from .state import STATE, State, seconds_left
 from .watch import Watch, routes_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -51,6 +52,8 @@ Fresh = Callable[[Callable[[], float]], Awaitable[None]]
 
 ALIVE = ("/v1/health", "/v1/ready")
 """Addresses of every application, whatever it serves."""
+DIRECT: dict[tuple[str, str], Endpoint] = {("POST", "/v1/search"): search.search}
+"""Requests that do not pass the router, which costs 60 calls of functions. Their errors are answered by `Watch`."""
 METRICS = "/metrics"
 """An address of every application too. It answers those who may ask also while the server is full or stops."""
 OPEN = (*ALIVE, "/openapi.json", *page.FILES)
@@ -101,7 +104,7 @@ def make_app(
     state = State(engine, limits or Limits(), metrics)
     engine.coalescer.on_launch = metrics.count_launch
     if admit is not None:
-        engine.keep_columns()
+        engine.searcher.keep_columns()
     if log is not None:
         metrics.dropped_lines = lambda: log.dropped
 
@@ -113,7 +116,7 @@ def make_app(
             yield
             state.stopping = True
 
-    app = Starlette(
+    app = App(
         routes=[
             Route("/v1/search", search.search, methods=["POST"]),
             Route("/v1/explain", search.explain, methods=["POST"]),
@@ -145,7 +148,6 @@ def make_app(
             Problem: answer_problem,
             FanrankError: answer_problem,
             HTTPException: answer_problem,
-            Exception: answer_problem,
         },
         lifespan=lifespan,
     )
@@ -156,18 +158,36 @@ def make_app(
     # A redirect would send a body twice, and is a status that no client of an interface expects.
     app.router.redirect_slashes = False
     app.state.fanrank = state
-    app.add_middleware(Gate, state=state, admit=admit, local=local, fresh=fresh)
-    app.add_middleware(Watch, metrics=metrics, route_of=routes_of(app), log=log)
+    inner = ExceptionMiddleware(app.router, handlers=app.exception_handlers)
+    gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, direct=rest)
+    app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log)
     return app
+
+
+class App(Starlette):
+    """Starlette with layers of its own. Its outermost one would answer errors, which `Watch` has answered by then."""
+
+    layers: ASGIApp
+
+    def build_middleware_stack(self) -> ASGIApp:
+        return self.layers
 
 
 class Gate:
     """What every request passes first: who asks, and the count of those under way."""
 
     def __init__(
-        self, app: ASGIApp, *, state: State, admit: Admit | None, local: bool, fresh: Fresh | None = None
+        self,
+        app: ASGIApp,
+        *,
+        state: State,
+        admit: Admit | None,
+        local: bool,
+        fresh: Fresh | None = None,
+        direct: bool = True,
     ) -> None:
-        self.app, self.state, self.admit, self.local, self.fresh = app, state, admit, local, fresh
+        self.app, self.state, self.admit, self.local = app, state, admit, local
+        self.fresh, self.direct = fresh, direct
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN:
@@ -180,13 +200,18 @@ class Gate:
         except Problem as problem:
             await answer_problem(request, problem)(scope, receive, send)
             return
-        scope[PRINCIPAL] = principal
+        scope[PRINCIPAL], scope[STATE] = principal, state
         state.in_flight += 1
         state.in_flight_of[principal.name] += 1
         try:
             if self.fresh is not None:
                 await self.fresh(partial(seconds_left, request))
-            await self.app(scope, receive, send)
+            endpoint = DIRECT.get((scope["method"], scope["path"])) if self.direct else None
+            if endpoint is None:
+                await self.app(scope, receive, send)
+            else:
+                scope["endpoint"] = endpoint
+                await (await endpoint(request))(scope, receive, send)
         finally:
             held = scope.get(HELD, 0)
             state.body_bytes -= held

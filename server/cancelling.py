@@ -51,7 +51,8 @@ def caller_of(request: Request) -> str:
     principal = principal_of(request)
     if principal is not ANYONE:
         return principal.name
-    return request.client.host if request.client else ""
+    client = request.scope["client"]
+    return client[0] if client else ""
 
 
 async def in_thread(

@@ -116,8 +116,15 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
             # A field that comes after the body is a trailer. RFC 9110, 6.5.1, forbids to read it as a header, which a
             # proxy before the server may have checked.
             if self.due is Due.HEAD:
-                super().on_header(name, value)
-            self.count_head(len(name) + len(value))
+                name = name.lower()
+                if name == b"expect" and value.lower() == b"100-continue":
+                    self.expect_100_continue = True
+                self.headers.append((name, value))
+            # As `count_head`. A request has ten headers, so a call of each counts.
+            self.held = 0
+            self.head_size += len(name) + len(value)
+            if self.head_size > limits.head_bytes:
+                raise ValueError("the head is too large")
 
         def count_head(self, size: int) -> None:
             """Count a part of the head that is whole. What is raised within the parser is answered by 400."""
@@ -128,7 +135,7 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
 
         def on_headers_complete(self) -> None:
             version = self.parser.get_http_version()
-            hosts = sum(name == b"host" for name, _ in self.headers)
+            hosts = [name for name, _ in self.headers].count(b"host")
             if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts):
                 raise ValueError("the request names no host, or two")
             self.wished = self.parser.should_upgrade()

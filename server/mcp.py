@@ -353,7 +353,7 @@ class Tools:
             written = await write_engine(
                 UPSERT,
                 (namespace,),
-                self.engine.aupdate([record for record, _ in once], insert=True),
+                self.engine.aupsert([record for record, _ in once]),
                 records=len(once),
             )
         else:

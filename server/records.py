@@ -46,12 +46,10 @@ async def write(request: Request) -> Response:
     records = await in_thread_if_large(request, _read_records, request, body, principal, state.limits)
     ttl = take(body, "ttl", (str, int, float))
     try:
-        engine = state.engine
-        more = {"ttl": ttl} if mode == "add" else {"ttl": ttl, "insert": mode == "upsert"}
-        work, awaited = (engine.add, engine.aadd) if mode == "add" else (engine.update, engine.aupdate)
+        work, awaited = getattr(state.engine, mode), getattr(state.engine, f"a{mode}")
         namespaces = (record.namespace for record in records)
         count = await change(
-            request, MODES[mode], namespaces, work, records, awaited=awaited, **more, records=len(records)
+            request, MODES[mode], namespaces, work, records, awaited=awaited, ttl=ttl, records=len(records)
         )
     except RecordError as error:
         raise Problem.of(error, field="records") from None

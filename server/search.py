@@ -38,7 +38,7 @@ from .encoding import encode
 from .limits import Limits
 from .problems import Problem, as_problem
 from .seen import note_problem
-from .state import seconds_left, state_of
+from .state import header_of, seconds_left, state_of
 from .strategies import read_strategy
 from .watched import search_engine, watch_search
 
@@ -47,6 +47,7 @@ SHARED = (*sorted(DEFAULTS), *SCOPES)
 SEARCH_FIELDS = (
     "query", "queries", "k", "strategy", "texts", "payload", "explain", "form", "timing", "partial", *SHARED,
 )  # fmt: skip
+FLAGS = frozenset(("texts", "payload", "explain", "timing"))
 _SIMPLE: dict[str, Any] = {"string": str, "integer": int, "number": (float, int), "boolean": bool}
 _TYPES = {
     name: _SIMPLE[each.kind] for name, each in declared(Query).items() if name in DEFAULTS and each.kind in _SIMPLE
@@ -87,7 +88,7 @@ async def search(request: Request) -> Response:
     read_parameters(request, ())
     body = await read_json(request, state.limits, SEARCH_FIELDS)
     wanted = await in_thread_if_large(request, read_search, body, principal, state.limits)
-    if NDJSON in request.headers.get("accept", ""):
+    if NDJSON in (header_of(request, b"accept") or ""):
         if wanted.form == "columns":
             detail = "a stream has an object for each hit; leave form out, or ask for application/json"
             raise Problem(422, "InvalidField", detail, field="form")
@@ -234,20 +235,22 @@ def read_search(body: dict[str, Any], principal: Principal, limits: Limits) -> W
             if places > limits.hits:
                 detail = f"a search may bring {limits.hits:,} hits over all queries"
                 raise Problem(422, "TooManyHits", detail, field=field)
-    flags = {name: take(body, name, bool, False) for name in ("texts", "payload", "explain", "timing")}
+    flags = dict.fromkeys(FLAGS, False)
+    for name in body.keys() & FLAGS:
+        flags[name] = take(body, name, bool, False)
     if flags["explain"] and places > limits.explained:
         # One explanation reads every term of the query anew: 12 ms for one of 50 terms on a busy core.
         detail = f"a search may explain {limits.explained:,} hits over all queries; ask /v1/explain for one"
         raise Problem(422, "TooManyHits", detail, field="explain")
     options = _options(body, limits)
-    form = take(body, "form", str, FORMS[0])
+    form = take(body, "form", str, FORMS[0]) if "form" in body else FORMS[0]
     if form not in FORMS:
         raise Problem(422, "InvalidField", f"form must be one of {', '.join(FORMS)}", field="form")
     if form == "columns" and flags["explain"]:
         raise Problem(
             422, "InvalidField", "an answer by columns brings no explanations; ask /v1/explain", field="explain"
         )
-    partial = take(body, "partial", str, PARTIAL[0])
+    partial = take(body, "partial", str, PARTIAL[0]) if "partial" in body else PARTIAL[0]
     if partial not in PARTIAL:
         raise Problem(422, "InvalidField", f"partial must be one of {', '.join(PARTIAL)}", field="partial")
     return Wanted(queries, k, **flags, partial=partial == ALLOW, form=form, options=options)

@@ -227,7 +227,7 @@ class Write:
             place |= {"missing_ok": self.missing_ok}
         given = FILTERS[self.filter][0]
         calls: dict[str, Callable[[], int | None]] = {
-            "insert": lambda: memory.update(list(self.records), insert=True),
+            "insert": lambda: memory.upsert(list(self.records)),
             "delete": lambda: memory.delete(list(self.ids), **place),
             "patch": lambda: memory.patch(list(self.ids), PATCH, session="p", **place),
             # In the order of their ids: the function's answer says the order.

@@ -142,6 +142,8 @@ class Storage:
         self.declares = True
         """Whether filters declare columns."""
         self._keys: set[str] | None = None
+        self._along: tuple[MemoryState, MemoryState] | None = None
+        """A state, and the same with the columns of which `keys` has read the values along."""
         """Those of the records' `extra` and payloads, of deleted ones too; None until a query asks for them."""
 
     @property
@@ -191,6 +193,7 @@ class Storage:
         self, snapshots: Mapping[str, Snapshot], sequence: int | None = None, written: Iterable[str] | None = None
     ) -> None:
         """Publish these snapshots. One assignment does it, so an interrupt cannot leave half of them."""
+        self._along = None
         self.state = self.state.following(snapshots, sequence, written)
 
     def restore(self, saved: SavedIndex) -> None:
@@ -749,13 +752,7 @@ class Storage:
                 numbering=self.state.numbering,
             )
 
-    def change_columns(
-        self,
-        change: Callable[[Schema], Schema],
-        *,
-        here: bool = False,
-        check: Callable[[Collection[str]], None] | None = None,
-    ) -> None:
+    def change_columns(self, change: Callable[[Schema], Schema], *, here: bool = False) -> None:
         """Declare other columns: in the store first, then in the index, then in its files. Answers do not change.
 
         `change` makes the new schema of the present one. It is called while no other change is under way, so two
@@ -764,8 +761,7 @@ class Storage:
         Writes wait meanwhile, and searches go on. A crash before the store knows leaves the old columns. After it, the
         next open finds index files of other columns and builds the index again. Raises `RecordError` for a value of the
         wrong type, and `StorageError`; nothing is changed then. Index files that cannot be written are left to the next
-        checkpoint. `here` changes this index alone, and nothing of a store that another writes. `check` is given the
-        keys of all records, which are read once for this and for the values; what it raises is raised here.
+        checkpoint. `here` changes this index alone, and nothing of a store that another writes.
         """
         # A renumbering that began before knows nothing of the new columns.
         with self._renumbering, self._saving, self._writing:
@@ -776,12 +772,11 @@ class Storage:
                 return
             self.check_texts()
             self._catch_up()
-            keys: set[str] = set()
-            records = stream_records(self.store, self.state, vectors=False)
-            changed = with_columns(self.state, schema, records if check is None else noting_keys(records, keys))
-            if check is not None:
-                self._keys = keys
-                check(keys)
+            along, self._along = self._along, None
+            if along is None or along[0] is not self.state or along[1].schema != schema:
+                changed = with_columns(self.state, schema, stream_records(self.store, self.state, vectors=False))
+            else:
+                changed = along[1]
             reach("columns.made")
             if self.store is None or here:
                 if self.store is not None and self.store.sequence != self.sequence:
@@ -827,25 +822,32 @@ class Storage:
             raise QueryError(
                 f"column {error.columns[0]!r} is not declared, and this engine cannot declare it: {self.textless}"
             )
-        check = None if self.schema.auto else partial(self.check_held, error, names)
-        if check is not None and (keys is not None or self._keys is not None):
-            check(self.keys() if keys is None else keys)
-            check = None
+        if not self.schema.auto:
+            self.check_held(error, names, self.keys(names) if keys is None else keys)
         try:
             here = self.store is not None and self.store.read_only
-            self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here, check=check)
+            self.change_columns(lambda schema: schema.declaring(schema.undeclared(names)), here=here)
         except (ParameterError, RecordError) as failure:
-            if check is not None:
-                check(self.keys())
             raise QueryError(f"column {error.columns[0]!r} cannot be declared: {failure}") from failure
 
-    def keys(self) -> Collection[str]:
-        """The keys of the records' `extra` and payloads. The first call reads all records, while writes wait."""
+    def keys(self, names: Iterable[str] = ()) -> Collection[str]:
+        """The keys of the records' `extra` and payloads. The first call reads all records, while writes wait.
+
+        It reads the values of the columns `names` along, for `declare`.
+        """
         with self._writing:
             if self._keys is None:
                 self.check_texts()
                 self._catch_up()
-                self._keys = keys_of(stream_records(self.store, self.state, vectors=False))
+                keys: set[str] = set()
+                records = noting_keys(stream_records(self.store, self.state, vectors=False), keys)
+                try:
+                    schema = self.schema.declaring(self.schema.undeclared(names))
+                    self._along = self.state, with_columns(self.state, schema, records)
+                except (ParameterError, RecordError):
+                    pass  # they cannot be declared, which `declare` says
+                keys |= keys_of(records)
+                self._keys = keys
             return self._keys.copy()
 
     def _note_keys(self, records: Iterable[Record]) -> None:

@@ -188,9 +188,9 @@ class Begin:
 
     def __call__(self, number: int, *, stored: bool = False) -> Link:
         """The shard with this number, in memory or (`stored`) in its directory."""
-        template = self.template
+        models = self.template.searcher.models
         path = str(self.root / folder_of(number)) if stored and self.root is not None else None
-        return self.start(Setup(number, path, self._given(), template.pin, template.term_pin, False, self.backend))
+        return self.start(Setup(number, path, self._given(), models.pin, models.term_pin, False, self.backend))
 
     def _given(self) -> EngineOptions:
         return {**self.options, "columns": with_order(self.template.index.memory.schema.declared())}

@@ -147,7 +147,7 @@ class ShardedSearcher(Searcher):
         keys: set[str] = set()
         if not memory.schema.auto:
             # Nobody waits for a name that no record has.
-            keys = set().union(*call_all(coordinator.links, coordinator.until(), "keys").values()) - {ORDER}
+            keys = set().union(*call_all(coordinator.links, coordinator.until(), "keys", wanted).values()) - {ORDER}
             memory.check_held(error, wanted, keys)
         with coordinator.paused():
             memory.declare(error, names, keys)

@@ -367,9 +367,9 @@ class Shard:
             if missing:
                 memory.declare(UnknownColumnError(f"no column {missing[0]!r}", missing), (), missing)
 
-    def keys(self) -> Collection[str]:
+    def keys(self, names: Sequence[str]) -> Collection[str]:
         """As `Storage.keys`."""
-        return self.engine.index.ready().keys()
+        return self.engine.index.ready().keys(names)
 
     def tell(self, namespace: str, verb: str, *arguments: Any) -> dict[str, dict[str, Any]]:
         """Call a verb of the monitor; returns all that is learned of the namespace then, as `learn` takes it."""

@@ -349,7 +349,7 @@ def test_an_id_that_is_twice_in_a_batch_is_not_called_taken(engine: fr.Engine) -
     with pytest.raises(fr.errors.DuplicateIdError, match=r"^id 'd': the batch has this id twice"):
         engine.add([fr.Record("d", "x"), fr.Record("d", "y")])
     with pytest.raises(fr.errors.DuplicateIdError, match=r"^namespace 'ana', id 'd': the batch has this id twice"):
-        engine.namespace("ana").update([fr.Record("d", "x"), fr.Record("d", "y")], insert=True)
+        engine.namespace("ana").upsert([fr.Record("d", "x"), fr.Record("d", "y")])
     fresh = fr.Record("8", "fresh", weights={"fresh": 1.0}, entities=["fresh"])
     for chunk in (1, 50_000):
         with (

@@ -193,9 +193,9 @@ def test_what_opening_behind_fails_with_comes_with_the_next_call(
         assert not engine.opening
         for call in (lambda: engine.search(["a1"]), lambda: engine.add(records(1, 99)), lambda: len(engine)):
             # Not the reason itself, which may name another tenant's record.
-            with pytest.raises(fr.errors.StorageError, match=r"could not be built \(StorageError\)"):
+            with pytest.raises(fr.errors.StorageError, match=r"could not be built \(StorageError\)") as raised:
                 call()
-        assert str(engine.opening_error) == "the disk is gone"
+            assert str(raised.value.__cause__) == "the disk is gone"
         engine.close()
         patched.undo()
     with fr.Engine.open(tmp_path) as again:

@@ -65,7 +65,7 @@ def of_others(rng: random.Random, number: int) -> Iterator[Callable[[fr.Engine],
                 f"{SECRET}{number}", f"{SECRET} a1", namespace, session=SECRET, time=NOW, extra={"project": SECRET}
             )
         )
-        yield lambda engine, batch=batch: engine.update(batch, insert=True)  # type: ignore[misc]
+        yield lambda engine, batch=batch: engine.upsert(batch)  # type: ignore[misc]
         if number % 3 == 1:
             ids = [f"r{number}-0", f"{SECRET}{number}"]
             yield lambda engine, ids=ids, namespace=namespace: engine.delete(ids, namespace=namespace)  # type: ignore[misc]
@@ -167,7 +167,7 @@ def errors(engine: fr.Engine) -> list[str]:
         lambda: tenant.search([fr.Query("a1", namespace=B)]),
         lambda: tenant.search([fr.Query("a1"), fr.Query("a1", namespace=B)]),
         lambda: tenant.add([fr.Record("new", "a1", B)]),
-        lambda: tenant.update([fr.Record("new", "a1", B)], insert=True),
+        lambda: tenant.upsert([fr.Record("new", "a1", B)]),
         lambda: tenant.search([fr.Query("a1", filter={"unknown": 1})]),
         lambda: tenant.search(["a1"], -1),
     ]

@@ -146,14 +146,14 @@ def test_no_filter_declares_while_a_directory_is_opened(tmp_path: Path) -> None:
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.add(records())
     with fr.Engine.open(tmp_path / "memory", wait=False) as engine:
-        engine.keep_columns()
+        engine.searcher.keep_columns()
         with pytest.raises(fr.errors.UnknownColumnError):
             engine.count({"n": 0})
 
 
 def test_where_filters_declare_nothing_the_error_says_what_to_do() -> None:
     engine = fr.Engine.from_records(records())
-    engine.keep_columns()
+    engine.searcher.keep_columns()
     with pytest.raises(fr.errors.UnknownColumnError) as caught:
         engine.search([fr.Query("tea", filter={"n": 0})])
     assert caught.value.columns == ("n",)

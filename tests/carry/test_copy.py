@@ -111,7 +111,7 @@ def test_learned_weights_are_copied_made_or_left_out(tmp_path: Path) -> None:
     def weights(path: str) -> Any:
         with fr.Engine.open(tmp_path / path) as engine:
             found = engine.fetch(["own", "made"])
-            return [one.weights for one in found if one is not None], engine.term_pin
+            return [one.weights for one in found if one is not None], engine.searcher.models.term_pin
 
     with fr.Engine.open(tmp_path / "plain") as plain_engine:
         plain_engine.add([fr.Record("own", "tea", weights={"t": 7.0}), fr.Record("made", "pot")])

@@ -167,7 +167,7 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
     rng = random.Random(12)
     engine = serve(build([rng.choices(TERMS, k=4) for _ in range(150)]), name)
     batches = [[rng.choices(TERMS, k=3) for _ in range(8)] for _ in range(20)]
-    terms, offsets = (torch.tensor(array, device="cuda") for array in engine.encode(batches[0]))
+    terms, offsets = (torch.tensor(array, device="cuda") for array in engine.encode(batches[0])[:2])
     engine.search_tensors(terms, offsets, k=10)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -194,7 +194,7 @@ def test_tensor_batches_in_a_graph(name: str) -> None:
 @pytest.mark.parametrize("name", FAST)
 def test_tensors_and_fan_outs_pass_over_the_dead(name: str) -> None:
     engine, _ = remembered(1, 160)
-    terms, offsets = engine.encode([["a1", "b2"], ["c3"]])
+    terms, offsets, _ = engine.encode([["a1", "b2"], ["c3"]])
     plain = engine.search([["a1", "b2"], ["c3"]], 200)
     hits = serve(engine, name).search([["a1", "b2"], ["c3"]], 200)
     assert hits.documents.tobytes() == plain.documents.tobytes()

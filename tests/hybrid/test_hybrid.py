@@ -381,7 +381,7 @@ def test_an_encoder_of_terms_serves_the_sparse_channel(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.ModelMismatchError, match="version '2'"):
         fr.Engine.open(tmp_path / "m", term_encoder=other)
     with fr.Engine.open(tmp_path / "m") as engine:
-        assert engine.term_pin == {"name": "letters", "version": "1"}
+        assert engine.searcher.models.term_pin == {"name": "letters", "version": "1"}
         assert engine.search([fr.Query("x", weights={"own": 1.0})], strategy="sparse")[0] == [("c", 2.0)]
         with pytest.raises(fr.errors.QueryError, match="term_encoder"):
             engine.search(["tea"], strategy="sparse")

@@ -110,7 +110,7 @@ class Memory:
         wanted = hits.scores, hits.documents, hits.counts
         del hits
         self.engine.backend = self.late
-        terms, offsets = (torch.tensor(array) for array in self.engine.encode(texts))
+        terms, offsets = (torch.tensor(array) for array in self.engine.encode(texts)[:2])
         weights = None if weight is None else torch.full_like(terms, weight)
         with self.runtime.on(stream):
             found = self.engine.search_tensors(terms, offsets, weights, k=k)
@@ -318,7 +318,7 @@ class Epochs:
         for _ in range(3):
             texts = [tuple(text.split()) for text in memory.texts(3)]
             wanted = memory.expected([fr.Query(terms=text) for text in texts], 4)
-            given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts]))
+            given = tuple(np.asarray(array) for array in memory.engine.encode([list(text) for text in texts])[:2])
             self.known.append((memory.engine.index.memory.snapshot(""), given, texts, wanted))
             memory.write(30)
 
@@ -401,7 +401,7 @@ def test_a_caller_captures_tensors() -> None:
     batches = [["w1 w2", "w3"], ["w4 w5", "w6"], ["w0 w8", "w1"]]
     wanted = [memory.expected(batch, 4) for batch in batches]
     memory.engine.backend = memory.late
-    terms, offsets = (torch.tensor(array) for array in memory.engine.encode(batches[0]))
+    terms, offsets = (torch.tensor(array) for array in memory.engine.encode(batches[0])[:2])
     ask = lambda k: memory.engine.search_tensors(terms, offsets, k=k)  # noqa: E731
     with runtime.on(caller):
         ask(4)
@@ -431,7 +431,7 @@ def test_an_answer_that_nobody_reads_gives_its_buffers_back() -> None:
     memory.ask(memory.texts(3), 4)
     snapshot = memory.engine.index.memory.snapshot("")
     for _ in range(3):
-        terms, offsets = memory.engine.encode(["w1 w2"])
+        terms, offsets, _ = memory.engine.encode(["w1 w2"])
         memory.search.fanouts.begin_terms(snapshot, terms.astype(np.int64), offsets, 4)
         memory.runtime.synchronize()
     assert len(list(memory.search.fanouts)) == 1
@@ -481,7 +481,7 @@ def test_buffers_of_a_failed_fan_out_wait_for_it(monkeypatch: pytest.MonkeyPatch
     memory.ask(memory.texts(3), 4)
     lifetimes = memory.search.residency.lifetimes
     snapshot = memory.engine.index.memory.snapshot("")
-    terms, offsets = memory.engine.encode(["w1 w2"])
+    terms, offsets, _ = memory.engine.encode(["w1 w2"])
     stream = memory.runtime.new_stream()
     with memory.runtime.on(stream), monkeypatch.context() as patch:
         _stops(memory, "score", patch)

@@ -32,7 +32,7 @@ def search():
 def write():
     number = 0
     while not stop.is_set():
-        engine.update([fr.Record("other", f"x{number} y{number}")], insert=True)
+        engine.upsert([fr.Record("other", f"x{number} y{number}")])
         engine.search([f"x{number}"])
         number += 1
 

@@ -267,7 +267,7 @@ def test_a_field_that_no_search_would_find_is_refused(fields: dict[str, float] |
         assert engine.add(batch) == 2
         assert [hit.id for hit in engine.search(["unicorn"])[0]] == ["b"]
         return
-    for write in (engine.add, lambda batch: engine.update(batch, insert=True), engine.namespace("n").add):
+    for write in (engine.add, engine.upsert, engine.namespace("n").add):
         with pytest.raises(fr.errors.RecordError, match=r"record 2, id 'b': no search would find the field 'title'"):
             write(batch)
         with pytest.raises(fr.errors.RecordError, match=r"fields=\{'text': 1.0, 'title': 1.0\}, or keep"):

@@ -9,6 +9,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from support.sharding import FOLDER, assert_same_answers, assert_same_records, o
 import fanrank as fr
 from fanrank.engine.carry.json_lines import write_lines
 from fanrank.engine.carry.rows import model_of
+from fanrank.engine.storage import storage
 from fanrank.engine.storage.row_codec import RECORDS
 from fanrank.errors import ForeignIndexError, StorageError
 from fanrank.shards.coordinator.columns import take_columns
@@ -163,11 +165,17 @@ def test_listings_refuse_what_an_engine_refuses(memories: Any, how: dict[str, An
     assert refused[0] == refused[1]
 
 
-def test_a_filter_declares_a_key_that_a_record_of_any_shard_has(own_memories: Any) -> None:
-    refused = []
+def test_a_filter_declares_a_key_that_a_record_of_any_shard_has(
+    own_memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused, stream, seen = [], storage.stream_records, Counter[str]()
+    counted = lambda *given, **how: (seen.update([one.id]) or one for one in stream(*given, **how))  # noqa: E731
+    monkeypatch.setattr(storage, "stream_records", counted)
     for engine in own_memories:
         engine.add([fr.Record("glad", "tea", namespace="big", payload={"mood": "glad", "by": {"name": "Ana"}})])
+        seen.clear()
         assert engine.count({"mood": "glad"}, namespace=None) == 1
+        assert (seen["glad"], seen.total()) == (1, len(engine))  # read once, for keys and values
         assert len(engine.search("tea", filter={"by.name": "Ana"}, namespace="big")[0]) == 1
         with pytest.raises(
             fr.errors.UnknownColumnError, match=r"did you mean 'mood'\?.* No record has such a key"

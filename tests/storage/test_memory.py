@@ -221,7 +221,7 @@ def test_what_dies_during_a_merge_stays_unused(monkeypatch: pytest.MonkeyPatch, 
         for number in range(40):
             engine.add([fr.Record(f"r{number}", f"a1 {WORDS[number % 5]}")])
         engine.delete(["r7", "r8", "r39"])
-        engine.update([fr.Record("r7", "b2 a1"), fr.Record("r8", "b2"), fr.Record("r39", "a1")], insert=True)
+        engine.upsert([fr.Record("r7", "b2 a1"), fr.Record("r8", "b2"), fr.Record("r39", "a1")])
         return engine
 
     engine = filled(fr.Engine.open(tmp_path, analyzer="minimal"))

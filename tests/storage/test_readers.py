@@ -85,5 +85,5 @@ def test_a_killed_sibling_holds_no_lock_of_ours(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(tqdm, "tqdm", Mock(side_effect=AssertionError("a progress bar was made")))
     for _ in range(2):
         with fr.Engine.open(tmp_path / "memory", backend="numpy") as opened:
-            opened.update([fr.Record("a", "tea")], insert=True)
+            opened.upsert([fr.Record("a", "tea")])
             opened.add([fr.Record(f"b{len(opened)}", "tea")])

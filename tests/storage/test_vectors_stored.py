@@ -165,7 +165,7 @@ def test_vectors_that_do_not_fit(durable: bool, tmp_path: Path, monkeypatch: pyt
         ):  # fmt: skip
             for records in (three, iter(three)):
                 refused(engine, error, match, lambda: engine.add(records, vectors=vectors_given))  # noqa: B023
-            refused(engine, error, match, lambda: engine.update(three, vectors=vectors_given, insert=True))  # noqa: B023
+            refused(engine, error, match, lambda: engine.upsert(three, vectors=vectors_given))  # noqa: B023
         match = "id 'r1': has an embedding, and one in 'vectors'"
         both = [Record("r0", "a"), Record("r1", "a", embedding=np.ones(D)), Record("r2", "a")]
         refused(engine, fr.errors.RecordError, match, lambda: engine.add(both, vectors=good))

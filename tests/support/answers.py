@@ -95,7 +95,7 @@ def made(wanted: list[fr.Record], history: int | None, **options: object) -> fr.
         if early.isdisjoint(own.id for own in wanted[start:end]):
             engine.add(piece)
         else:
-            engine.update(piece, insert=True)
+            engine.upsert(piece)
         if rng.random() < 0.5:
             engine.search([[own] for own in TERMS], 3)  # contributions and rows of an epoch that the next write ends
         rng.shuffle(doomed)

@@ -153,7 +153,7 @@ def paths(
 def tensors_of(engine: fr.Engine, batch: list[Any]) -> tuple[torch.Tensor, torch.Tensor]:
     """The batch as `Engine.search_tensors` takes it."""
     where = device_of(engine).residency.device
-    terms, offsets = (torch.tensor(array, device=where) for array in engine.encode(batch))
+    terms, offsets = (torch.tensor(array, device=where) for array in engine.encode(batch)[:2])
     return terms, offsets
 
 

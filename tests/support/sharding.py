@@ -118,7 +118,8 @@ def sharded(
     Without `background`, followers do nothing before a test says so.
     """
     template, own = fr.Engine(**options), shard_options(options, new=True)
-    setups = [Setup(number, None, own, template.pin, template.term_pin) for number in range(shards)]
+    models = template.searcher.models
+    setups = [Setup(number, None, own, models.pin, models.term_pin) for number in range(shards)]
     owner = OwnerFile(None, placed(Placement(shards), settings or {}), {})
     begin = Begin(start_local, None, own, template, None)
     coordinator, more = coordinate(owner, [*map(start_local, setups)], begin, 30.0, replicas, background)
