@@ -10,6 +10,8 @@ from .rows import Recorded, choose_in_each, choose_rows, machine, no_row, stamp
 
 METHODS = ("sequential", "vectorised", "maxscore", "temporal", "temporal-auto", "decay", "decay-exhaustive")
 """The methods of a complete run, in the order of the columns."""
+EXACT = ("sequential", "vectorised", "maxscore")
+"""Those that answer from all records."""
 COUNTERPARTS = {"sequential": "sequential", "vectorised": "SIMD", "maxscore": "MaxScore", "temporal": "temporal"}
 """Methods that do what a column of AgentIR's Tables 2 and 3 does."""
 
@@ -51,12 +53,34 @@ def _table(rows: Sequence[Fields]) -> str:
             if row is None:
                 cells.append("")
                 continue
-            searched = row.get("searched_share")
-            less = f", {percent(searched, 2)}" if searched is not None and searched < 1 else ""
-            cells.append(f"{number(row['p50_us'])} ({number(row['p99_us'])}{less})")
+            cells.append(f"{number(row['p50_us'])} ({', '.join([number(row['p99_us']), *_left_out(row)])})")
         body.append([f"{records:,}", *cells])
     body.append(["largest over smallest", *(number(growth_of(rows, method)) for method in of_method)])
     return table(["records", *of_method], body)
+
+
+def _left_out(row: Fields) -> list[str]:
+    """The share of the postings that was scored, where not all, and that of the questions whose record was found."""
+    searched, hits = row.get("searched_share"), row.get("hit_rate")
+    shown = [] if searched is None or searched == 1 else [percent(searched, 2)]
+    return shown if hits is None else [*shown, f"finds {percent(hits)}"]
+
+
+def pays_from(rows: Sequence[Fields]) -> str:
+    """From which size on searching the newest windows is faster than every search of all records, in words."""
+    at = {(row["records"], row["method"]): row["p50_us"] for row in rows if row.get("p50_us")}
+    sizes = sorted({records for records, method in at if method == "temporal"})
+    slower = [
+        records
+        for records in sizes
+        if at[records, "temporal"] >= min(us for (own, method), us in at.items() if own == records and method in EXACT)
+    ]
+    later = [records for records in sizes if not slower or records > slower[-1]]
+    if not sizes:
+        return ""
+    return (
+        f"Windows are faster than all of {', '.join(EXACT)} {f'from {later[0]:,} records on' if later else 'nowhere'}."
+    )
 
 
 def _published() -> str:
@@ -79,8 +103,8 @@ def growth(recorded: Recorded) -> list[str]:
         first = rows[0]
         parts.append(
             f"**{name}**: {stamp(rows)}; {machine(rows)}, {first['threads']} thread, k {first['k']}. Microseconds a "
-            "query, median (p99, and the share of the lists' postings that was scored, where not all).\n\n"
-            + _table(rows)
+            "query, median (p99, the share of the lists' postings that was scored, where not all, and the share of "
+            f"questions whose record was among the hits). {pays_from(rows)}\n\n{_table(rows)}"
         )
         if name == "steady":
             parts.append("![Microseconds a query as steady corpora grow](plots/growth-steady.svg)")
@@ -135,11 +159,7 @@ def block(recorded: Recorded) -> str:
     if not rows:
         return no_row("growth")
     of_method = curves(rows)
-    wanted = [
-        method
-        for method in ("sequential", "vectorised", "temporal", "decay", "decay-exhaustive")
-        if method in of_method
-    ]
+    wanted = [method for method in (*EXACT, "temporal", "decay", "decay-exhaustive") if method in of_method]
     at = {(row["records"], row["method"]): row for own in of_method.values() for row in own}
     body = [
         [f"{records:,}", *(_growth_cell(at.get((records, method))) for method in wanted)]
@@ -149,16 +169,17 @@ def block(recorded: Recorded) -> str:
     same = f"Answers that must be the same bits were, in {sum(checked)} of {len(checked)} comparisons."
     grown = growth_of(rows, "temporal")
     theirs = sources.GROWTH_US["temporal"]
-    last = f"\n{same}\n"
+    last = f"\n{same} {pays_from(rows)}\n"
     if grown:
         sizes = [row["records"] for row in of_method["temporal"]]
         last = (
             f"\n{same} From {min(sizes):,} to {max(sizes):,} records temporal search grows by {number(grown)}; the "
             f"AgentIR paper reports {sources.GROWTH_FACTORS['temporal']:g}, from {theirs[0]} to {theirs[-1]} us on 8 "
-            "cores.\n"
+            f"cores. {pays_from(rows)}\n"
         )
     return (
-        f"Microseconds a query, median, one thread, with the share of the postings that was scored ({stamp(rows)}; "
+        f"Microseconds a query, median, one thread, with the share of the postings that was scored, where not all, and "
+        f"the share of questions whose record was among the hits ({stamp(rows)}; "
         f"{machine(rows)}):\n\n{table(['records', *wanted], body)}\n{last}"
     )
 
@@ -166,5 +187,5 @@ def block(recorded: Recorded) -> str:
 def _growth_cell(row: Fields | None) -> str:
     if row is None:
         return ""
-    share = row.get("searched_share")
-    return number(row["p50_us"]) + (f" ({percent(share, 2)})" if share is not None and share < 1 else "")
+    left_out = _left_out(row)
+    return number(row["p50_us"]) + (f" ({', '.join(left_out)})" if left_out else "")
