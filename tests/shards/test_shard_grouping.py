@@ -114,7 +114,7 @@ def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, af
 def test_groups_are_small_and_larger_namespaces_go_by_themselves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    borders.shrink(monkeypatch, TOGETHER=3)
+    borders.shrink(monkeypatch, {"moves.TOGETHER": 3})
     one, several = filled(tmp_path, 20)
     several.coordinator.page = 5
     home = several.coordinator.placement.home
