@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple, NoReturn, TypeVar
 import numpy as np
 
 from ..engine import errors
+from ..engine.carry.importing import Imported
 from ..engine.carry.rows import from_json
 from ..engine.errors import (
     FanrankError,
@@ -152,6 +154,32 @@ def read_offered(answer: Any, verb: Offered) -> Any:
     return verb.from_json(answer[verb.name])
 
 
+def read_line(line: bytes) -> Record:
+    """A record of a stream. Raises the error whose problem ended it."""
+    row = _parsed(line)
+    if "problem" in row and "text" not in row:
+        raise_problem(row["problem"].get("status", 500), row["problem"])
+    return _record(row)
+
+
+@reader
+def _parsed(line: bytes) -> dict[str, Any]:
+    row: dict[str, Any] = json.loads(line)
+    row.get("problem", {}).keys()
+    return row
+
+
+@reader
+def _record(row: Any) -> Record:
+    return from_json(row)[0]
+
+
+@reader
+def read_imported(answer: Any) -> Imported:
+    """What an import did."""
+    return Imported(**answer)
+
+
 @reader
 def read_page(answer: Any) -> Page:
     """A page of records."""
@@ -192,6 +220,8 @@ def raise_problem(status: int, document: Any) -> NoReturn:
             error.where, error.record_id = _text(values.get("where")), _text(values.get("record"))
         elif isinstance(error, UnknownColumnError) and isinstance(columns := values.get("columns"), list):
             error.columns = tuple(map(str, columns))
+        if isinstance(done := values.get("imported"), dict):
+            error.imported = read_imported(done)
         raise error
     refused = KeyRefusedError if status in (401, 403) else ServerError
     where = f" ({field})" if field else ""

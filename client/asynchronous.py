@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..engine.carry.files import AnyFile
+from ..engine.carry.importing import Imported
 from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError, UnreachableError
@@ -30,6 +32,7 @@ from . import answers, calls
 from .answers import Page
 from .calls import Call, SentKeywords
 from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
+from .synchronous import Client
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -298,6 +301,20 @@ class AsyncClient:
     async def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
         return await self._send(calls.stats(self.space if namespace is None else namespace))
+
+    async def export(self, file: AnyFile, **options: Any) -> int:
+        """As `Client.export`, by a thread with connections of its own."""
+        return int(await asyncio.to_thread(self._carry, "export", file, options))
+
+    async def import_records(self, file: AnyFile, **options: Any) -> Imported:
+        """As `Client.import_records`, by a thread with connections of its own."""
+        done: Imported = await asyncio.to_thread(self._carry, "import_records", file, options)
+        return done
+
+    def _carry(self, verb: str, file: AnyFile, options: dict[str, Any]) -> Any:
+        target = self._target
+        with Client(target.url, target.key, timeout=target.timeout, retries=target.retries) as client:
+            return getattr(client if self.space is None else client.namespace(self.space), verb)(file, **options)
 
     async def columns(self) -> dict[str, str]:
         """The declared columns of the server's memory, as `Engine.columns`."""

@@ -322,6 +322,19 @@ def _value(field: Declared, value: Any) -> Any:
         raise QueryError(f"{field.name!r} {error}, not {value!r}") from None
 
 
+def export(namespace: str | None, filter: AnyFilter | None, vectors: bool) -> Call:
+    """Records as lines."""
+    params = _filter(filter) if vectors else {**_filter(filter), "vectors": "false"}
+    return Call("GET", "/v1/export", params=params if namespace is None else {**params, "namespace": namespace})
+
+
+def import_records(namespace: str | None, upsert: bool, resume: bool) -> Call:
+    """Lines as records."""
+    flags = {name: str(bool(value)).lower() for name, value in (("upsert", upsert), ("resume", resume))}
+    params = flags if namespace is None else {**flags, "namespace": namespace}
+    return Call("POST", "/v1/import", params=params, repeatable=False)
+
+
 def namespaces() -> Call:
     """The namespaces that the key reaches."""
     return Call("GET", "/v1/namespaces")

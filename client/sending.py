@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 TIMEOUT, RETRIES = 30.0, 3
 DEADLINE = "Fanrank-Deadline"
 BUSY = (429, 503)
+NDJSON = "application/x-ndjson"
+LONGEST_LINE = 1 << 30
+"""Bytes of a record that a server sends as a line."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds before the second attempt, doubled for each further one, and the longest pause also where the server says
 more."""

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial, wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from ..engine.carry.files import AnyFile, format_of, written
+from ..engine.carry.importing import Imported, read, reported
+from ..engine.carry.json_lines import split_lines, write_lines
+from ..engine.carry.progress import counted
+from ..engine.carry.rows import Carried, model_of, to_json
+from ..engine.carry.tables import write_table
 from ..engine.encoders.embed import Given
 from ..engine.encoders.patch import RecordFields
-from ..engine.errors import UnreachableError
+from ..engine.errors import FanrankError, UnreachableError
 from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.listing.listing import Listing
 from ..engine.memory import Memory
@@ -26,13 +35,14 @@ from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
+from ..engine.storage.row_codec import JSON
 from ..engine.writing import AnyRecord
 from . import answers, calls
 from .answers import Page
 from .calls import Call, SentKeywords
 from .listing import ServedListing
 from .searcher import ServedSearcher
-from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
+from .sending import LONGEST_LINE, NDJSON, RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
 
 if TYPE_CHECKING:
     import httpx
@@ -310,6 +320,73 @@ class Client(Memory, lacking=CLIENT, made=_sent):
     def count(self, filter: AnyFilter | None = None, *, namespace: str | None = "") -> int:
         """As `Engine.count`, in one namespace."""
         return answers.read_number(self._send(calls.count(filter, self._named(namespace))), "count")
+
+    def export(
+        self,
+        file: AnyFile,
+        *,
+        format: str | None = None,
+        namespace: str | None = None,
+        filter: AnyFilter | None = None,
+        vectors: bool = True,
+        progress: bool = False,
+    ) -> int:
+        """As `Memory.export`, record by record as the server sends them. Without a namespace it takes a key of all."""
+        name = self.space if namespace is None else self._named(namespace)
+        write = {"jsonl": write_lines, "parquet": write_table}[format_of(file, format)]
+        call, model = calls.export(name, filter, vectors), model_of(self.pin)
+        with self._streamed(call) as parts:
+            sent = (answers.read_line(line) for line in split_lines(parts, LONGEST_LINE))
+            records = counted(sent, "exporting", None, progress)
+            first = next(records, None)  # a problem shall make no file
+            held = () if first is None else chain((first,), records)
+            with written(file) as handle:
+                return write(handle, held, model)
+
+    def import_records(
+        self,
+        file: AnyFile | Iterator[Carried],
+        *,
+        format: str | None = None,
+        upsert: bool = False,
+        progress: bool = False,
+        resume: bool = True,
+    ) -> Imported:
+        """As `Memory.import_records`, in one request, whose records are read as they are sent."""
+        given: Any = file
+        records = given if isinstance(given, Iterator) and not hasattr(given, "read") else read(given, format)
+        failures: list[FanrankError] = []
+
+        def lines() -> Iterator[bytes]:
+            try:
+                for one in counted(records, "importing", None, progress):
+                    yield JSON.encode(to_json(one.record, one.model)).encode() + b"\n"
+            except FanrankError as error:
+                failures.append(error)  # what stands before it is imported, as by an engine
+
+        with self._streamed(calls.import_records(self.space, upsert, resume), content=lines()) as parts:
+            done = answers.read_imported(json.loads(b"".join(parts)))
+        for error in failures:
+            error = reported(error, done, resume)
+            error.imported = done
+            raise error
+        return done
+
+    @contextmanager
+    def _streamed(self, call: Call, content: Iterable[bytes] | None = None) -> Iterator[Iterator[bytes]]:
+        """The parts of an answer of any length. Each must come in time, not all of them."""
+        attempt, httpx = Attempt(self._server, call), load_httpx()
+        arguments = attempt.arguments()
+        if content is not None:
+            waits = httpx.Timeout(self._server.timeout, read=None)
+            arguments |= {"content": content, "timeout": waits, "headers": {"Content-Type": NDJSON}}
+        try:
+            with self._pool.stream(**arguments) as response:
+                if response.status_code >= 400:
+                    attempt.read(response, response.read())
+                yield response.iter_bytes()
+        except httpx.RequestError as error:
+            raise attempt.error(error) from error
 
     @property
     def namespaces(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from .carry.export import Source, export_records, source_of
 from .carry.files import AnyFile, path_of
 from .carry.importing import Import, Imported, MemoryTarget, Target, read
 from .carry.progress import counted
+from .carry.rows import Carried
 from .errors import ParameterError, StorageError, choices
 from .index.column_names import check_names
 from .index.columns import Schema
@@ -101,7 +102,7 @@ class Carrying:
 
     def import_records(
         self,
-        file: AnyFile,
+        file: AnyFile | Iterator[Carried],
         *,
         format: str | None = None,
         upsert: bool = False,
@@ -110,8 +111,9 @@ class Carrying:
     ) -> Imported:
         """Add the records of a file, in durable batches; returns what was done.
 
-        `file` and `format` are as in `export`. Any JSON lines and any Parquet table will do whose fields or columns are
-        those of a record; others go to `Record.extra`. Records without vectors are encoded as in `add`.
+        `file` and `format` are as in `export`; `file` may also be an iterator of `Carried`, which another reads. Any
+        JSON lines and any Parquet table will do whose fields or columns are those of a record; others go to
+        `Record.extra`. Records without vectors are encoded as in `add`.
 
         An id that is there already is an error, or its record is replaced with `upsert`. A record that the engine holds
         with the same content is passed over. So an import that was stopped or killed goes on where it was when it is
@@ -125,7 +127,9 @@ class Carrying:
         `ParameterError`, `EncoderError`, and `MissingExtraError` where pyarrow is not installed.
         """
         importing = Import(self._target(), self.searcher.models, upsert=upsert, resume=resume)
-        return importing.run(counted(read(file, format), "importing", None, progress))
+        given: Any = file
+        records = given if isinstance(given, Iterator) and not hasattr(given, "read") else read(given, format)
+        return importing.run(counted(records, "importing", None, progress))
 
     def _target(self) -> Target:
         """Where records are imported to."""

@@ -7,10 +7,14 @@ would catch (`ValueError`, `OSError`, `ImportError`). The message says what was 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Any
 
 
 class FanrankError(Exception):
     """Base of every error that fanrank raises on purpose."""
+
+    imported: Any = None
+    """What an import had done when the error stopped it."""
 
 
 class ParameterError(FanrankError, ValueError):

@@ -140,7 +140,7 @@ OF_SEVERAL = "it is of more than one namespace: call it on what the handle was m
 NAMESPACE: Mapping[str, str] = dict.fromkeys(_BY_ENGINE.split(), OF_SEVERAL)
 """Beside the verbs that are offered and of the whole memory."""
 
-_OF_FILES = "flush vacuum sweep verify backup check_backup restore copy_to import_records export"
+_OF_FILES = "flush vacuum sweep verify backup check_backup restore copy_to"
 _OF_MEMORY = "opened backend ids candidates search_stream recency health drift"
 CLIENT: Mapping[str, str] = {
     **dict.fromkeys(_OF_FILES.split(), "it is done on the server's machine, in its process or by the command fanrank"),

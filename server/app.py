@@ -32,7 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.errors import FanrankError
 from ..engine.memory import Memory
-from . import changes, openapi, page, records, search, status, vector_stores, verbs
+from . import carry, changes, openapi, page, records, search, status, vector_stores, verbs
 from .access import ANYONE, PRINCIPAL, Principal
 from .bodies import HELD
 from .connections import FULL
@@ -133,6 +133,8 @@ def make_app(
             Route("/v1/namespaces/{namespace:any}", changes.drop, methods=["DELETE"]),
             Route("/v1/vector_stores/{namespace:any}/search", vector_stores.search, methods=["POST"]),
             Route("/v1/stats", status.stats, methods=["GET"]),
+            Route("/v1/export", carry.export, methods=["GET"]),
+            Route("/v1/import", carry.import_records, methods=["POST"]),
             Route("/v1/columns", status.columns, methods=["GET"]),
             Route(METRICS, status.metrics, methods=["GET"]),
             Route("/v1/monitor", status.monitor, methods=["GET"]),

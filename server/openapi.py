@@ -16,7 +16,7 @@ from ..engine.errors import FanrankError
 from .limits import Limits
 from .operations import Operation, operations
 from .problems import status_of
-from .schemas import Schema, ref, schemas
+from .schemas import IMPORTED, Schema, ref, schemas
 from .search import NDJSON
 from .state import state_of
 
@@ -131,10 +131,10 @@ def _describe(operation: Operation) -> dict[str, Any]:
         described["parameters"] = [_with_example(one, operation) for one in operation.parameters]
     if operation.body is not None:
         content = {"schema": operation.body, "example": operation.example.body}
-        described["requestBody"] = {"required": True, "content": {JSON: content}}
+        described["requestBody"] = {"required": True, "content": {operation.sent: content}}
     answers = {}
     for status, schema in operation.answers.items():
-        content = {JSON: {"schema": schema}}
+        content = {} if operation.streams else {JSON: {"schema": schema}}
         if operation.stream is not None:
             content[NDJSON] = {"schema": operation.stream}
         answers[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
@@ -184,6 +184,7 @@ def _problem_schema() -> Schema:
             "field": {"type": "string", "description": "Where it is wrong, such as `queries[3].k`."},
             "where": {"type": "string", "description": "The place of a record that is not accepted."},
             "record": {"type": "string", "description": "The id of a record that is not accepted, if it is known."},
+            "imported": {**IMPORTED, "description": "What an import had written when it ended."},
             "columns": {"type": "array", "items": {"type": "string"}, "description": "Columns that nobody declared."},
         },
         "required": ["type", "title", "status", "detail", "instance"],

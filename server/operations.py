@@ -13,12 +13,13 @@ from starlette.responses import Response
 from ..engine.listing.orders import ORDERS
 from ..engine.offered import Offered
 from ..engine.records.declared import Declared
-from . import changes, records, search, status, vector_stores, verbs
+from . import carry, changes, records, search, status, vector_stores, verbs
 from .limits import Limits
 from .records import LONGEST_PAGE, MODES, PAGE
 from .schemas import (
     FILTER,
     ID,
+    IMPORTED,
     NAMESPACE,
     SPAN,
     STRATEGY,
@@ -39,6 +40,7 @@ from .state import DEADLINE
 
 GUARDED = (401, 403, 422, 429, 500, 503, 504)
 """Statuses of every endpoint that asks for a key."""
+JSON = "application/json"
 BODY = (400, 408, 413, 415)
 """Statuses of every endpoint that reads a body."""
 
@@ -68,12 +70,17 @@ class Operation:
     open: bool = False
     stream: Schema | None = None
     """The schema of a line, where the answer may be a stream."""
+    streams: bool = False
+    """Whether it is always one."""
+    sent: str = JSON
+    """How the body is sent."""
 
     @property
     def statuses(self) -> tuple[int, ...]:
         """Every status that is no success, ascending."""
         guarded = () if self.open else GUARDED
-        return tuple(sorted({*guarded, *(BODY if self.body is not None else ()), *self.problems}))
+        body = () if self.body is None else BODY if self.sent == JSON else (415,)
+        return tuple(sorted({*guarded, *body, *self.problems}))
 
 
 def parameter(name: str, schema: Schema, where: str = "query", example: Any = None) -> Schema:
@@ -410,6 +417,40 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
                     "strategies",
                 )
             },
+        ),
+        Operation(
+            "GET",
+            "/v1/export",
+            carry.export,
+            "exportRecords",
+            {200: ref("ExportLine")},
+            Example(parameters={"namespace": "users/ana", "vectors": "false"}),
+            parameters=(
+                parameter("namespace", text("One namespace; left out, the whole memory.")),
+                filtered,
+                parameter("vectors", {**flag("With the embeddings."), "default": True}),
+            ),
+            stream=ref("ExportLine"),
+            streams=True,
+        ),
+        Operation(
+            "POST",
+            "/v1/import",
+            carry.import_records,
+            "importRecords",
+            {200: IMPORTED},
+            Example(parameters={"namespace": "users/ana"}, body={"id": "m4", "text": "One of many lines"}),
+            ref("Record"),
+            (
+                parameter(
+                    "namespace",
+                    text("The namespace of all records; left out, each names its own."),
+                ),
+                parameter("upsert", flag("Replace records that are there and say something else.")),
+                parameter("resume", {**flag("Pass over records that are there as they are."), "default": True}),
+            ),
+            (409,),
+            sent=search.NDJSON,
         ),
         *(_offered(verb, endpoint) for verb, endpoint in verbs.ENDPOINTS),
         Operation(

@@ -123,6 +123,10 @@ def as_problem(error: Exception) -> Problem:
 
 def _about(error: FanrankError) -> dict[str, Any]:
     """What an error knows beside its message."""
+    return _place(error) if error.imported is None else {**_place(error), "imported": vars(error.imported)}
+
+
+def _place(error: FanrankError) -> dict[str, Any]:
     if isinstance(error, UnknownColumnError):
         return {"columns": list(error.columns)}
     if isinstance(error, RecordError):

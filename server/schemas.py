@@ -192,6 +192,14 @@ def record_fields() -> dict[str, Schema]:
     }
 
 
+IMPORTED: Schema = thing(
+    {
+        "added": whole("Records that were added."),
+        "replaced": whole("Records that took the place of others with their ids."),
+        "held": whole("Records that were there as they are."),
+        "expired": whole("Records that were passed over, as they have expired."),
+    }
+)
 ASKED_FOR = {
     "timing": mapping({"type": "number"}, "With timing: milliseconds of each phase, in order."),
     "postings": optional(whole("With timing: postings that were read. Null: they were not counted.")),
@@ -326,6 +334,10 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             "backend",
             description="Results by columns.",
         ),
+        "ExportLine": {
+            "anyOf": [ref("StoredRecord"), thing({"problem": ref("Problem")}, "problem")],
+            "description": "A line of an export: a record, or last of all the problem that ended it.",
+        },
         "StreamLine": {
             "anyOf": [ref("Result"), thing({"problem": ref("Problem")}, "problem")],
             "description": "A line of a stream: a result, or last of all the problem that ended it.",

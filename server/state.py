@@ -47,6 +47,8 @@ class State:
     """Run small changes of records, for which the engine has no awaited verb. Most of them sleep."""
     timed: Threads = field(default_factory=lambda: Threads(1, 1))
     """Runs the searches that are timed, one after another."""
+    carriers: Threads = field(default_factory=lambda: Threads(8, 2))
+    """Run exports and imports, which take as long as their clients."""
     waiting: set[Callable[[Exception], None]] = field(default_factory=set)
     """What ends the requests that wait for a thread, or for a search."""
 

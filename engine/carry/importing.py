@@ -194,6 +194,13 @@ class Import:
 
     def run(self, records: Iterator[Carried]) -> Imported:
         """Write all records. Raises as `Engine.import_records`; all before the record at fault are durable then."""
+        try:
+            return self._run(records)
+        except FanrankError as error:
+            error.imported = self.done
+            raise
+
+    def _run(self, records: Iterator[Carried]) -> Imported:
         batch: dict[Key, Carried] = {}
         characters = 0
         while True:
@@ -308,12 +315,16 @@ class Import:
         return _Plan(wanted, replaced, Imported(len(wanted) - count, count, same, expired), None)
 
     def _reported(self, error: FanrankError) -> FanrankError:
-        """The error, which also says what was imported before it."""
-        if not isinstance(error, RecordError):
-            return error
-        again = "; repair it and run the import again, and it goes on there" if self.resume else ""
-        message = f"{error.message} ({self.done.read:,} records before it are imported{again})"
-        return type(error)(message, where=error.where, record_id=error.record_id)
+        return reported(error, self.done, self.resume)
+
+
+def reported(error: FanrankError, done: Imported, resume: bool) -> FanrankError:
+    """The error, which also says what was imported before it."""
+    if not isinstance(error, RecordError):
+        return error
+    again = "; repair it and run the import again, and it goes on there" if resume else ""
+    message = f"{error.message} ({done.read:,} records before it are imported{again})"
+    return type(error)(message, where=error.where, record_id=error.record_id)
 
 
 def _key(record: Record) -> Key:

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-from ..errors import StorageError
+from ..errors import RecordError, StorageError
 from ..records.jsonl import parse_lines
 from ..records.record import Record
 from ..storage.row_codec import JSON
@@ -21,6 +21,19 @@ def write_lines(handle: IO[bytes], records: Iterable[Record], model: str | None)
         handle.write(JSON.encode(to_json(record, model)).encode() + b"\n")
         count += 1
     return count
+
+
+def split_lines(parts: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The lines of a stream that comes in parts. Raises `RecordError` for one of more than `most` bytes."""
+    held = b""
+    for part in parts:
+        held += part
+        *lines, held = held.split(b"\n")
+        yield from lines
+        if len(held) > most:
+            raise RecordError(f"a line may have {most:,} bytes")
+    if held:
+        yield held
 
 
 def read_lines(file: AnyFile) -> Iterator[Carried]:

@@ -20,6 +20,7 @@ from support.memories import KINDS
 from fanrank.server import page
 from fanrank.server.limits import Limits
 from fanrank.server.operations import Operation, operations
+from fanrank.server.search import NDJSON
 from fanrank.server.verbs import ROUTES
 
 STRATEGIES: list[Any] = [
@@ -101,6 +102,8 @@ def requests_of(namespace: str) -> list[Request]:
         ("PUT", "/v1/records/shared-id", {"json": {"text": "tea"}, "params": inside}),
         *named,
         *(("POST", one.path, {"json": _placed(one, namespace)}) for one in BY_DECLARATION),
+        ("GET", "/v1/export", {"params": inside}),
+        imported(inside, id="shared-id"),
     ]
 
 
@@ -112,6 +115,12 @@ def _placed(verb: Operation, namespace: str) -> dict[str, Any]:
 def post(address: str, **body: Any) -> Request:
     """A request with this body."""
     return "POST", address, {"json": body}
+
+
+def imported(parameters: dict[str, str], **record: Any) -> Request:
+    """A request that imports a record."""
+    content = json.dumps({"text": "mine", **record})
+    return "POST", "/v1/import", {"content": content, "params": parameters, "headers": {"content-type": NDJSON}}
 
 
 OWN_REQUESTS: list[Request] = [
@@ -180,6 +189,10 @@ OWN_REQUESTS: list[Request] = [
     *(post(one.path, **_placed(one, space)) for one in BY_DECLARATION for space in ("acme/ana", "acme/nobody")),
     post("/v1/distinct", column="project", namespace="acme/ana"),
     ("GET", "/v1/columns", {}),
+    *(("GET", "/v1/export", {"params": {"namespace": space}}) for space in ("acme/ana", "acme/nobody")),
+    ("GET", "/v1/export", {}),
+    imported({"namespace": "acme/ana"}, id="7-secretid"),
+    imported({"namespace": "acme/ana"}, id="own"),
     post("/v1/drift", namespace="acme/ana"),
     post("/v1/drift", namespace="acme/nobody"),
     post("/v1/search", query="tea secretword", namespace="acme/ana", timing=True),

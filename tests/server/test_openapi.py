@@ -40,7 +40,9 @@ def ask(client: TestClient, operation: Operation, **changed: Any) -> Any:
     for name, value in example.path.items():
         path = path.replace(f"{{{name}}}", quote(value, safe=""))
     request: dict[str, Any] = {"params": dict(example.parameters)}
-    if operation.body is not None:
+    if operation.sent == search.NDJSON:
+        request |= {"content": json.dumps(example.body), "headers": {"content-type": search.NDJSON}}
+    elif operation.body is not None:
         request["json"] = example.body
     return client.request(operation.method, path, **{**request, **changed})
 
@@ -181,6 +183,8 @@ def absent(operation: Operation, client: TestClient) -> Any:
         return ask(client, operation, json={**body, "ids": ["x"]})
     if operation.name == "explain":
         return ask(client, operation, json={**body, "id": "x"})
+    if operation.name == "importRecords":
+        return ask(client, operation, content=json.dumps({**body, "text": "Other words"}))
     if operation.name == "dropColumn":
         client.post("/v1/add_column", json={"name": "project", "kind": "category"})
         return ask(client, operation)

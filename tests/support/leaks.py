@@ -70,5 +70,7 @@ def seen(answer: httpx.Response) -> tuple[int, dict[str, str], Any]:
 
 
 def content_of(answer: httpx.Response) -> Any:
-    """The JSON of an answer, which a tool sends as an event."""
+    """The JSON of an answer, which a tool sends as an event, and of each line of a stream."""
+    if "ndjson" in answer.headers["content-type"]:
+        return [json.loads(line) for line in answer.content.splitlines()]
     return json.loads(answer.text.partition("data: ")[2] if answer.text.startswith("event:") else answer.text)
