@@ -70,7 +70,7 @@ class Target:
 
     def options(self) -> dict[str, Any]:
         """What httpx makes its pool of connections from. Raises `ParameterError`."""
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": "application/json", "Fanrank-Words": "engine"}
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key}"
         # A key for this machine must not pass a proxy that the environment names.

@@ -38,9 +38,9 @@ from .state import state_of
 
 EXPORT_PARAMETERS = ("namespace", "filter", "vectors")
 IMPORT_PARAMETERS = ("namespace", "upsert", "resume")
-PART = 64 << 10
+SENT = 64 << 10
 """Bytes that an export sends at once."""
-ROOM = 4
+BETWEEN = 4
 """Parts that lie between a thread and the event loop."""
 
 
@@ -50,13 +50,13 @@ class Outlet:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.parts: asyncio.Queue[bytes | None] = asyncio.Queue()
-        self.room = threading.Semaphore(ROOM)
+        self.room = threading.Semaphore(BETWEEN)
         self.ended = False
         self._held = bytearray()
 
     def write(self, data: bytes) -> int:
         self._held += data
-        if len(self._held) >= PART:
+        if len(self._held) >= SENT:
             self.flush()
         return len(data)
 
@@ -85,7 +85,7 @@ class Inlet:
     def __init__(self, limits: Limits) -> None:
         self.loop, self.limits = asyncio.get_running_loop(), limits
         self.parts: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
-        self.room = asyncio.Semaphore(ROOM)
+        self.room = asyncio.Semaphore(BETWEEN)
 
     def __iter__(self) -> Iterator[bytes]:
         return split_lines(iter(self.read, b""), self.limits.body_bytes)

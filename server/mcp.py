@@ -24,6 +24,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 
+from ..engine.advice import in_fields
 from ..engine.carry.rows import to_json
 from ..engine.errors import DuplicateIdError
 from ..engine.memory import Memory
@@ -213,7 +214,8 @@ def describe(error: Exception) -> str:
         return f"{'; '.join(mistakes[:SHOWN_MISTAKES])}{more}"
     problem = as_problem(error)
     note_problem(problem.code)
-    return f"{problem.field}: {problem.detail}" if problem.field else problem.detail
+    detail = in_fields(problem.detail)
+    return f"{problem.field}: {detail}" if problem.field else detail
 
 
 def _place(parts: Sequence[int | str]) -> str:

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..engine.advice import in_fields
 from ..engine.errors import (
     DeadlineError,
     DeviceMemoryError,
@@ -40,6 +41,8 @@ STATUS: tuple[tuple[type[FanrankError], int], ...] = (
 )
 """The status of each class of errors, the first that fits. All others are about what the request says: 422."""
 UNPROCESSABLE = 422
+WORDS = "fanrank-words"
+"""The header by which a client in Python asks for messages in the words of `Engine`, which it raises."""
 RETRY_AFTER = "1"
 """Seconds after which a caller who was turned away may come back."""
 
@@ -79,7 +82,7 @@ class Problem(Exception):
             "type": f"urn:fanrank:{self.code}",
             "title": self.code,
             "status": self.status,
-            "detail": self.detail,
+            "detail": self.detail if request.headers.get(WORDS) else in_fields(self.detail),
             "instance": request.url.path,
             **self.about,
         }

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from ..advice import in_options
 from ..errors import FanrankError, ParameterError
 from .backup import backup, restore
 from .carry import columns_command, copy_command, export_command
@@ -22,7 +23,6 @@ from .evaluate import evaluate_command
 from .keys import keys
 from .list import count_command, list_command
 from .mcp import mcp_command
-from .output import in_options
 from .published import published
 from .search import search
 from .serve import serve

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import unicodedata
@@ -11,29 +10,6 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import click
-
-OPTIONS = {
-    r"give upsert=True": "give --upsert",
-    r"say format=": "say --format",
-    r"replace the record with update": "replace the record with --upsert",
-    r"\(vectors=False\)": "(--no-vectors)",
-    r"open with accept_loss=True": "give --accept-loss",
-    r" \(readers may open it with read_only=True\)": "",
-    r"make (?:the engine|it) with encoder='own:(\w+)'": r"make the directory with --encoder own:\1",
-    r"make it with encoder='model name', or with fanrank\.OwnVectors\(dimension\)": "make it with --encoder MODEL, or "
-    "with --encoder own:DIMENSION",
-    r"(?:columns=\{.*?\}|add_column\('.*?', 'json'\)), (?=`)": "",
-    r"make the engine with fields=\{.*?\}": "make the directory with --field NAME=WEIGHT",
-    r"keep it in fields=, as in fields=\{.*?\}": "keep it with --field NAME=WEIGHT",
-}
-"""Patterns of what messages of the engine say of Python's parameters, and what the command line says instead."""
-
-
-def in_options(message: str) -> str:
-    """A message of the engine in the words of the command line."""
-    for pattern, option in OPTIONS.items():
-        message = re.sub(pattern, option, message)
-    return message
 
 
 def print_text(text: str) -> None:

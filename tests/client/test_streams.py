@@ -38,7 +38,7 @@ class Posted:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_memory_goes_through_a_server_and_back(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "PART", 100)
+    monkeypatch.setattr(carry, "SENT", 100)
     memory, other = make_memory(kind), make_memory(kind)
     memory.add(ROWS)
     whole, some, file = io.BytesIO(), io.BytesIO(), tmp_path / "all.jsonl"
@@ -54,12 +54,14 @@ def test_a_memory_goes_through_a_server_and_back(kind: str, tmp_path: Path, monk
         assert vars(target.import_records(file)) == {"added": 86, "replaced": 0, "held": 4, "expired": 0}
         assert sorted(other.records(namespace=None), key=str) == sorted(memory.records(namespace=None), key=str)
         lines = file.read_bytes().replace(b"tea 60 ", b"mug 60 ").replace(b"tea 70 ", b"tea 70 \\").splitlines(True)
-        for words, upsert in ((b"mug 60", False), (b"tea 70", True)):
-            stands = next(n for n, line in enumerate(lines) if words in line)
-            for send in (target.import_records, Posted(second).import_records):
+        for text, upsert in ((b"mug 60", False), (b"tea 70", True)):
+            stands = next(n for n, line in enumerate(lines) if text in line)
+            advice = {target.import_records: "give upsert=True", Posted(second).import_records: "say upsert=true"}
+            for send, words in advice.items():
                 with pytest.raises(fr.errors.RecordError, match=rf"{stands} records before it are imported") as caught:
                     send(io.BytesIO(b"".join(lines)), upsert=upsert)
                 assert caught.value.imported.read == stands
+                assert upsert or words in str(caught.value)
         for line in (b'{"id": "1"}', b'{"id": "1", "text": "", "namespace": "bo"}'):
             with pytest.raises(fr.errors.RecordError, match=r"^file:1.*: (names another|'text' is missing)"):
                 Posted(second).import_records(io.BytesIO(line), namespace="ana")
@@ -69,7 +71,7 @@ def test_a_memory_goes_through_a_server_and_back(kind: str, tmp_path: Path, monk
 
 
 def test_what_breaks_ends_the_thread_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carry, "PART", 1)
+    monkeypatch.setattr(carry, "SENT", 1)
     engine = fr.Engine()
     engine.add(ROWS)
     app = make_app(engine)
