@@ -51,7 +51,7 @@ def caller_of(request: Request) -> str:
     principal = principal_of(request)
     if principal is not ANYONE:
         return principal.name
-    client = request.scope["client"]
+    client = request.scope.get("client")
     return client[0] if client else ""
 
 
