@@ -122,9 +122,9 @@ class _WordOracles:
             terms, limit = self._terms(query), k if query.k is None else query.k
             scores = [plain.score(terms, document) for document in range(len(members))]
             sums = borrow(scores, [record.session for record in members], NEIGHBOURS.steps)
-            found = [(document, total) for document, total in enumerate(sums) if total is not None]
-            found.sort(key=lambda pair: (-pair[1], pair[0]))
-            answers.append([(members[document].id, total / (64.0 * SCALE)) for document, total in found[:limit]])
+            passing = [(document, total) for document, total in enumerate(sums) if total is not None]
+            passing.sort(key=lambda pair: (-pair[1], pair[0]))
+            answers.append([(members[document].id, total / (64.0 * SCALE)) for document, total in passing[:limit]])
         return answers
 
     def _terms(self, query: Query) -> list[str]:

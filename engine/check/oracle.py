@@ -207,12 +207,12 @@ def borrow(scores: Sequence[int | None], sessions: Sequence[object], weights: Se
     for document, session in enumerate(sessions):
         members.setdefault(session, []).append(document)
     sums: list[int | None] = [None] * len(scores)
-    for session, own in members.items():
-        for place, document in enumerate(own):
+    for session, documents in members.items():
+        for position, document in enumerate(documents):
             parts = [(64, scores[document])]
             for distance, weight in enumerate(weights, 1):
-                near = [other for other in (place - distance, place + distance) if 0 <= other < len(own)]
-                parts.extend((weight, scores[own[other]]) for other in near if session is not None)
+                near = [other for other in (position - distance, position + distance) if 0 <= other < len(documents)]
+                parts.extend((weight, scores[documents[other]]) for other in near if session is not None)
             present = [weight * score for weight, score in parts if score is not None]
             sums[document] = sum(present) if present else None
     return sums

@@ -45,7 +45,7 @@ def add(file: str, namespaces: tuple[str, ...], read_only: bool, metrics: bool, 
 @json_option
 def list_keys(file: str, as_json: bool) -> None:
     """Print each key's id, name, rights and namespaces."""
-    found = [
+    rows = [
         {
             "id": key.id,
             "name": key.name,
@@ -58,9 +58,9 @@ def list_keys(file: str, as_json: bool) -> None:
     lines = [
         f"{one['id']}  {one['name']}  {'read and write' if one['write'] else 'read only'}"
         f"{', metrics' if one['metrics'] else ''}  {one['namespaces']}"
-        for one in found
+        for one in rows
     ]
-    print_result({"keys": found}, as_json, "\n".join(lines) or "no keys")
+    print_result({"keys": rows}, as_json, "\n".join(lines) or "no keys")
 
 
 @keys.command("remove")

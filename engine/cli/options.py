@@ -489,11 +489,11 @@ def parse_answerer(text: str) -> AnyAnswerer:
     return _parse_strategy(text, answerer_of)
 
 
-def _parse_strategy(text: str, read: Callable[[Any], Answered]) -> Answered:
+def _parse_strategy(text: str, parse: Callable[[Any], Answered]) -> Answered:
     if not text.startswith("{"):
-        return read(text)
+        return parse(text)
     try:
-        return read(json.loads(text))
+        return parse(json.loads(text))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ParameterError):
             raise

@@ -62,8 +62,8 @@ class QueryOptions:
 
     def keywords(self) -> dict[str, Any]:
         """Keywords of `Query`, without its text and filter. Raises `ParameterError` for a value that cannot be read."""
-        read = {name: read_value(_OFFERED[name], value) for name, value in self.others.items()}
-        return {**read, "windows": parse_windows(self.windows)}
+        values = {name: read_value(_OFFERED[name], value) for name, value in self.others.items()}
+        return {**values, "windows": parse_windows(self.windows)}
 
 
 query_options = bundle(

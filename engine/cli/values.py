@@ -30,8 +30,8 @@ def check_source(file: str, path: str) -> None:
     """
     if path == STANDARD:
         raise ParameterError(f"{STANDARD} stands for standard input, and records go to a directory; give its path")
-    known = os.path.isfile(file) or os.path.isdir(file)
-    if file == STANDARD or (os.path.exists(file) and not known):
+    exists = os.path.isfile(file) or os.path.isdir(file)
+    if file == STANDARD or (os.path.exists(file) and not exists):
         return  # a pipe can be opened only once
     try:
         open(file, "rb").close()

@@ -97,8 +97,8 @@ class Patch:
             raise RecordError(error.message) from None
         fixed = rows is not None
         stored = {name: getattr(checked, name) for name in values if name != "embedding"}
-        own = {name: value for name, value in given.items() if name not in FIELDS}
-        return cls(stored, own, rows if fixed else text.embedding, fixed, text.weights)
+        in_columns = {name: value for name, value in given.items() if name not in FIELDS}
+        return cls(stored, in_columns, rows if fixed else text.embedding, fixed, text.weights)
 
     def apply(self, record: Record) -> Record:
         """The record with the new values.

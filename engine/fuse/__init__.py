@@ -51,9 +51,9 @@ def fusion_of(data: str | Mapping[str, Any]) -> Fusion:
     kind = FUSIONS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ParameterError(f"unknown fusion {name!r}{choices(name, FUSIONS)}")
-    known = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind)]
     parameters = {key: value for key, value in data.items() if key != "name"}
-    refuse_unknown(parameters, known, f"the fusion {name!r} has no parameter")
+    refuse_unknown(parameters, names, f"the fusion {name!r} has no parameter")
     fusion: Fusion = kind(**parameters)
     return fusion
 

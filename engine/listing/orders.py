@@ -200,10 +200,10 @@ def _written(
 
 def by_id(segment: Segment) -> npt.NDArray[np.int32]:
     """All positions of a segment, sorted by id."""
-    known = segment.derived.get("by id")
-    if known is None:
-        known = segment.derived["by id"] = _sort_ids(segment.ids.strings)
-    return known
+    order = segment.derived.get("by id")
+    if order is None:
+        order = segment.derived["by id"] = _sort_ids(segment.ids.strings)
+    return order
 
 
 def with_time(segment: Segment) -> npt.NDArray[np.int32]:
@@ -217,10 +217,10 @@ def without_time(segment: Segment) -> npt.NDArray[np.int32]:
 
 
 def _by_time(segment: Segment) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    known = segment.derived.get("by time")
-    if known is None:
-        known = segment.derived["by time"] = _sort_times(segment)
-    return known
+    order = segment.derived.get("by time")
+    if order is None:
+        order = segment.derived["by time"] = _sort_times(segment)
+    return order
 
 
 def _sort_times(segment: Segment) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:

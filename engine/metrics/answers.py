@@ -45,8 +45,8 @@ def token_recall(answer: str, texts: Iterable[str]) -> float:
     The case of letters does not count. An answer without such a word has 0.0.
     """
     wanted = _words(answer)
-    found = set[str]().union(*map(_words, texts))
-    return len(wanted & found) / len(wanted) if wanted else 0.0
+    present = set[str]().union(*map(_words, texts))
+    return len(wanted & present) / len(wanted) if wanted else 0.0
 
 
 def answer_metrics(

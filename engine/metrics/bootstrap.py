@@ -92,9 +92,9 @@ def holm(p: Sequence[float]) -> list[float]:
     The smallest of m is multiplied by m, the next by m - 1, and so on. None falls below a smaller one's, or above 1.
     """
     corrected, highest = [0.0] * len(p), 0.0
-    for rank, place in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
-        corrected[place] = highest
+    for rank, position in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[position]))
+        corrected[position] = highest
     return corrected
 
 

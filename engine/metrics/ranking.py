@@ -106,8 +106,8 @@ def cutoff(metric: str) -> int | None:
 def _read(metric: str) -> tuple[str, int | None]:
     """(the metric's name in `_SOURCES`, its cutoff)."""
     written = metric.lower()
-    found = _WITH_CUTOFF.fullmatch(written)
-    name, depth = (found[1], int(found[2])) if found else (written.partition("@")[0], None)
+    match = _WITH_CUTOFF.fullmatch(written)
+    name, depth = (match[1], int(match[2])) if match else (written.partition("@")[0], None)
     name = _ALIASES.get(name, name)
     if name not in _SOURCES:
         raise ParameterError(
@@ -115,7 +115,7 @@ def _read(metric: str) -> tuple[str, int | None]:
             f"{', '.join(name for name, (cut, _) in _SOURCES.items() if cut is None)}"
         )
     cut, whole = _SOURCES[name]
-    if (cut if depth else whole) is None or (not found and "@" in written):
+    if (cut if depth else whole) is None or (not match and "@" in written):
         raise ParameterError(
             f"metric {metric!r} must be written {name}{'' if cut is None else '@k with k of 1 or more'}"
         )
@@ -132,13 +132,13 @@ def per_query(
     `ParameterError` for an unknown metric, for a list that holds an id twice or more than 2^24 ids, and for a grade
     above 20 (``ndcg_exp`` only).
     """
-    read = {metric: _read(metric) for metric in metrics}
+    measures = {metric: _read(metric) for metric in metrics}
     lists = {query: list(ranked.get(query, ())) for query in relevant}
-    linear = _evaluate(lists, relevant, {_measure(*of) for of in read.values() if not of[0].startswith("ndcg_")})
-    gains = {_measure(*of) for of in read.values() if of[0] == "ndcg_exp"}
+    linear = _evaluate(lists, relevant, {_measure(*of) for of in measures.values() if not of[0].startswith("ndcg_")})
+    gains = {_measure(*of) for of in measures.values() if of[0] == "ndcg_exp"}
     exponential = _evaluate(lists, _exponentiate(relevant), gains) if gains else {}
     values_of = {}
-    for metric, (name, depth) in read.items():
+    for metric, (name, depth) in measures.items():
         if name == "ndcg_longmemeval":
             values = [_longmemeval_ndcg(lists[query], relevant[query], depth or 0) for query in relevant]
         else:

@@ -166,13 +166,13 @@ class Health:
         rows: Sequence[int] | None,
     ) -> None:
         places = rows if rows is not None else range(0 if answer is None else len(answer.queries))
-        asked = [] if answer is None else [answer.queries[row] for row in places]
-        scopes = {query.scope.column or "all" if query.scope is not None else "all" for query in asked} or {"all"}
+        answered = [] if answer is None else [answer.queries[row] for row in places]
+        scopes = {query.scope.column or "all" if query.scope is not None else "all" for query in answered} or {"all"}
         line = "search: queries=%d namespace=%r scope=%s backend=%s latency=%.3fms results=%d"
         values: list[object] = [queries, self.namespace, "+".join(sorted(scopes)), backend, seconds * 1e3, sum(hits)]
         if self.log_texts and answer is not None:
             line += " texts=%r scores=%s"
-            texts = [query.text if query.terms is None else " ".join(query.terms) for query in asked]
+            texts = [query.text if query.terms is None else " ".join(query.terms) for query in answered]
             best = [answer.scores[row, 0].item() if count else None for row, count in zip(places, hits, strict=True)]
             values += [texts, [None if score is None else float(f"{score:.4g}") for score in best]]
         logger.info(line, *values)

@@ -63,8 +63,8 @@ class Monitor:
     def keep(self, store: RecordStore) -> None:
         """Keep in the store what was learned since the last call that succeeded."""
         # The number of a change is read before the values, so that what is told in between is kept by the next call.
-        meant = {name: change for name, own in list(self._meanings.items()) if (change := own.changes()) is not None}
-        learned = {name: used for name, own in list(self._recency.items()) if (used := own.changes()) is not None}
+        meant = {name: change for name, rule in list(self._meanings.items()) if (change := rule.changes()) is not None}
+        learned = {name: used for name, rule in list(self._recency.items()) if (used := rule.changes()) is not None}
         for name in meant.keys() - learned.keys():
             learned[name] = self.recency(name).learned()
         for name, values in learned.items():
@@ -119,8 +119,8 @@ class Monitor:
 
     def observe_ranks(self, ranks: Iterable[int], namespace: str, windows: int | None) -> None:
         """As `observe`, for the age ranks of the windows of used hits."""
-        known = [rank for rank in ranks if not isinstance(windows, int) or rank < windows]
-        self.recency(namespace).observe(known, windows)
+        searched = [rank for rank in ranks if not isinstance(windows, int) or rank < windows]
+        self.recency(namespace).observe(searched, windows)
 
     def resolved(self, name: str, entity: str, namespace: str, times: int) -> None:
         """As `Engine.resolved`."""

@@ -39,9 +39,9 @@ def split(plans: Sequence[Plan]) -> tuple[list[Plan], list[Plan]]:
         if borrows.all():
             borrowing.append(plan)
             continue
-        own = borrows[plan.requests.setting]
-        plain.append(plan_of(plan.snapshot, plan.requests.select(np.flatnonzero(~own))))
-        borrowing.append(plan_of(plan.snapshot, plan.requests.select(np.flatnonzero(own))))
+        borrowed = borrows[plan.requests.setting]
+        plain.append(plan_of(plan.snapshot, plan.requests.select(np.flatnonzero(~borrowed))))
+        borrowing.append(plan_of(plan.snapshot, plan.requests.select(np.flatnonzero(borrowed))))
     return plain, borrowing
 
 
@@ -63,10 +63,10 @@ def lending_parts(plan: Plan) -> list[SegmentPlan]:
     return [part for part in parts if part is not None]
 
 
-def borrowed_sums(own: Integers, around: Integers, lent: Sequence[int]) -> Integers:
+def borrowed_sums(sums: Integers, around: Integers, lent: Sequence[int]) -> Integers:
     """Sums in steps, of the documents' `own` quanta [n] and of those of their neighbours [n, 2 window]."""
     weights = np.repeat(np.array(lent, dtype=np.int64), 2)
-    return np.asarray(own * STEPS + around @ weights)
+    return np.asarray(sums * STEPS + around @ weights)
 
 
 def _check_size(plan: Plan) -> None:

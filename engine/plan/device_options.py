@@ -38,11 +38,11 @@ class DeviceOptions:
         """The names of the options that are not None."""
         return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
-    def check(self, family: str, known: tuple[str, ...]) -> None:
+    def check(self, family: str, available: tuple[str, ...]) -> None:
         """Raises `ParameterError` for an option that is given and that `family` does not know."""
-        unknown = [name for name in self.given if name not in known]
+        unknown = [name for name in self.given if name not in available]
         if unknown:
-            has = f"it has: {', '.join(known)}" if known else "such options are of a device"
+            has = f"it has: {', '.join(available)}" if available else "such options are of a device"
             raise ParameterError(f"backend {family!r} has no option {unknown[0]}; {has}")
 
 

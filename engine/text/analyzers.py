@@ -218,9 +218,9 @@ def get_analyzer(analyzer: str | Analyzer, *, drop_numeric: bool = False, compou
                 f"name{choices(re.split('[+-]', stemmed)[0], languages)}"
             )
         language = f"snowball:{analyzer}"
-        known = (*ANALYZERS, *_REGISTERED)
+        names = (*ANALYZERS, *_REGISTERED)
         raise ParameterError(
-            f"no analyzer {analyzer!r}{choices(language if language in SNOWBALL else analyzer, known, SNOWBALL)}. "
+            f"no analyzer {analyzer!r}{choices(language if language in SNOWBALL else analyzer, names, SNOWBALL)}. "
             f"snowball:LANGUAGE stems one of {len(SNOWBALL)} languages. All but your own take '-numbers' after the "
             f"name, to drop numbers, and the first four '+compounds', to add joined compounds. "
             f"Pass one of your own to fanrank.text.register_analyzer before you name it or open its records"

@@ -203,10 +203,10 @@ def index_of(verbs: DenseVerbs, vectors: Vectors, options: Approximate) -> Index
     """
     faiss = load_faiss()
     with _building:
-        known = _indexes.setdefault(verbs, weakref.WeakKeyDictionary()).setdefault(vectors, {})
-        if options not in known:
-            known[options] = _make_index(faiss, vectors, options, verbs.gpu)
-        return known[options]
+        indexes = _indexes.setdefault(verbs, weakref.WeakKeyDictionary()).setdefault(vectors, {})
+        if options not in indexes:
+            indexes[options] = _make_index(faiss, vectors, options, verbs.gpu)
+        return indexes[options]
 
 
 def _make_index(faiss: Any, vectors: Vectors, options: Approximate, gpu: int | None) -> Index:

@@ -59,8 +59,8 @@ class Approximate:
 
     def __str__(self) -> str:
         """The options that are not the defaults."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ", ".join(f"{name} {value}" for name, value in own.items() if value != vars(DEFAULT)[name])
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name} {value}" for name, value in values.items() if value != vars(DEFAULT)[name])
 
 
 DEFAULT = Approximate()

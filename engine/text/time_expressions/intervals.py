@@ -362,10 +362,10 @@ def last_occasion(match: re.Match[str], context: TimeContext) -> Interval | None
     times = [_time_of(named, context)]
     if named is not None and len(named.words) == 1 and named.words[0] in TALKS:
         times.append(context.last_session_end)
-    known = [time for time in times if time is not None and -math.inf < time <= context.now]
-    if not known:
+    past = [time for time in times if time is not None and -math.inf < time <= context.now]
+    if not past:
         return None
-    return (max(known), max(known)) if match["lead"] else context.day(context.date(max(known)))
+    return (max(past), max(past)) if match["lead"] else context.day(context.date(max(past)))
 
 
 def day_at(days: int) -> Resolve:

@@ -66,25 +66,25 @@ class Occasion:
         _, *others = self.words
         stands = self._has_subject if self.who else self._stands_free
         return all(other in words for other in others) and any(
-            word in self.forms and stands(words, place) for place, word in enumerate(words)
+            word in self.forms and stands(words, position) for position, word in enumerate(words)
         )
 
     @staticmethod
-    def _stands_free(words: Sequence[str], place: int) -> bool:
-        while place and words[place - 1] in _ARTICLES:
-            place -= 1
-        return not place or words[place - 1] not in _PREPOSITIONS
+    def _stands_free(words: Sequence[str], position: int) -> bool:
+        while position and words[position - 1] in _ARTICLES:
+            position -= 1
+        return not position or words[position - 1] not in _PREPOSITIONS
 
     def _has_subject(self, words: Sequence[str], verb: int) -> bool:
-        place = verb - 1
-        while place >= 0 and words[place] in _BETWEEN:
-            place -= 1
-        if place < 0:
+        position = verb - 1
+        while position >= 0 and words[position] in _BETWEEN:
+            position -= 1
+        if position < 0:
             return self.who == "i"
-        subject = re.sub(r"['’](?:ve|d)\Z", "", words[place])
+        subject = re.sub(r"['’](?:ve|d)\Z", "", words[position])
         if self.who == "we" and subject == "i":
-            return place > 1 and words[place - 1] == "and"
-        if self.who in ("i", "we") and place and words[place - 1] == "and" and subject != "i":
+            return position > 1 and words[position - 1] == "and"
+        if self.who in ("i", "we") and position and words[position - 1] == "and" and subject != "i":
             return False
         return subject in _SUBJECTS.get(self.who, (self.who,))
 
