@@ -21,10 +21,10 @@ from .workers import Seat
 
 FOLLOW = 0.05
 """Seconds after which a worker without requests looks for writes."""
-READS = ("/v1/search", "/v1/explain", "/v1/records/fetch")
+READ_BY_POST = ("/v1/search", "/v1/explain", "/v1/records/fetch")
 """Addresses whose POST reads."""
-READ = ("/v1/records", "/v1/count", "/v1/namespaces", "/v1/strategies")
-"""Addresses whose GET any worker answers. What is below `READ[0]` are records."""
+READ_BY_GET = ("/v1/records", "/v1/count", "/v1/namespaces", "/v1/strategies")
+"""Addresses whose GET any worker answers. What is below `READ_BY_GET[0]` are records."""
 STORES = "/v1/vector_stores/"
 TOOLS = "/mcp"
 WRITING_TOOLS = ("remember", "forget")
@@ -154,8 +154,8 @@ class Team:
 def reads(method: str, path: str) -> bool:
     """Whether any worker answers such a request. What is not known to read is carried to the one that writes."""
     if method == "GET":
-        return path in READ or path.startswith(f"{READ[0]}/")
-    return method == "POST" and (path in READS or (path.startswith(STORES) and path.endswith("/search")))
+        return path in READ_BY_GET or path.startswith(f"{READ_BY_GET[0]}/")
+    return method == "POST" and (path in READ_BY_POST or (path.startswith(STORES) and path.endswith("/search")))
 
 
 async def peek(receive: Receive) -> tuple[bytes | None, Receive]:
