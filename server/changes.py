@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable
+from errno import ENOSPC
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.carry.rows import from_json
-from ..engine.errors import FanrankError, RecordError, UnknownIdError
+from ..engine.errors import FanrankError, RecordError, StorageError, UnknownIdError
 from ..engine.records.filters import Filter
 from .access import check_write, principal_of
 from .bodies import HELD, LARGE_BODY, as_filter, in_thread_if_large, read_json, read_parameters, require, take
@@ -119,7 +120,14 @@ async def change(
     if records is not None and size < LARGE_BODY:
         queues, verb = (state.writers, work) if awaited is None else (state.writes, awaited)
     written = in_thread(request, partial(verb, *given, **keywords), threads=queues, cost=size + 1_000, finish=True)
-    return await write_engine(operation, namespaces, written, records=records, id=id)
+    try:
+        count = await write_engine(operation, namespaces, written, records=records, id=id)
+    except StorageError as error:
+        state.metrics.disk_full = error.errno == ENOSPC
+        state.metrics.refused_writes += state.metrics.disk_full
+        raise
+    state.metrics.disk_full = False
+    return count
 
 
 def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, Filter | None, bool]:

@@ -109,6 +109,10 @@ class Metrics:
     def __init__(self, engine: Memory, titles: Iterable[str]) -> None:
         """`titles` are the problems that have a count of their own."""
         self.engine, self.titles = engine, frozenset(titles)
+        self.disk_full = False
+        """Whether the last write was refused, as the disk was full."""
+        self.refused_writes = 0
+        """Writes that were refused for that."""
         self.dropped_lines: Callable[[], int] = lambda: 0
         self._lock = Lock()
         self._requests: dict[Labels, int] = {}
@@ -183,6 +187,8 @@ class Metrics:
             _gauge("fanrank_requests_in_flight", "Requests under way.", in_flight),
             _gauge("fanrank_body_bytes", "Bytes of requests' bodies that are held.", body_bytes),
             _gauge("fanrank_ready", "Whether searches are answered from the index: 1 or 0.", ready),
+            _gauge("fanrank_disk_full", "Whether the disk was full at the last write: 1 or 0.", self.disk_full),
+            _gauge("fanrank_refused_writes", "Writes that were refused, as the disk was full.", self.refused_writes),
             _counter("fanrank_dropped_log_lines_total", "Lines of the log that nobody took in time.",
                      self.dropped_lines()),
         ]  # fmt: skip

@@ -78,7 +78,8 @@ def problem_codes() -> dict[str, tuple[tuple[int, ...], str]]:
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, FanrankError) and name not in NEVER
     }
-    return {**CODES, **classes}
+    full = ((*classes["StorageError"][0], 507), f"{classes['StorageError'][1]} With 507 the disk is full.")
+    return {**CODES, **classes, "StorageError": full}
 
 
 def make_document(limits: Limits) -> dict[str, Any]:

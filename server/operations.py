@@ -38,7 +38,7 @@ from .schemas import (
 )
 from .state import DEADLINE
 
-GUARDED = (401, 403, 422, 429, 500, 503, 504)
+GUARDED = (401, 403, 422, 429, 500, 503, 504, 507)
 """Statuses of every endpoint that asks for a key."""
 JSON = "application/json"
 BODY = (400, 408, 413, 415)
@@ -476,7 +476,10 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             status.ready,
             "ready",
             {
-                200: thing({"status": {"const": "ready"}}, "status"),
+                200: thing(
+                    {"status": {"const": "ready"}, "writes": text("Why writes are refused.", enum=["disk full"])},
+                    "status",
+                ),
                 503: thing({"status": {"enum": ["opening", "stopping"]}}, "status"),
             },
             open=True,

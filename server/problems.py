@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from errno import ENOSPC
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -111,6 +112,9 @@ def as_problem(error: Exception) -> Problem:
         status = status_of(type(error))
         headers = {"Retry-After": RETRY_AFTER} if status == 503 else {}
         detail = str(error)
+        if isinstance(error, StorageError) and error.errno == ENOSPC:
+            logger.error("storage", exc_info=error)
+            return Problem(507, "StorageError", "the disk of the memory is full; nothing was written")
         if isinstance(error, StorageError):
             # The message names files of this machine.
             logger.error("storage", exc_info=error)

@@ -96,9 +96,13 @@ async def health(request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
-    """Whether searches are answered from the index: 503 while it is built, and while the server stops."""
+    """Whether searches are answered from the index: 503 while it is built, and while the server stops.
+
+    ``writes`` says that the last write was refused, as the disk was full. Searches go on then.
+    """
     state = state_of(request)
     if state.stopping or state.engine.opening:
         word = "stopping" if state.stopping else "opening"
         return Response(f'{{"status": "{word}"}}', 503, headers={"Retry-After": "1"}, media_type="application/json")
-    return Response('{"status": "ready"}', media_type="application/json")
+    full = {"writes": "disk full"} if state.metrics.disk_full else {}
+    return Response(json.dumps({"status": "ready", **full}), media_type="application/json")

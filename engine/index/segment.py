@@ -229,13 +229,24 @@ class Segment:
     def _masks(self) -> dict[CompiledFilter, npt.NDArray[np.bool_]]:
         return {}
 
+    @once
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Bytes of what BM25 needs, of nested segments, ids and columns. There may be a segment for each tenant."""
+        nested = (self.held(name) for name in NESTED)
+        evidence = sum(inner.index_bytes for inner in nested if inner is not None)
+        return self.index_bytes, evidence, self.ids.bytes, self.columns.bytes
+
     def cached(self) -> list[object]:
         """What was computed for this segment beside its own arrays, so far."""
-        own = [vars(self).get(name) for name in ("latest_in", "latest_before", "dense_row", "posting_counts")]
-        orders = [each for order in list(self.time_orders.values()) for each in vars(order).values()]
-        made = [array for each in list(self.derived.values()) for array in getattr(each, "arrays", ())]
-        made += [] if self.text_hashes is None else self.text_hashes.arrays
-        return [*own, *made, *list(self._masks.values()), *list(self._windows.values()), *orders]
+        held = vars(self)
+        found = [held.get(name) for name in ("latest_in", "latest_before", "dense_row", "posting_counts")]
+        for name in ("_masks", "_windows"):
+            found += held.get(name, {}).values()
+        for order in list(held.get("time_orders", {}).values()):
+            found += vars(order).values()
+        for each in [*held.get("derived", {}).values(), self.text_hashes]:
+            found += getattr(each, "arrays", ())
+        return found
 
     @once
     def time_orders(self) -> dict[Hashable, Any]:

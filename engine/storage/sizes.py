@@ -15,6 +15,8 @@ from .state import MemoryState
 
 KEYS = "posting_bytes", "evidence_bytes", "vector_bytes", "id_bytes", "column_bytes", "deleted_bytes"
 """What the segments of a namespace hold."""
+_WORKED_OUT = frozenset(("term_idf", "contributions", "_filtered", "_at", *NESTED))
+"""Where a snapshot keeps what searches worked out."""
 
 
 def sizes_of(state: MemoryState) -> dict[str, int]:
@@ -37,14 +39,14 @@ def sizes_of(state: MemoryState) -> dict[str, int]:
 def sizes_in(snapshots: Iterable[Snapshot]) -> dict[str, int]:
     """`KEYS` of these snapshots: what does not depend on other namespaces and on searches."""
     held = dict.fromkeys(KEYS, 0)
+    snapshots = list(snapshots)
+    segments = [segment for snapshot in snapshots for segment in snapshot.segments]
+    fixed = "posting_bytes", "evidence_bytes", "id_bytes", "column_bytes"
+    held |= zip(fixed, map(sum, zip(*(segment.sizes for segment in segments), strict=True)), strict=False)
+    held["vector_bytes"] = sum(segment.vectors.bytes for segment in segments if segment.vectors is not None)
     for snapshot in snapshots:
-        for segment in snapshot.segments:
-            held["posting_bytes"] += segment.index_bytes
-            held["evidence_bytes"] += sum(inner.index_bytes for inner in _nested_in(segment))
-            held["vector_bytes"] += 0 if segment.vectors is None else segment.vectors.bytes
-            held["id_bytes"] += segment.ids.bytes
-            held["column_bytes"] += segment.columns.bytes
-        held["deleted_bytes"] += sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
+        if snapshot.tombstones:
+            held["deleted_bytes"] += sum(tombstones.bytes for tombstones in snapshot.tombstones.values())
     return held
 
 
@@ -54,7 +56,7 @@ def _nested_in(segment: Segment) -> list[Segment]:
 
 def _cached_in(segment: Segment) -> int:
     """What searches worked out for a segment and its nested ones."""
-    return sum(_arrays_in(own.cached()) for own in (segment, *_nested_in(segment)))
+    return sum(_arrays_in(own.cached()) for own in (segment, *(_nested_in(segment) if segment.sizes[1] else ())))
 
 
 def _cached_by(snapshot: Snapshot, deleted: Iterable[Tombstones] | None = None) -> int:
@@ -63,6 +65,8 @@ def _cached_by(snapshot: Snapshot, deleted: Iterable[Tombstones] | None = None) 
     `deleted` are those of its tombstones that count; None: all.
     """
     held: dict[str, Any] = vars(snapshot)
+    if not snapshot.tombstones and _WORKED_OUT.isdisjoint(held):
+        return 0
     size = _arrays_in([held.get("term_idf")])
     size += sum(each.cache_bytes for each in (snapshot.tombstones.values() if deleted is None else deleted))
     size += sum(contributions.bytes for contributions in held.get("contributions", ()))

@@ -235,8 +235,9 @@ def named(path: Path) -> Iterator[None]:
     except FanrankError:
         raise
     except OSError as error:
-        full = error.errno == errno.ENOSPC
-        raise StorageError(f"{path}: {_FULL if full else error.strerror or error}") from error
+        if error.errno == errno.ENOSPC:
+            raise _full(path) from error
+        raise StorageError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         # SQLite's message quotes the damaged text, and Python cannot decode that.
         raise damaged(path, "damaged (file is malformed)") from error
@@ -246,10 +247,14 @@ def named(path: Path) -> Iterator[None]:
         if "malformed" in text or "not a database" in text:
             raise damaged(path, f"damaged ({text})") from error
         if "disk is full" in text:
-            text = _FULL
-        elif isinstance(error, sqlite3.IntegrityError):
+            raise _full(path) from error
+        if isinstance(error, sqlite3.IntegrityError):
             text = f"a change does not fit the live records ({text}); open the engine again"
         raise StorageError(f"{path}: {text}") from error
 
 
-_FULL = "no space left; nothing was written. Free some and try again"
+def _full(path: Path) -> StorageError:
+    """The error of a full disk, by whose `errno` programs know it."""
+    error = StorageError(f"{path}: no space left; nothing was written. Free some and try again")
+    error.errno = errno.ENOSPC
+    return error

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -12,6 +15,7 @@ from support import borders
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
+from fanrank.engine.storage import failpoints
 from fanrank.server import search
 from fanrank.server.access import Principal
 from fanrank.server.app import make_app
@@ -191,3 +195,19 @@ def test_a_part_is_sent_before_the_next_is_searched(engine: fr.Engine, monkeypat
     monkeypatch.setattr(type(engine), "asearch", watched)
     asyncio.run(run())
     assert events == ["search tea", "send", "search plant", "send"]
+
+
+def test_a_full_disk_is_told_until_a_write_succeeds(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path) as engine, TestClient(make_app(engine)) as client:
+
+        def see() -> tuple[int, Any]:
+            answer = client.put("/v1/records/a", json={"text": "tea"})
+            return answer.status_code, client.get("/v1/ready").json().get("writes")
+
+        failpoints.arm("write.commit", action=Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        assert see() == (507, "disk full")
+        metrics = client.get("/metrics").text
+        assert "fanrank_disk_full 1\n" in metrics
+        assert "fanrank_refused_writes 1\n" in metrics
+        failpoints.disarm()
+        assert see() == (200, None)

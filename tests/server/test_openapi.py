@@ -29,8 +29,9 @@ from fanrank.server.problems import Problem
 
 OPERATIONS = operations(Limits())
 DOCUMENT = make_document(Limits())
-ELSEWHERE = {403, 408, 429}
-"""Statuses that a server answers only with keys, without them, or to a slow client: other tests meet them."""
+ELSEWHERE = {403, 408, 429, 507}
+"""Statuses that a server answers only with keys, without them, to a slow client, or with a full disk: other tests meet
+them."""
 
 
 def ask(client: TestClient, operation: Operation, **changed: Any) -> Any:
