@@ -592,7 +592,9 @@ class Coalescer:
             total = size + len(call)
             widest = max(width, call.width) if len(call) else width
             total_places = places + len(call) * call.width
-            full = total > self.max_batch or (call.left > 0 and (call.large or work + call.left > room))
+            # Nothing joins one that is launched in pieces, also where `max_batch` was raised meanwhile.
+            cut = bool(calls) and calls[0].large and calls[0].left > 0
+            full = cut or total > self.max_batch or (call.left > 0 and (call.large or work + call.left > room))
             if calls and (
                 full or total * widest > max(SMALL, SPREAD * total_places) or not call.options.joins(calls[0].options)
             ):

@@ -274,6 +274,22 @@ def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_st
     assert_same(once, expected["once"])
 
 
+def test_nothing_joins_a_call_in_pieces_where_the_bound_of_a_launch_is_raised() -> None:
+    engine, words = few(), ["tea", "key", "oil", "jam"]
+    expected, coalescer = engine.search(words), engine.coalescer.configure(max_batch=3)
+
+    async def ask() -> list[Any]:
+        with coalescer._lock:
+            calls = [asyncio.ensure_future(engine.asearch(words, tenant=name, deadline=60)) for name in ("a", None)]
+            while coalescer._waiting < 8:
+                await asyncio.sleep(0)
+            coalescer.configure(max_batch=99)
+        return await asyncio.gather(*calls)
+
+    for hits in asyncio.run(ask()):
+        assert_same(hits, expected)
+
+
 def test_a_launch_grows_where_many_queries_take_as_long_as_one() -> None:
     for fixed, each, least, most in ((0.03, 0, 64, 4096), (0, 0.03, 1, 2), (0, 1e-4, 64, 256)):
         pace, queries = turns.Pace(), 1
