@@ -24,6 +24,12 @@ class Principal:
     label: str = ""
     """What the key's owner calls it, for the log."""
 
+    @property
+    def only(self) -> str | None:
+        """The one namespace that is reached; None where there are more or none."""
+        first, *more = self.patterns or ("*",)
+        return None if more or first.endswith("*") else first
+
     def allows(self, namespace: str) -> bool:
         """Whether records of this namespace may be read."""
         if self.patterns is None:

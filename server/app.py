@@ -161,7 +161,7 @@ def make_app(
     app.router.redirect_slashes = False
     app.state.fanrank = state
     inner = ExceptionMiddleware(app.router, handlers=app.exception_handlers)
-    gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, direct=rest)
+    gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, direct=rest, parts=parts)
     app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log)
     return app
 
@@ -187,9 +187,12 @@ class Gate:
         local: bool,
         fresh: Fresh | None = None,
         direct: bool = True,
+        parts: Sequence[Part] = (),
     ) -> None:
         self.app, self.state, self.admit, self.local = app, state, admit, local
         self.fresh, self.direct = fresh, direct
+        routes = [route for part in parts for route in part.routes if isinstance(route, Route)]
+        self.parts = {(method, route.path): route.app for route in routes for method in route.methods or ()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in OPEN:
@@ -210,7 +213,7 @@ class Gate:
                 await self.fresh(partial(seconds_left, request))
             endpoint = DIRECT.get((scope["method"], scope["path"])) if self.direct else None
             if endpoint is None:
-                await self.app(scope, receive, send)
+                await self.parts.get((scope["method"], scope["path"]), self.app)(scope, receive, send)
             else:
                 scope["endpoint"] = endpoint
                 await (await endpoint(request))(scope, receive, send)

@@ -68,7 +68,9 @@ SHOWN_MISTAKES = 5
 
 T = TypeVar("T")
 Asked = Context[Any, Any]
-Namespace = Annotated[str, Field(description="The namespace of the records. Left out: the server's own.")]
+Namespace = Annotated[
+    str, Field(description="The namespace of the records. Left out: the server's own, or the one that the key reaches.")
+]
 K = Annotated[int, Field(ge=1, description="Hits of each query.")]
 FilterJson = Annotated[
     dict[str, Any] | None,
@@ -340,12 +342,8 @@ class Tools:
         _, namespace = self._enter(context, namespace, write=True)
         most = self.settings.limits.records
         if len(records) > most:
-            raise Problem(
-                422,
-                "TooManyRecords",
-                f"a call may write {most:,} records; write the rest with another",
-                field="records",
-            )
+            detail = f"a call may write {most:,} records; write the rest with another"
+            raise Problem(422, "TooManyRecords", detail, field="records")
         now = time.time()
         made = [make_record(record, place, namespace, now) for place, record in enumerate(records)]
         for place, record in enumerate(made):
@@ -439,13 +437,11 @@ class Tools:
         fixed = self.settings.namespace
         if fixed is not None:
             if namespace not in ("", fixed):
-                raise Problem(
-                    403,
-                    "NamespaceForbidden",
-                    "this server has one namespace; leave the argument out",
-                    field="namespace",
-                )
+                detail = "this server has one namespace; leave the argument out"
+                raise Problem(403, "NamespaceForbidden", detail, field="namespace")
             namespace = fixed
+        elif namespace == "" and (only := principal.only) is not None:
+            namespace = only
         if not principal.allows(namespace):
             # The caller's own rights, and no word on what there is.
             reached = ", ".join(principal.patterns or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -237,9 +238,12 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
     A connection for each: one that is kept may end while a write is sent, which could not be sent again. Raises
     `Problem` where no answer begins, and `RuntimeError` where it ends early.
     """
+    loop, other = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
+    other.setblocking(False)
     try:
-        reader, writer = await asyncio.open_unix_connection(address)
+        await loop.sock_connect(other, address)
     except OSError:
+        other.close()
         raise stopping() from None
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     path = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
@@ -249,40 +253,44 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
             head += [name, b": ", value, b"\r\n"]
     if chunked:
         head.append(b"transfer-encoding: chunked\r\n")
-    writer.write(b"".join(head) + b"\r\n")
 
     async def pump() -> None:
+        # An answer may come, and its connection end, before the body is sent. Then the rest of it goes nowhere.
+        with suppress(ConnectionError):
+            await loop.sock_sendall(other, b"".join(head) + b"\r\n")
         more = True
         while more:
             message = await receive()
             body, more = message.get("body", b""), message.get("more_body", False)
             if message["type"] == "http.disconnect":
-                writer.transport.abort()
+                other.shutdown(socket.SHUT_RDWR)
                 return
             if body:
-                writer.write(b"%x\r\n%b\r\n" % (len(body), body) if chunked else body)
                 with suppress(ConnectionError):
-                    await writer.drain()
+                    await loop.sock_sendall(other, b"%x\r\n%b\r\n" % (len(body), body) if chunked else body)
         if chunked:
-            writer.write(b"0\r\n\r\n")
+            with suppress(ConnectionError):
+                await loop.sock_sendall(other, b"0\r\n\r\n")
         while (await receive())["type"] != "http.disconnect":
             pass
-        writer.transport.abort()
+        other.shutdown(socket.SHUT_RDWR)
 
     pumping = asyncio.ensure_future(pump())
     try:
-        await _relay(reader, send)
+        await _relay(other, send)
     finally:
         pumping.cancel()
-        writer.transport.abort()
+        with suppress(asyncio.CancelledError, OSError):
+            await pumping
+        other.close()
 
 
-async def _relay(reader: asyncio.StreamReader, send: Send) -> None:
+async def _relay(other: socket.socket, send: Send) -> None:
     answer = _Parts()
     parser, started = httptools.HttpResponseParser(answer), False
     while not answer.ended:
         try:
-            data = await reader.read(1 << 16)
+            data = await asyncio.get_running_loop().sock_recv(other, 1 << 16)
         except ConnectionError:
             data = b""
         if not data and started:

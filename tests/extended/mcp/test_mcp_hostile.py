@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from support.live import Live, message, read_all, serving
 from support.threads import until
 
 import fanrank as fr
+from fanrank.server.keys import Keyring, add_key
 from fanrank.server.limits import Limits
 from fanrank.server.mcp import LIMITS
 from fanrank.server.mcp_run import make_part
@@ -101,3 +104,25 @@ def test_there_is_no_stream_that_holds_a_place(live: Live, method: str) -> None:
 )
 def test_pages_of_other_sites_reach_no_tool(live: Live, line: bytes, changed: bytes, expected: int) -> None:
     assert status(live.send(to_tools(call("recent")).replace(line, changed, 1))) == expected
+
+
+@pytest.mark.parametrize("tool", ["search_memory", "forgive"])
+def test_a_plain_call_is_answered_as_by_the_packages_transport(live: Live, tool: str) -> None:
+    """What a client adds for itself takes the transport's way."""
+    body = json.loads(call(tool, queries=["tea"]))
+    plain = json.loads(live.send(to_tools(json.dumps(body).encode())).partition(b"\r\n\r\n")[2])
+    body["params"]["_meta"] = {"mine": 1}
+    (line,) = re.findall(rb"^data: (.+)\r$", live.send(to_tools(json.dumps(body).encode())), re.MULTILINE)
+    assert plain == json.loads(line)
+
+
+def test_a_key_of_one_namespace_need_not_name_it(tmp_path: Path) -> None:
+    keys = [add_key(tmp_path / "keys", namespaces) for namespaces in (["acme"], ["acme", "other"], ["acme/*"])]
+    engine = fr.Engine.from_records([{"id": "a", "text": "green tea", "namespace": "acme"}])
+    admit, found = Keyring(tmp_path / "keys"), []
+    with serving(engine, admit=admit, parts=lambda engine: [make_part(engine)]) as live:
+        for key in keys:
+            said = f"\r\nAuthorization: Bearer {key}\r\n".encode()
+            sent = to_tools(call("search_memory", queries=["tea"])).replace(b"\r\n", said, 1)
+            found.append(b"green tea" in live.send(sent))
+    assert found == [True, False, False]
