@@ -209,6 +209,11 @@ def test_a_text_is_read_once_whatever_becomes_of_its_segment(tmp_path: Path) -> 
         hits = engine.search(asked, 3)
         engine.delete(["3"])
         engine.add([fr.Record("new", "c3 u1"), fr.Record("newer", "a1 b2")])
+        assert len(engine.index.memory.snapshot("").segments) > 1
+        (between,) = engine.search("a1", 30, collapse="text")
+        assert [name for name, _ in between] == ["0", *map(str, range(20, 25))]
+        assert between[0].copies is not None
+        assert between[0].copies[-1] == "newer"
         engine.flush()
         engine.index.memory.renumber(all_unused=True)
         later = engine.search("a1", 3, collapse="text")
