@@ -1,4 +1,4 @@
-"""Defaults are the documents' numbers, by their ids in docs/sources.md.
+"""Defaults are the documents' numbers, by their ids in docs/sources.md; tests set borders wherever one is held.
 
 Tables stand with what uses them: A079 in test_cascade.py, B021 to B023 in test_entity_graph.py, B041 in test_hints.py,
 A068 and B006 in test_approximate.py, E009's patterns in test_feedback.py.
@@ -11,17 +11,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import borders
 
 import fanrank as fr
+from fanrank.cpu_fallback import prune
 from fanrank.engine.evaluate.protocol import TAUS_A087 as TAUS
 from fanrank.engine.feedback.centroid import SoftCentroid
 from fanrank.engine.feedback.registry import feedback_of
 from fanrank.engine.feedback.routed import FACTOID, AdaptiveSoftCentroid, FactoidRoute
 from fanrank.engine.fuse.age import DAY
-from fanrank.engine.fuse.agent_rrf import SAFE_ALPHA, AgentRRF
+from fanrank.engine.fuse.agent_rrf import SAFE_ALPHA, TAU_DAYS_BY_TYPE, AgentRRF
 from fanrank.engine.fuse.rrf import RRF
 from fanrank.engine.fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT, ScoreRRF
 from fanrank.engine.hybrid.strategy import NAMED, Graph, Strategy, Temporal
+from fanrank.engine.index import contributions, snapshot
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.monitor.recency import Recency
 from fanrank.engine.recall.conversation import MIN_LENGTH, PageRank
@@ -32,6 +35,7 @@ from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.confidence import CONFIDENCES
 from fanrank.engine.route.cost import BM25_MS, CLASSIFIER_MS, ENCODER_MS, ESCALATED_MS
 from fanrank.engine.route.router import LONGMEMEVAL_SYSTEMS, Router
+from fanrank.engine.storage import storage
 from fanrank.engine.text.time_expressions.parse import parse_when
 
 NOW = 1_742_394_600.0
@@ -64,7 +68,7 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("A060 k, ranks from 1", (RRF().k, RRF().base), (60.0, 1)),
     ("A061 k, alpha, tau, beta", (AGENT.k, AGENT.alpha, AGENT.tau_days, AGENT.beta), (60.0, 0.005, 30.0, 0.0)),
     ("A063 types", set(AGENT.recency_types or ()), {"temporal-reasoning", "knowledge-update", "multi-session"}),
-    ("A064 tau by type", AGENT.tau_days_by_type, {"multi-session": 120.0}),
+    ("A064 tau by type", TAU_DAYS_BY_TYPE, {"multi-session": 120.0}),
     ("A065 guard", SAFE_ALPHA, 0.01),
     # Cascade
     ("A075 escalates to agent_rrf", Cascade().escalate, NAMED["agent_rrf"]),
@@ -134,3 +138,16 @@ def test_depth_of_every_list() -> None:
     """SPEC B050: up to 100 candidates, of strategies without feedback, whose pools are larger."""
     assert {own.depth for own in NAMED.values() if own.feedback is None} == {100}
     assert Strategy("bm25").depth == 100
+
+
+def test_a_border_is_set_wherever_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshot.MAX_SEGMENT_DOCUMENTS, contributions.TILE_BITS, prune.TILE
+    with monkeypatch.context() as patch:
+        borders.shrink(patch, MAX_SEGMENT_DOCUMENTS=7, TILE_BITS=3)
+        assert (snapshot.MAX_SEGMENT_DOCUMENTS, storage.MAX_SEGMENT_DOCUMENTS) == (7, 7)
+        assert (contributions.TILE_BITS, prune.TILE_BITS, prune.TILE) == (3, 3, 8)
+        assert borders.value("TILE_BITS") == 3
+    assert before == (storage.MAX_SEGMENT_DOCUMENTS, prune.TILE_BITS, prune.TILE)
+    for name, words in (("NOT_THERE", "no module"), ("QUERIES", "cpu_fallback.dense"), ("MAX_BATCH", "once, when")):
+        with pytest.raises(LookupError, match=words):
+            borders.shrink(monkeypatch, {name: 1})

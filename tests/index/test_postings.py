@@ -1,8 +1,9 @@
-"""Postings in C++ and in numpy: the very same arrays, of whatever tokens and in whatever pieces."""
+"""Postings in C++ and in numpy are the very same arrays; segments hold their counts, and derive contributions once."""
 
 from __future__ import annotations
 
 import itertools
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,8 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
+from support.segments import build
 
+import fanrank as fr
 from fanrank.engine.index.postings import Part, Postings, join_postings, sort_tokens
+from fanrank.engine.index.segment import merge_segments
 from fanrank.engine.settings import ENVIRONMENT_VARIABLE
 from fanrank.native import compiled
 
@@ -209,3 +213,72 @@ def test_what_does_not_fit_is_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=expected):
             call()
+
+
+def test_the_fixture() -> None:
+    """SPEC A015. The filler sorts after "fish", so that it comes after the fixture's three lists."""
+    held = ["cat cat fish", "dog", "cat dog dog", "cat fish", "cat cat cat dog"]
+    lengths = [10, 8, 12, 7, 9]
+    texts = [text + " zebra" * (n - len(text.split())) for text, n in zip(held, lengths, strict=True)]
+    segment, vocabulary = build(texts)
+    assert vocabulary.strings == ["cat", "dog", "fish", "zebra"]
+    assert segment.terms.tolist() == [0, 1, 2, 3]
+    assert segment.offsets[:4].tolist() == [0, 4, 7, 9]
+    assert segment.documents[:9].tolist() == [0, 2, 3, 4, 1, 2, 4, 0, 3]
+    assert segment.frequencies()[0, :9].tolist() == [2, 1, 1, 3, 1, 2, 1, 1, 1]
+    assert segment.frequencies(slice(4, 7)).tolist() == [[1, 2, 1]]
+    assert segment.frequencies(np.array([3, 0])).tolist() == [[3, 2]]
+    assert segment.lengths.tolist() == [lengths]
+    positions = segment.locate(np.array([0, 1], dtype=np.int32))  # "cat dog"
+    touched = [segment.offsets[p : p + 2].tolist() for p in positions]
+    assert touched == [[0, 4], [4, 7]]
+    assert (segment.size, segment.postings) == (5, 9 + 5)
+
+
+@pytest.mark.parametrize("count", [256, 65_536])
+def test_no_count_is_too_large(count: int) -> None:
+    segment, _ = build(["cat " * count, "cat dog"])
+    assert segment.frequencies().tolist() == [[count, 1, 1]]
+    engine = fr.Engine.from_records([fr.Record("a", "cat " * count), fr.Record("b", "cat dog")], analyzer="minimal")
+    assert engine.explain("cat", "a").terms[0].frequencies == {"text": count}
+    small, _ = build(["dog"], terms=("cat", "dog"))
+    merged = merge_segments([segment, small])
+    assert merged.frequencies().tolist() == [[count, 1, 1, 1]]
+
+
+TERMS = [f"t{n}" for n in range(9)]
+
+
+def test_lists_are_derived_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = fr.Engine(backend="numpy")
+    rng = random.Random(1)
+    texts = [rng.choices(TERMS, weights=[2.0**-n for n in range(9)], k=rng.randrange(7)) for _ in range(40)]
+    engine.add([fr.Record(str(n), " ".join(text)) for n, text in enumerate(texts)])
+    counted: list[int] = []
+    plain = fr.BM25.quanta
+
+    def counting(self: fr.BM25, saturated: np.ndarray, idf: np.ndarray) -> np.ndarray:
+        counted.append(len(saturated))
+        return plain(self, saturated, idf)
+
+    monkeypatch.setattr(fr.BM25, "quanta", counting)
+    engine.search(["t0 t1", "t1"])
+    once = sum(counted)
+    assert once > 0
+    engine.search(["t1", "t0"])
+    assert sum(counted) == once
+    engine.search(["t2"])
+    assert sum(counted) > once
+    counted.clear()
+    engine.add([fr.Record("new", "t0")])  # a new epoch: N and every idf changed
+    engine.search(["t0 t1"])
+    assert sum(counted) >= once
+
+
+def test_a_large_namespace_without_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its counts are an empty array, and a term of another namespace may be asked for."""
+    borders.shrink(monkeypatch, COUNTED_DOCUMENTS=1)
+    engine = fr.Engine.from_records([fr.Record("1", ""), fr.Record("2", "?!")])
+    snapshot = engine.index.memory.snapshot("")
+    assert snapshot.counts is not None
+    assert snapshot.document_frequencies(np.array([0, 7], dtype=np.int32)).tolist() == [0, 0]

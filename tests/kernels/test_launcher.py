@@ -1,11 +1,13 @@
-"""How CUDA kernels are launched through CuPy, without a device: streams, shared memory, and errors by name."""
+"""CUDA kernels: their arguments and sources, and launches through CuPy without a device."""
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import types
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import sizeof
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -14,7 +16,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fanrank.engine.errors import BackendUnavailableError, ParameterError  # noqa: E402
-from fanrank.kernels.cuda.launcher import CupyLauncher, DeviceLimits  # noqa: E402
+from fanrank.kernels.cuda.arguments import HEADER, LAYOUTS, read_layouts  # noqa: E402
+from fanrank.kernels.cuda.launcher import FOLDER, OPERATIONS, SOURCES, CupyLauncher, DeviceLimits, source_of  # noqa: E402
+from fanrank.kernels.work import DESCRIPTOR_BYTES, ENTRY_BYTES, SEGMENT_FIELDS  # noqa: E402
 
 ATTRIBUTES = {
     "MultiProcessorCount": 132,
@@ -190,3 +194,47 @@ def test_errors_of_the_driver_have_names(cupy: FakeCupy, where: str, error: Any,
     launched(67584)
     assert cupy.launched == [("score_narrow", 67584)]
     assert cupy.kernels[0, "score_narrow"].max_dynamic_shared_size_bytes == 67584
+
+
+def test_every_structure_of_the_header_has_a_layout() -> None:
+    assert sorted(LAYOUTS) == sorted(re.findall(r"^struct (\w+)", HEADER.read_text(), re.MULTILINE))
+    assert LAYOUTS["SegmentRow"].fields == SEGMENT_FIELDS
+    sizes = {"SegmentRow": 8 * len(SEGMENT_FIELDS), "Descriptor": DESCRIPTOR_BYTES, "Entry": ENTRY_BYTES}
+    assert {name: sizeof(LAYOUTS[name].structure) for name in sizes} == sizes
+
+
+def test_a_field_needs_a_known_type_and_a_comment() -> None:
+    fields = "    i32 count;         // number\n    const i64* words;  // [S] int64\n    void* any;  // [P]\n"
+    layout = read_layouts(f"struct Known {{\n{fields}}};\n")["Known"]
+    assert [field[0] for field in layout.structure._fields_] == ["count", "words", "any"]
+    assert layout.pointers == {"words": 8, "any": 0}
+    for line in ("    i32 count;\n", "    i16 count;  // number\n", "    double* ;  // [S]\n"):
+        with pytest.raises(ValueError, match="Wrong: not a field"):
+            read_layouts(f"struct Wrong {{\n{line}}};\n")
+
+
+def test_the_values_of_a_structure_are_checked() -> None:
+    text = "struct Pair {\n    i32 count;         // number\n    const i64* words;  // [S] int64\n};\n"
+    layout = read_layouts(text)["Pair"]
+    words = torch.arange(4)
+    assert layout.fill(count=3, words=words).words == words.data_ptr()
+    assert layout.fill(count=3, words=None).words is None
+    for message, values in [
+        (r"Pair: these arguments are missing or unknown: \['words'\]", {"count": 3}),
+        (r"missing or unknown: \['more'\]", {"count": 3, "words": None, "more": 1}),
+        ("Pair.words must be a tensor or None", {"count": 3, "words": 7}),
+        ("not contiguous", {"count": 3, "words": words[::2]}),
+        ("elements of 8 bytes, got a tensor with elements of 4", {"count": 3, "words": words.int()}),
+    ]:
+        with pytest.raises(ParameterError, match=message):
+            layout.fill(**values)  # type: ignore[arg-type]
+
+
+def test_sources_are_compiled_with_their_headers_and_none_of_the_system() -> None:
+    """NVRTC has no system headers."""
+    for operation in OPERATIONS:
+        text = source_of(operation)
+        assert "#include" not in text
+        assert text.count("constexpr i32 WARP = 32;") == 1
+    for file in (*SOURCES, *FOLDER.glob("*.cuh")):
+        assert not re.findall(r"#include <", file.read_text()), file.name

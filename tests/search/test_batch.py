@@ -1,8 +1,11 @@
-"""A batch is answered as its queries alone, and what they share is decided once."""
+"""A batch is answered as its queries alone; what they share is decided once, and only the recorded work is done."""
 
 from __future__ import annotations
 
+import doctest
 import gc
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +15,8 @@ from unittest.mock import Mock
 
 import pytest
 from support import borders
+from support.benches import load
+from support.source import ROOT
 
 import fanrank as fr
 from fanrank.engine.records.hits import Hits
@@ -196,3 +201,78 @@ def test_the_calls_around_the_compiled_one_do_not_grow_with_the_batch(
     # The ids of more than `LISTED` hits are gathered by arrays.
     assert counts[1] - counts[0] <= 2
     assert counts[2] - counts[1] <= 9
+
+
+(work,) = load("work")
+
+
+@pytest.mark.extended
+def test_no_search_does_more_work_than_is_recorded() -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    # The baseline is that of the shipped profile.
+    environment.pop("FANRANK_PROFILE", None)
+    command = [sys.executable, "-m", "bench.work"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_more_work_than_recorded_is_growth() -> None:
+    counts = {"postings": 1_000, "lookups": 10, "bytes": 8_000, "calls": 500, "peak_kib": 300}
+    under = {"python": "3.x.y"}
+    kept = work.update({}, {"numpy auto": counts}, under)
+
+    def grown(under: dict[str, str] = under, **changed: int) -> list[str]:
+        found = work.changes(kept, {"numpy auto": {**counts, **changed}}, under)
+        return [line.split(", ")[1].split(":")[0] for line, grew in found.items() if grew]
+
+    assert grown() == grown(calls=510, peak_kib=329) == grown(postings=999) == []
+    assert all(grown(**{name: counts[name] + 1}) == [name] for name in work.COUNTED)
+    assert grown(calls=600) == ["calls"]
+    # Calls and memory are those of one version of Python and numpy.
+    assert grown({"python": "4"}, calls=600) == []
+    too_many = {**counts, "calls": work.MOST_CALLS["native one"] + 1}
+    assert True in work.changes({}, {"native one": too_many}, under).values()
+
+
+def tea(count: int, start: int = 0, **more: Any) -> list[fr.Record]:
+    return [fr.Record(f"r{number}", "tea", **more) for number in range(start, start + count)]
+
+
+def test_the_facades_example_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It shows what its reader gets.
+    monkeypatch.delenv("FANRANK_PROFILE", raising=False)
+    failed, tried = doctest.testmod(fr)
+    assert (failed, tried) == (0, 3)
+
+
+def test_all_forms_of_a_query_are_one() -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record("1", "two cats running"), fr.Record("2", "a cat"), fr.Record("3", "dogs")]
+    )
+    batch = ["the Cats run", fr.Query("cats run"), ["cat", "run"], ("run", "cat"), fr.Query(terms=["cat", "run"])]
+    rows = list(engine.search(batch, 5))
+    assert rows == [rows[0]] * 5
+    assert [name for name, _ in rows[0]] == ["1", "2"]
+    # Pre-analysed terms are used as they stand.
+    assert engine.search([["cats", "running"]], 5).counts.tolist() == [0]
+
+
+def test_to() -> None:
+    engine = fr.Engine.from_records(tea(2))
+    before = list(engine.search(["tea"]))
+    assert engine.to("cpu") is engine
+    assert list(engine.search(["tea"])) == before
+    with pytest.raises(fr.errors.ParameterError, match=r"device 'tpu'; did you mean 'cpu'. There are: cpu, cuda"):
+        engine.to("tpu")
+
+
+def test_a_progress_bar_only_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    fr.Engine.from_records(tea(3), progress=True)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    fr.Engine.from_records(tea(3), progress=True)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "3/3" in shown.err
+    fr.Engine.from_records(tea(3))
+    assert capsys.readouterr() == ("", "")

@@ -1,9 +1,10 @@
-"""Queries of several namespaces: answered as if their records stood in one, by every strategy."""
+"""Queries of several namespaces, answered as if their records stood in one; and which stand below a path."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +83,32 @@ def test_explanations_name_what_they_cannot_tell_apart() -> None:
 def test_bad_names_are_refused(fields: dict[str, Any], what: str) -> None:
     with pytest.raises(fr.errors.QueryError, match=what):
         fr.Query("tea", **fields)
+
+
+NAMES = ["é", "a/b/c", "a0", "", "b/a", "a.", "a", "a-b", "ab", "a/b", "b", "a/é"]
+BELOW = {
+    "a": ("a", "a/b", "a/b/c", "a/é"),
+    "a/b": ("a/b", "a/b/c"),
+    "a/": ("a", "a/b", "a/b/c", "a/é"),
+    "c": (),
+    "é": ("é",),
+}
+
+
+def check(engine: fr.Engine, held: list[str]) -> None:
+    state = engine.index.ready().state
+    assert state.names == tuple(sorted(held))
+    for path, below in BELOW.items():
+        assert state.names_under(path) == tuple(name for name in below if name in held), path
+
+
+def test_names_stay_sorted(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path) as engine, fr.Engine.open(tmp_path, read_only=True) as reader:
+        for count, name in enumerate(NAMES, 1):
+            engine.upsert([fr.Record("1", "tea", name), fr.Record("2", "tea", NAMES[0])])
+            check(engine, NAMES[:count])
+        for count, name in enumerate(NAMES, 1):
+            engine.drop(name)
+            check(engine, NAMES[count:])
+            reader.refresh()
+            check(reader, NAMES[count:])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from itertools import product
 from unicodedata import normalize
 
 from nltk.stem.porter import PorterStemmer
@@ -14,7 +15,7 @@ from nltk.stem.porter import PorterStemmer
 from fanrank.engine.text.analyzers import get_analyzer
 from fanrank.engine.text.stopwords import LUCENE_ENGLISH, OPSEM
 
-LONGEST = 255
+LONGEST, DIGITS = 255, "0123456789"
 _MARTIN = PorterStemmer("MARTIN_EXTENSIONS")
 
 
@@ -25,37 +26,28 @@ def fold(text: str) -> str:
 
 def joined(text: str) -> Iterator[str]:
     """Words that hyphens, dots or short parentheses join, without what joins them."""
-    letters = [*fold(text), *"   "]
+    letters = fold(text) + "   "
+
+    def end_of(start: int) -> int:
+        return next(at for at in range(start, len(letters)) if not letters[at].isalnum())
+
     at = 0
     while at < len(letters) - 3:
-        if not letters[at].isalnum():
-            at += 1
-            continue
-        word, parts = "", 1
-        while letters[at].isalnum():
-            word, at = word + letters[at], at + 1
-        while True:
-            between_digits = letters[at - 1] in "0123456789" and letters[at + 1] in "0123456789"
-            if letters[at + 1].isalnum() and (
-                letters[at] in "-\u2010\u2011" or (letters[at] == "." and not between_digits)
+        end = end_of(at)
+        parts = [letters[at:end]]
+        while end > at:
+            joint, after = letters[end], end_of(end + 1)
+            of_a_number = letters[end - 1] in DIGITS and letters[end + 1] in DIGITS
+            parenthesis = joint == "(" and after - end in (2, 3) and letters[after] == ")"
+            if not parenthesis and (
+                after == end + 1 or joint not in "-\u2010\u2011." or (joint == "." and of_a_number)
             ):
-                at += 1
-                while letters[at].isalnum():
-                    word, at = word + letters[at], at + 1
-            elif letters[at] == "(" and letters[at + 1].isalnum() and letters[at + 2] == ")":
-                word, at = word + letters[at + 1], at + 3
-            elif (
-                letters[at] == "("
-                and letters[at + 1].isalnum()
-                and letters[at + 2].isalnum()
-                and letters[at + 3] == ")"
-            ):
-                word, at = word + letters[at + 1] + letters[at + 2], at + 4
-            else:
                 break
-            parts += 1
-        if parts > 1:
-            yield word
+            parts.append(letters[end + 1 : after])
+            end = after + parenthesis
+        if len(parts) > 1:
+            yield "".join(parts)
+        at = max(end, at + 1)
 
 
 def _numeric(token: str) -> bool:
@@ -64,31 +56,31 @@ def _numeric(token: str) -> bool:
 
 # Words by UAX #29, of the kinds that Lucene's standard tokenizer keeps.
 
-_BREAKS = (
-    *("ALetter", "Hebrew_Letter", "Numeric", "Katakana", "ExtendNumLet", "MidLetter", "MidNum", "MidNumLet"),
-    *("Single_Quote", "Double_Quote", "Extend", "Format", "ZWJ", "Regional_Indicator"),
-)
-_LETTERS = ("ALetter", "Hebrew_Letter")
-_INNER = (*_LETTERS, "Numeric", "Katakana", "ExtendNumLet")
+_KINDS = {
+    **{"ALetter": "A", "Hebrew_Letter": "H", "Numeric": "N", "Katakana": "K", "ExtendNumLet": "E", "MidLetter": "l"},
+    **{"MidNum": "n", "MidNumLet": "b", "Single_Quote": "q", "Double_Quote": "d", "Regional_Indicator": "r"},
+    **dict.fromkeys(("Extend", "Format", "ZWJ"), "x"),
+}
+_WHOLE = {
+    "".join(kinds)
+    for rule in ("AH AH", "H q", "AH N", "N AHN", "K K", "AHNKE E", "E AHNK", "AH lbq AH", "H d H", "N nbq N")
+    for kinds in product(*rule.split())
+}
+"""Two or three kinds between which is no border: WB5, WB7a, WB9, WB8 and WB10, WB13, WB13a, WB13b; WB6 and WB7, WB7b
+and WB7c, WB11 and WB12."""
 
 
 @cache
-def _has(letter: str, property: str) -> bool:
+def _has(letter: str, *properties: str) -> bool:
+    """Whether it has one of them."""
     import regex  # type: ignore[import-untyped, unused-ignore]  # the tables of Unicode's properties, and nothing else of it
 
-    return regex.fullmatch(rf"\p{{{property}}}", letter) is not None
+    return any(regex.fullmatch(rf"\p{{{name}}}", letter) for name in properties)
 
 
 @cache
-def _break(letter: str) -> str:
-    if letter.isascii():
-        if letter.isalnum():
-            return "Numeric" if letter in "0123456789" else "ALetter"
-        ascii_marks = {"_": "ExtendNumLet", "'": "Single_Quote", '"': "Double_Quote", ".": "MidNumLet"}
-        return ascii_marks.get(letter, "MidLetter" if letter == ":" else "MidNum" if letter in ",;" else "")
-    if "０" <= letter <= "９":
-        return "Numeric"
-    return next((name for name in _BREAKS if _has(letter, f"WB={name}")), "")
+def _kind(letter: str) -> str:
+    return "N" if "０" <= letter <= "９" else next((_KINDS[name] for name in _KINDS if _has(letter, f"WB={name}")), " ")
 
 
 def segments(text: str) -> list[str]:
@@ -97,70 +89,46 @@ def segments(text: str) -> list[str]:
     # WB4: what extends a character belongs to it.
     clusters: list[str] = []
     for letter in text:
-        if clusters and _break(letter) in ("Extend", "Format", "ZWJ") and clusters[-1] not in ("\r", "\n"):
+        if clusters and _kind(letter) == "x" and clusters[-1] not in ("\r", "\n"):
             clusters[-1] += letter
         else:
             clusters.append(letter)
-    kinds = [_break(cluster[0]) for cluster in clusters] + ["", ""]
+    kinds = "".join(_kind(cluster[0]) for cluster in clusters)
     found, at = [], 0
     while at < len(clusters):
         end = at + 1
         first = clusters[at][0]
-        if kinds[at] in _INNER:
-            while end < len(clusters) and _joins(kinds, end):
+        if kinds[at] in "AHNKE":
+            while end < len(clusters) and not _WHOLE.isdisjoint(
+                (kinds[end - 1 : end + 1], kinds[end - 1 : end + 2], kinds[at : end + 1][-3:])
+            ):
                 end += 1
-        elif _has_any(first, "Script=Han", "Script=Hiragana"):
+        elif _has(first, "Script=Han", "Script=Hiragana"):
             pass
-        elif _has_any(first, "LB=Complex_Context"):
-            while end < len(clusters) and not kinds[end] and _has_any(clusters[end][0], "LB=Complex_Context"):
+        elif _has(first, "LB=Complex_Context"):
+            while end < len(clusters) and kinds[end] == " " and _has(clusters[end][0], "LB=Complex_Context"):
                 end += 1
-        elif kinds[at] == kinds[at + 1] == "Regional_Indicator":
+        elif kinds[at : at + 2] == "rr":
             end += 1
-        elif _has_any(first, "Emoji_Presentation") or (
-            _has_any(first, "Extended_Pictographic") and clusters[at][1:2] == "\ufe0f"
+        elif _has(first, "Emoji_Presentation") or (
+            _has(first, "Extended_Pictographic") and clusters[at][1:2] == "\ufe0f"
         ):
             while end < len(clusters) and clusters[end - 1].endswith("\u200d"):  # WB3c
-                if not _has_any(clusters[end][0], "Extended_Pictographic"):
+                if not _has(clusters[end][0], "Extended_Pictographic"):
                     break
                 end += 1
         else:
             # Behind what is no word, some of what extends is one: vowel signs of such scripts, colours of skin.
             alone = ("LB=Complex_Context", "Script=Han", "Script=Hiragana", "Emoji_Presentation")
-            signs = [n for n, letter in enumerate(clusters[at]) if n and _has_any(letter, *alone)]
+            signs = [n for n, letter in enumerate(clusters[at]) if n and _has(letter, *alone)]
             if signs:
                 clusters[at : at + 1] = [clusters[at][: signs[0]], clusters[at][signs[0] :]]
-                kinds.insert(end, _break(clusters[end][0]))
+                kinds = kinds[:end] + _kind(clusters[end][0]) + kinds[end:]
             at = end
             continue
         found.append("".join(clusters[at:end]))
         at = end
     return found
-
-
-def _has_any(letter: str, *properties: str) -> bool:
-    return not letter.isascii() and any(_has(letter, property) for property in properties)
-
-
-def _joins(kinds: list[str], at: int) -> bool:
-    """Whether UAX #29 leaves a word whole before cluster `at`, which is not the first; WB5 to WB13b."""
-    before, here, after = kinds[at - 1], kinds[at], kinds[at + 1]
-    further = kinds[at - 2] if at > 1 else ""
-    mid_letter, mid_number = ("MidLetter", "MidNumLet", "Single_Quote"), ("MidNum", "MidNumLet", "Single_Quote")
-    return (
-        (before in _LETTERS and here in _LETTERS)  # WB5
-        or (before in _LETTERS and here in mid_letter and after in _LETTERS)  # WB6
-        or (before in mid_letter and here in _LETTERS and further in _LETTERS)  # WB7
-        or (before == "Hebrew_Letter" and here == "Single_Quote")  # WB7a
-        or (before == "Hebrew_Letter" and here == "Double_Quote" and after == "Hebrew_Letter")  # WB7b
-        or (before == "Double_Quote" and here == "Hebrew_Letter" and further == "Hebrew_Letter")  # WB7c
-        or (before == "Numeric" and here in ("Numeric", *_LETTERS))  # WB8, WB10
-        or (before in _LETTERS and here == "Numeric")  # WB9
-        or (before in mid_number and here == "Numeric" and further == "Numeric")  # WB11
-        or (before == "Numeric" and here in mid_number and after == "Numeric")  # WB12
-        or (before == here == "Katakana")  # WB13
-        or (before in _INNER and here == "ExtendNumLet")  # WB13a
-        or (before == "ExtendNumLet" and here in (*_LETTERS, "Numeric", "Katakana"))  # WB13b
-    )
 
 
 def _lucene_terms(numbers: bool, text: str) -> list[str]:
@@ -169,7 +137,7 @@ def _lucene_terms(numbers: bool, text: str) -> list[str]:
         # A longer word is cut, and its pieces are words by the same rules.
         pieces = [word[begin : begin + LONGEST] for begin in range(0, len(word), LONGEST)]
         for token in [word] if len(pieces) == 1 else [token for piece in pieces for token in segments(piece)]:
-            only_joins = _break(token[0]) == "ExtendNumLet" and not any(letter.isalnum() for letter in token)
+            only_joins = _kind(token[0]) == "E" and not any(letter.isalnum() for letter in token)
             if only_joins or (not numbers and _numeric(token)):
                 continue
             base = token[:-2] if token[-2:] in ("'s", "’s", "＇s") else token
@@ -179,14 +147,12 @@ def _lucene_terms(numbers: bool, text: str) -> list[str]:
 
 
 def _opsem_terms(numbers: bool, text: str) -> list[str]:
-    first, rest = "abcdefghijklmnopqrstuvwxyz0123456789", "abcdefghijklmnopqrstuvwxyz0123456789-_'"
+    first = "abcdefghijklmnopqrstuvwxyz" + DIGITS
     lower, at, terms = text.lower(), 0, []
     while at < len(lower):
-        end = at
-        if lower[at] in first:
+        end = at + (lower[at] in first)
+        while at < end < min(at + 31, len(lower)) and lower[end] in first + "-_'":
             end += 1
-            while end < min(at + 31, len(lower)) and lower[end] in rest:
-                end += 1
         token = lower[at:end]
         if len(token) > 2 and token not in OPSEM and (numbers or not _numeric(token)):
             terms.append(token)

@@ -293,3 +293,17 @@ def test_paths_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "reason", "the extension was not built")
     assert str(choose_token_path(get_analyzer("nltk"))) == "plain (the extension was not built)"
     assert TermIndexer(get_analyzer("nltk"), Vocabulary()).native is None
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("part", [*range(0, 0x32000, 0x1000), 0xE0000])
+def test_both_statements_of_agent_agree_on_every_character(part: int) -> None:
+    analyzer = get_analyzer("agent")
+    indexer = TermIndexer(analyzer, Vocabulary(()))
+    letters = map(chr, range(part, part + 0x1000))
+    texts = [text for c in letters for text in (c, f"aB{c}Cd", f"日{c}_{c}本")]
+    found: list[list[str]] = [[] for _ in texts]
+    for term, document in zip(*map(list, indexer.encode_documents(texts)), strict=True):
+        found[document].append(indexer.vocabulary.strings[term])
+    for text, terms in zip(texts, found, strict=True):
+        assert terms == analyzer(text), ascii(text)

@@ -1,4 +1,4 @@
-"""Analyzers: SPEC A025 to A028, B015, C007, X18, A129, R10, R40."""
+"""Analyzers (SPEC A025 to A028, B015, C007, X18, A129, R10, R40), beside the plain loops of support/plain_text.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import borders
 from support.evaluations import needs
+from support.plain_text import PLAIN
 
 from fanrank.engine.errors import ParameterError
 from fanrank.engine.text.analyzers import ANALYZERS, DROPPED, MAX_LENGTH, Analyzer, get_analyzer
@@ -222,3 +223,18 @@ def test_time_is_linear_in_the_text(name: str) -> None:
 def test_lucene_cuts_long_tokens() -> None:
     assert get_analyzer("lucene")("b" * 600) == ["b" * 255, "b" * 255, "b" * 90]
     assert get_analyzer("lucene").tokenize("c" * 254 + ".d") == ["c" * 254, "d"]
+
+
+CUTTING = [
+    *"aAbeiouySsdgltz019 ..,;:'\"--_()’`\n\t/",
+    *("ing", "ed", "ies", "ational", "sses", "running", "don't", "the", "logi", "alli", "fulli", "ied", "eed", "'s"),
+    *("’s", "(k)", "(ab)", "401", "E-47821", "BRK.B", "e\u0301", "x" * 300),
+    *"İΣςéßﬁ½²Ⅷ٣４１\u0345\u00ad\ud800\u202f\u200d\ufe0f😀☎❤👩🏽🇩🇪日々ひカーｶא״กำာ_＿\u2010",
+]
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.sampled_from(CUTTING), max_size=40).map("".join))
+def test_both_statements_of_every_analyzer_agree(text: str) -> None:
+    for name, plain in PLAIN.items():
+        assert plain(text) == get_analyzer(name)(text), name

@@ -1,18 +1,27 @@
-"""`tune_bm25`: a grid over one index gives what engines of these parameters give, and keeps what it cannot better."""
+"""`tune_bm25`, `fit_weights` and `Classifier.fit` find what was planted, and keep what they cannot better."""
 
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
 from support.commands import run, run_json, write_questions
+from support.questions import TEXT, TEXTS, TYPES
 
 import fanrank as fr
+from fanrank.engine.route import policy as policies
+from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.tune import parameters
 from fanrank.engine.tune.parameters import scored_by
-from fanrank.evaluation import Labelled, tune_bm25
+from fanrank.evaluation import Labelled, fit_weights, tune_bm25
+from fanrank.strategies import Cue, Lexical, Linear
 
 
 def memory(**options: object) -> tuple[fr.Engine, list[Labelled]]:
@@ -109,3 +118,134 @@ def test_the_command_writes_options_of_an_engine(tmp_path: Path) -> None:
         assert {name: getattr(copy.bm25, name) for name in options} == options
     assert f"take --method {options['method']} --k1 {options['k1']:g} --b {options['b']:g}" in run(*told).stdout
     assert "--bm25 fits no policy: leave out --system" in run(*told, "--system", "bm25", code=2).stderr
+
+
+WORDS = ["lake", "boat", "rain", "sale", "tool", "blue", "euro", "plan", "trip", "tea"]
+OWN = fr.Strategy(
+    "own", (Lexical(), Cue("asks"), Cue("answers"), Cue("length")), Linear({"bm25": 1.0, "asks": 0.0, "answers": 0.0})
+)
+
+
+def talk(seed: int, right: str = "answers") -> tuple[list[fr.Record], list[Labelled]]:
+    """Sessions in which each word is asked for and answered; what is right is the answer, or the question."""
+    draw = random.Random(seed)
+    records, questions = [], []
+    for space in range(6):
+        for number, word in enumerate(draw.sample(WORDS, 8)):
+            for place, text in enumerate(("{} today", f"the {word} {{}}?", f"a {word} {{}}")):
+                own = {"session": f"s{number}", "namespace": f"n{space}"}
+                records.append(fr.Record(f"t{number}-{place}", text.format(draw.choice(WORDS)), **own))
+            wanted = f"t{number}-{2 if right == 'answers' else 1}"
+            questions.append(Labelled(fr.Query(word, namespace=f"n{space}"), {wanted: 1}))
+    return records, questions
+
+
+@pytest.mark.parametrize(("right", "sign"), [("answers", 1.0), ("asks", -1.0)])
+def test_it_finds_what_tells_the_right_records(right: str, sign: float) -> None:
+    records, questions = talk(0, right)
+    engine = fr.Engine.from_records(records)
+    before = engine.search([one.query for one in questions], strategy=OWN).scores.tobytes()
+    found = fit_weights(engine, questions, OWN)
+    weights = found.to_dict()["fitted"]
+    assert sign * (weights["answers"] - weights["asks"]) > 1.0
+    assert found.unseen.low > 0.0
+    assert found.chosen is found.fitted
+    assert found.values.mean() > 0.8
+    assert len(found.folds) == 5
+    assert found.fitted.channels == OWN.channels
+    first = engine.search([one.query for one in questions], 1, strategy=found.chosen).ids[:, 0]
+    assert np.mean([name in one.relevant for name, one in zip(first, questions, strict=True)]) > 0.6
+    assert engine.search([one.query for one in questions], strategy=OWN).scores.tobytes() == before
+    again = fit_weights(engine, questions, found.fitted)
+    assert not again.to_dict()["changed"]
+    assert again.chosen is found.fitted, "nothing is above chance, so the strategy stays"
+    assert again.to_dict()["fitted"] == weights, "the one maximum, from any start"
+
+
+def test_what_cannot_be_fitted_is_refused_by_name() -> None:
+    records, questions = talk(0)
+    engine = fr.Engine.from_records(records)
+    with pytest.raises(fr.errors.ParameterError, match="'bm25' is not fused by Linear"):
+        fit_weights(engine, questions, "bm25")
+    with pytest.raises(fr.errors.ParameterError, match="4 questions cannot be split into 5 folds"):
+        fit_weights(engine, questions[:4], OWN)
+    lost = [Labelled(one.query, {"elsewhere": 1}) for one in questions]
+    with pytest.raises(fr.errors.ParameterError, match="no question has a relevant record"):
+        fit_weights(engine, lost, OWN)
+
+
+def test_the_command_writes_a_strategy_that_search_takes(tmp_path: Path) -> None:
+    records, questions = talk(0)
+    with fr.Engine.open(tmp_path / "memory") as memory:
+        memory.add(records)
+    out, asked = tmp_path / "own.json", write_questions(tmp_path / "asked.jsonl", questions)
+    told = ("tune", tmp_path / "memory", "--questions", asked, "--weights")
+    assert "48 questions, ndcg@10, strategy dialogue-words" in run(*told, "--out", out).stdout
+    found = run_json(*told)
+    assert [*found["fitted"]] == [*fr.strategies.STRATEGIES["dialogue-words"].fusion.weights]
+    chosen, about = policies.load(out)
+    assert chosen.to_dict() == fr.Strategy.of({k: v for k, v in found["policy"].items() if k != "kind"}).to_dict()
+    assert about["n"] == 48
+    assert "leave out --bm25" in run(*told, "--bm25", code=2).stderr
+
+
+def vectors_of(count: int, dimension: int = 5) -> np.ndarray:
+    return np.random.default_rng(7).normal(size=(count, dimension)).astype(np.float32)
+
+
+def dense(classifier: Classifier, texts: list[str]) -> np.ndarray:
+    offsets, places, values = classifier.features(texts)
+    found = np.zeros((len(texts), len(classifier.terms)))
+    for text in range(len(texts)):
+        own = slice(offsets[text], offsets[text + 1])
+        found[text, places[own]] = values[own]
+    return found
+
+
+@settings(deadline=None)
+@given(st.lists(TEXT, min_size=1, max_size=8), st.lists(TEXT, max_size=4))
+def test_features_are_scikit_learns(texts: list[str], others: list[str]) -> None:
+    texts = [*texts, "when visit"]  # its vocabulary must not be empty
+    theirs = TfidfVectorizer(ngram_range=(1, 2)).fit(texts)
+    ours = Classifier.fit(texts, ["one"] * len(texts))
+    assert list(ours.terms) == list(theirs.get_feature_names_out())
+    np.testing.assert_allclose(ours.idf, theirs.idf_, rtol=0, atol=1e-12)
+    for some in (texts, others):
+        if some:
+            np.testing.assert_allclose(dense(ours, some), theirs.transform(some).toarray(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+@pytest.mark.parametrize("embedded", [False, True])
+def test_probabilities_are_scikit_learns(labels: int, embedded: bool) -> None:
+    types = [type if labels == 3 or type != "several" else "user" for type in TYPES]
+    vectors = vectors_of(len(TEXTS)) if embedded else None
+    theirs = TfidfVectorizer(ngram_range=(1, 2)).fit(TEXTS)
+
+    def features(texts: list[str], own: np.ndarray | None) -> np.ndarray:
+        words = theirs.transform(texts).toarray()
+        return words if own is None else np.hstack([words, own.astype(np.float64)])
+
+    model = LogisticRegression(C=2.0, max_iter=1000, random_state=0).fit(features(TEXTS, vectors), types)
+    ours = Classifier.fit(TEXTS, types, vectors, c=2.0)
+    assert ours.labels == tuple(model.classes_)
+    assert ours.dimension == (5 if embedded else 0)
+    asked = [*TEXTS, "how many visits to Paris", "", "zebra", "which which when"]
+    own = vectors_of(len(asked)) if embedded else None
+    # The fit itself ends within its own tolerance, so the model is handed over for the comparison of the arithmetic.
+    np.testing.assert_allclose(ours.probabilities(asked, own), model.predict_proba(features(asked, own)), atol=1e-6)
+    coefficients, intercepts = model.coef_, model.intercept_
+    if labels == 2:
+        coefficients, intercepts = np.vstack([0 * coefficients, coefficients]), np.array([0.0, *intercepts])
+    same = Classifier(ours.labels, ours.terms, theirs.idf_, coefficients, intercepts, ours.dimension)
+    expected = model.predict_proba(features(asked, own))
+    np.testing.assert_allclose(same.probabilities(asked, own), expected, rtol=0, atol=1e-12)
+    assert same.predict(asked, own) == list(model.predict(features(asked, own)))
+
+
+def test_fitting_learns_and_is_repeatable() -> None:
+    one, two = (Classifier.fit(TEXTS[:6], TYPES[:6], c=100.0, seed=4) for _ in range(2))
+    assert one.predict(TEXTS[:6]) == TYPES[:6]
+    np.testing.assert_array_equal(one.weights, two.weights)
+    assert one.model is None
+    assert Classifier.fit(TEXTS, TYPES, vectors_of(8), model="some/model").model == "some/model"
