@@ -1,11 +1,11 @@
-"""Changing records: fields, filters, upserts and awaited writes; whole or not at all, and durable."""
+"""Changing records: fields, filters, upserts, rewrites and awaited writes; whole or not at all, and durable."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -350,3 +350,95 @@ def test_a_function_leaves_the_vectors_as_they_are() -> None:
     after = engine.get("m1")
     assert (after.role, after.weights) == ("tool", before.weights)
     assert after.embedding.tobytes() == before.embedding.tobytes()
+
+
+Place = tuple[str, str]
+
+
+@pytest.fixture(params=["memory", "directory"])
+def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[fr.Engine]:
+    vectors: Any = {"encoder": fr.OwnVectors(3)}
+    memory = fr.Engine(**vectors) if request.param == "memory" else fr.Engine.open(tmp_path / "m", **vectors)
+    with memory:
+        memory.add(
+            [
+                fr.Record("a", "tea", "x", embedding=[1, 2, 2], payload={"n": 0}),
+                fr.Record("b", "tea and coffee", "x", payload={"n": 0}),
+                fr.Record("a", "milk", "y", payload={"n": 0}),
+            ]
+        )
+        yield memory
+
+
+def counted(record: fr.Record) -> fr.Record:
+    return fr.Record(
+        record.id, record.text, record.namespace, payload={"n": record.payload["n"] + 1}, embedding=record.embedding
+    )
+
+
+def test_records_are_changed_deleted_and_added_at_once(memory: fr.Engine) -> None:
+    before, seen = memory.stats()["writes"], dict[Place, fr.Record]()
+
+    def change(live: Mapping[Place, fr.Record]) -> Iterator[fr.Record]:
+        seen.update(live)
+        yield fr.Record("c", "cocoa", "z")
+        yield counted(live["y", "a"])
+        yield counted(live["x", "a"])
+
+    assert memory.rewrite({"x": ["a", "b", "gone"], "y": ["a", "a"], "z": ["c"]}, change) == 3
+    assert {place: record.text for place, record in seen.items()} == {
+        ("x", "a"): "tea",
+        ("x", "b"): "tea and coffee",
+        ("y", "a"): "milk",
+    }
+    assert memory.stats()["writes"] == before + 1
+    assert memory.get("b", namespace="x") is None
+    first, second = memory.get("a", namespace="x"), memory.get("a", namespace="y")
+    assert first.payload == second.payload == {"n": 1}
+    assert np.array_equal(first.embedding, fr.Record("a", "", embedding=[1, 2, 2]).embedding)
+    assert [hit.id for hit in memory.search([fr.Query("tea coffee", namespace="x")])[0]] == ["a"]
+    assert memory.rewrite({"x": ["a"]}, lambda live: ()) == 1
+    assert {*memory.namespaces} == {"y", "z"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "change", "kind"),
+    [
+        (["a"], list, fr.errors.ParameterError),
+        ({"x": ["a"]}, None, fr.errors.ParameterError),
+        ({"x": ["a"]}, lambda live: None, fr.errors.RecordError),
+        ({"x": "a"}, lambda live: (), fr.errors.RecordError),
+        ({"x": [1]}, lambda live: (), fr.errors.RecordError),
+        ({"x": ["a"]}, lambda live: [*live.values(), fr.Record("b", "", "x")], fr.errors.DuplicateIdError),
+        ({"x": ["a"]}, lambda live: [1 / 0], ZeroDivisionError),
+        ({"x": ["a"]}, lambda live: [{"id": "a"}], fr.errors.RecordError),
+        ({"x": ["a"]}, lambda live: [fr.Record("a", "", "x", embedding=[1.0])], ValueError),
+    ],
+)
+def test_an_error_changes_nothing(
+    memory: fr.Engine, ids: Any, change: Callable[[Any], Any], kind: type[Exception]
+) -> None:
+    before = memory.stats()["writes"]
+    with pytest.raises(kind):
+        memory.rewrite(ids, change)
+    assert memory.stats()["writes"] == before
+    kept = memory.get("a", namespace="x")
+    assert kept.text == "tea"
+
+
+def test_what_a_failed_change_did_to_the_records_it_was_given_is_lost(memory: fr.Engine) -> None:
+    def spoil(record: fr.Record) -> fr.Record:
+        extra: Any = record.extra
+        extra["spoiled"] = True
+        raise RuntimeError("spoiled")
+
+    with pytest.raises(RuntimeError):
+        memory.rewrite({"x": ["a"]}, lambda live: map(spoil, live.values()))
+    with pytest.raises(RuntimeError):
+        memory.update_where({"role": None}, spoil, namespace="x")
+    for kept in (memory.get("a", namespace="x"), *memory.records(namespace="x")):
+        assert kept.extra == {}
+        spoiled: Any = kept.extra
+        spoiled["by the caller"] = True
+    hits = memory.search([fr.Query("tea", namespace="x")], texts=True)
+    assert hits.records[0, 0].extra == {}

@@ -1,16 +1,20 @@
-"""Clusters that cannot be connected to. No test here starts a Ray: a process that has one uses it for any address."""
+"""Clusters that cannot be connected to, and messages as bytes. No test here starts a Ray: any address would take it."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 import fanrank as fr
 
 ray = pytest.importorskip("ray")
-
 from fanrank.shards.processes.cluster import Cluster  # noqa: E402
+from fanrank.shards.processes.packing import pack, unpack  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +65,28 @@ def test_a_token_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(ray, "init", init)
     with pytest.raises(fr.errors.ShardError, match=r"the cluster at 'auto' asks for its token.*RAY_AUTH_MODE=token"):
         Cluster.connect("auto")
+
+
+SCRIPT = """
+import sys
+from dataclasses import dataclass
+from fanrank.shards.processes.packing import pack
+
+@dataclass(frozen=True)
+class Own:
+    value: int
+
+sys.stdout.buffer.write(pack((Own(3), lambda: 4)))
+"""
+
+
+def test_what_a_script_defines_is_sent_whole(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, check=True)
+    own, function = unpack(done.stdout)
+    assert (own.value, function()) == (3, 4)
+
+
+def test_what_cannot_be_sent_says_so() -> None:
+    with pytest.raises(TypeError):
+        pack(threading.Lock())
