@@ -29,13 +29,6 @@ def client(kind: str) -> Iterator[TestClient]:
         yield made
 
 
-@pytest.fixture
-def alone(kind: str) -> Iterator[TestClient]:
-    """The same memory without what others wrote."""
-    with with_tools(kind, OWN) as made:
-        yield made
-
-
 MCP_HEAD = {"accept": "application/json, text/event-stream"}
 
 
@@ -97,11 +90,12 @@ OWN_CALLS: list[Request] = [
 ]  # fmt: skip
 
 
-def test_what_others_wrote_changes_no_byte_of_a_tools_answer(client: TestClient, alone: TestClient) -> None:
-    for method, address, request in OWN_CALLS:
-        answer = client.request(method, address, **request)
-        assert answer.status_code == 200, answer.text
-        assert seen(answer) == seen(alone.request(method, address, **request)), request
+def test_what_others_wrote_changes_no_byte_of_a_tools_answer(client: TestClient, kind: str) -> None:
+    with with_tools(kind, OWN) as alone:
+        for method, address, request in OWN_CALLS:
+            answer = client.request(method, address, **request)
+            assert answer.status_code == 200, answer.text
+            assert seen(answer) == seen(alone.request(method, address, **request)), request
 
 
 @pytest.mark.parametrize("namespace", BEYOND)

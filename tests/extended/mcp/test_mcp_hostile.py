@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.live import Live, message, read_all, serving
+from support.live import Live, message, read_all, serving, status
 from support.threads import until
 
 import fanrank as fr
@@ -29,10 +29,6 @@ def to_tools(body: bytes, *, close: bool = True) -> bytes:
     """A body as it goes over the wire."""
     sent = message(body, close=close, head="Accept: application/json, text/event-stream\r\n")
     return sent.replace(b"/v1/search", b"/mcp", 1)
-
-
-def status(answer: bytes) -> int:
-    return int(answer.split(b" ", 2)[1])
 
 
 @pytest.fixture(scope="module")
