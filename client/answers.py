@@ -56,7 +56,7 @@ def reader(read: Callable[..., T]) -> Callable[..., T]:
     return checked
 
 
-LISTS_OF_HITS = "exchanges", "copies"
+PER_HIT = "exchanges", "copies"
 """What may name several records for each hit."""
 
 
@@ -69,7 +69,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
     scores = np.full(shape, -np.inf)
     documents = np.full(shape, -1, dtype=np.int64)
     ids, spaces = np.full(shape, None, dtype=object), np.full(shape, None, dtype=object)
-    listed = [np.full(shape, None, dtype=object) if any(name in row for row in rows) else None for name in LISTS_OF_HITS]
+    listed = [np.full(shape, None, dtype=object) if any(name in row for row in rows) else None for name in PER_HIT]
     counts = np.array([len(row["ids"]) for row in rows], dtype=np.int32)
     reranked = np.full(shape, np.nan) if any(answer["reranked"] for answer in answers) else None
     records = np.full(shape, None, dtype=object) if asked.texts or asked.payload else None
@@ -80,7 +80,7 @@ def read_hits(answers: Sequence[Any], asked: Asked, explain: Explain) -> Hits:
         scores[number, :count] = row["scores"]
         documents[number, :count] = row["documents"]
         spaces[number, :count] = row.get("namespaces", asked.queries[number].namespace)
-        for name, array in zip(LISTS_OF_HITS, listed, strict=True):
+        for name, array in zip(PER_HIT, listed, strict=True):
             if array is not None and name in row:
                 array[number, :count] = np.fromiter(map(tuple, row[name]), dtype=object, count=count)
         if reranked is not None and "reranked" in row:
