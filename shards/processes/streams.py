@@ -16,7 +16,7 @@ from typing import Any
 from ...engine.errors import DamagedStoreError
 from ...engine.index.masks import EVERYTHING
 from ...engine.records.record import Record
-from ...engine.storage.row_codec import RECORDS, decode_data, decode_row
+from ...engine.storage.row_codec import RECORDS, UNPACKED, decode_data, decode_row
 from ...engine.storage.sqlite import named, rows_of, vectors_in
 from ..protocol.order import entries_written, number_of
 from ..shard.shard import Shard
@@ -118,6 +118,6 @@ class Stream:
             return
         columns: Any = vectors_in(self._reader) if self._vectors else "NULL"
         with named(self._store.path):
-            rows = rows_of(self._reader, f"id, checksum, data, {columns}", name, ids)
+            rows = rows_of(self._reader, f"id, checksum, {UNPACKED}, {columns}", name, ids)
         for row in rows:
             yield decode_row(name, *row) if self._vectors else decode_data(name, *row[:3])[0]
