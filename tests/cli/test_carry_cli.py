@@ -135,7 +135,6 @@ def test_what_cannot_be_read_makes_no_directory(tmp_path: Path) -> None:
     for verb, *rest in (("add", __file__), ("search", "tea"), ("serve",)):
         assert "the address of a server is http://127.0.0.1:9, and" in fails(verb, "127.0.0.1:9", *rest)
     assert "--key is for the address of a server" in fails("search", new, "tea", "--key", "k")
-    assert "--keys is for a directory" in fails("mcp", "http://127.0.0.1:9", "--http", "--keys", new)
     assert [path for path in (new, Path("http:"), Path("127.0.0.1:9")) if path.exists()] == []
     assert "- stands for standard input, and records go to a directory" in piped(LINES, "add", "-", "-").output
     (tmp_path / "records.txt").write_text(LINES)

@@ -150,6 +150,7 @@ def test_what_cannot_serve_is_one_line(tmp_path: Path, options: tuple[str, ...])
     if options:
         keys = tmp_path / "keys.json"
         assert fails("mcp", memory, *options, "--keys", keys) == f"{keys}: is not there; `fanrank keys add` makes it"
+        assert "--keys is for a directory" in fails("mcp", "http://127.0.0.1:9", *options, "--keys", keys)
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             assert "cannot be listened on" in fails("mcp", memory, "--http", "--port", port)
