@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..engine.memory import Memory
+from ..engine.offered import TOOL, offered_at
 from .app import METRICS, OPEN, Part
 from .cancelling import late
 from .encoding import decode
@@ -28,7 +29,7 @@ READ_BY_GET = ("/v1/records", "/v1/count", "/v1/namespaces", "/v1/strategies")
 """Addresses whose GET any worker answers. What is below `READ_BY_GET[0]` are records."""
 STORES = "/v1/vector_stores/"
 TOOLS = "/mcp"
-WRITING_TOOLS = ("remember", "forget")
+WRITING_TOOLS = frozenset(("remember", "forget", *(verb.name for verb in offered_at(TOOL) if verb.writes)))
 PEEKED = 64 << 10
 """Bytes of a call of a tool that are looked at. A larger one is carried."""
 HOP = frozenset((b"connection", b"keep-alive", b"te", b"upgrade", b"expect", b"transfer-encoding", b"date"))
@@ -277,7 +278,7 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
 
     pumping = asyncio.ensure_future(pump())
     try:
-        await _relay(other, send)
+        await _relay(other, send, body=scope["method"] != "HEAD")
     finally:
         pumping.cancel()
         with suppress(asyncio.CancelledError, OSError):
@@ -285,10 +286,11 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
         other.close()
 
 
-async def _relay(other: socket.socket, send: Send) -> None:
+async def _relay(other: socket.socket, send: Send, *, body: bool) -> None:
+    """`body`: whether one follows the head of the answer. Of HEAD none does, whatever length its headers say."""
     answer = _Parts()
     parser, started = httptools.HttpResponseParser(answer), False
-    while not answer.ended:
+    while not (answer.ended or (started and not body)):
         try:
             data = await asyncio.get_running_loop().sock_recv(other, 1 << 16)
         except ConnectionError:

@@ -70,6 +70,7 @@ READS = [
     ("GET", "/v1/records?order=id", None),
     ("GET", "/v1/namespaces", None),
     ("GET", "/v1/stats", None),
+    ("HEAD", "/v1/stats", None),
 ]
 
 
@@ -149,7 +150,8 @@ def test_what_may_write_is_carried() -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search_memory"}}
     assert calls_reader(json.dumps(call).encode())
     writing = json.dumps({**call, "params": {"name": "remember"}}).replace("remember", "\\u0072emember").encode()
-    for body in (writing, json.dumps([call]).encode(), b"{", None):
+    others = [json.dumps({**call, "params": {"name": f"{verb}_where"}}).encode() for verb in ("update", "delete")]
+    for body in (writing, *others, json.dumps([call]).encode(), b"{", None):
         assert not calls_reader(body)
     assert not any(reads(*one) for one in (("GET", "/v1/unknown"), ("POST", "/v1/records"), ("POST", "/v1/drift")))
     assert merge({"0": "# HELP a x\na 1\n", "1": '# HELP a x\na{b="c d"} 2\n'}) == (
