@@ -38,7 +38,8 @@ class Entry:
         try:
             batch = self.draft()
             self.batch = {**batch, "added": list(batch.get("added", ()))}
-        except Exception as error:
+        except BaseException as error:
+            # The thread that reads it goes on, whatever the caller's own classes raise.
             self.outcome = error
 
     def arrive(self) -> None:
