@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from support.mcp_client import ask, connected, refused, running
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
+from fanrank.engine.serve.writers import Writers
 from fanrank.server.app import Admit, make_app
 from fanrank.server.mcp import LIMITS, TEXT_BUDGET, Settings, make_mcp
 from fanrank.server.mcp_answers import CUT, Found, cut_texts
@@ -269,14 +270,16 @@ async def test_a_slow_write_holds_up_no_search_and_a_cancelled_one_is_whole(
     engine: fr.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
-    add = engine.add
+    carry_out, alone = Writers._carry_out, Writers.alone
 
-    def slow(*arguments: Any, **keywords: Any) -> int:
+    def held(work: Callable[[], Any]) -> Any:
         began.set()
         assert go_on.wait(WAIT)
-        return add(*arguments, **keywords)
+        return work()
 
-    monkeypatch.setattr(engine, "add", slow)
+    # Shards write alone.
+    monkeypatch.setattr(Writers, "_carry_out", lambda *own: held(lambda: carry_out(*own)))
+    monkeypatch.setattr(Writers, "alone", lambda writers, work: alone(writers, lambda: held(work)))
     async with serving(engine) as url, connected(url) as client, connected(url) as other:
         records = [{"id": "n1", "text": "slow one"}, {"id": "n2", "text": "slow two"}]
         write = asyncio.create_task(ask(client, "remember", records=records))

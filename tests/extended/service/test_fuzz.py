@@ -37,6 +37,12 @@ OPERATIONS = operations(LIMITS)
 SCHEMA = schemathesis.openapi.from_dict(make_document(LIMITS))
 
 
+@schemathesis.serializer("application/x-ndjson")
+def as_lines(_: object, value: Any) -> bytes:
+    """A body of lines as it is, anything else as one line of JSON."""
+    return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "surrogatepass")
+
+
 def not_a_failure(_: object, response: Any, case: object) -> None:
     """The server did not fail. A deadline that the request itself set (504) is no failure."""
     assert response.status_code < 500 or response.status_code == 504, response.text
