@@ -67,6 +67,12 @@ class Outlet:
         self.loop.call_soon_threadsafe(self.parts.put_nowait, bytes(self._held))
         self._held.clear()
 
+    def close(self, written: asyncio.Future[None]) -> None:
+        """Let nothing follow."""
+        if not written.cancelled():
+            written.exception()  # else it would be printed where the client has hung up, and nobody asks
+        self.parts.put_nowait(None)
+
     def end(self) -> None:
         """Nobody takes parts any more: let the thread that writes fail."""
         self.ended = True
@@ -154,7 +160,7 @@ async def export(request: Request) -> Response:
         outlet.flush()
 
     task = asyncio.ensure_future(in_thread(request, work, threads=state.carriers, finish=True, watched=False))
-    task.add_done_callback(lambda _: outlet.parts.put_nowait(None))
+    task.add_done_callback(outlet.close)
     try:
         head = await outlet.take()
     except BaseException:

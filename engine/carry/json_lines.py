@@ -25,15 +25,20 @@ def write_lines(handle: IO[bytes], records: Iterable[Record], model: str | None)
 
 def split_lines(parts: Iterable[bytes], most: int) -> Iterator[bytes]:
     """The lines of a stream that comes in parts. Raises `RecordError` for one of more than `most` bytes."""
-    held = b""
+    held = bytearray()
     for part in parts:
-        held += part
-        *lines, held = held.split(b"\n")
-        yield from lines
+        # Of a long line each part is looked at once.
+        *lines, rest = part.split(b"\n")
+        if lines:
+            held += lines[0]
+            yield bytes(held)
+            yield from lines[1:]
+            held.clear()
+        held += rest
         if len(held) > most:
             raise RecordError(f"a line may have {most:,} bytes")
     if held:
-        yield held
+        yield bytes(held)
 
 
 def read_lines(file: AnyFile) -> Iterator[Carried]:

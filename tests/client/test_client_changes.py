@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import gc
 import io
 import threading
 from collections.abc import Callable
@@ -31,17 +32,15 @@ THREADS, ASKED = 8, 12
 def make_engine() -> fr.Engine:
     engine = fr.Engine(columns={"project": "category"}, encoder=fr.OwnVectors(2))
     engine.add(
-        [
-            fr.Record(
-                str(number),
-                f"tea number {number} of {number % 7}",
-                namespace=SPACES[number % 3],
-                role=("user", "tool")[number % 2],
-                extra={"project": f"p{number % 2}"},
-                embedding=[1.0, number],
-            )
-            for number in range(60)
-        ]
+        fr.Record(
+            str(number),
+            f"tea number {number} of {number % 7}",
+            namespace=SPACES[number % 3],
+            role=("user", "tool")[number % 2],
+            extra={"project": f"p{number % 2}"},
+            embedding=[1.0, number],
+        )
+        for number in range(60)
     )
     return engine
 
@@ -173,6 +172,7 @@ def test_a_memory_goes_through_a_server_and_back(kind: str, tmp_path: Path, monk
                     send(io.BytesIO(b"".join(lines)), upsert=upsert)
                 assert caught.value.imported.read == stands
                 assert upsert or words in str(caught.value)
+        assert [*carry.split_lines([b"a", b"b\n\nc", b"d\n", b"e"], 2)] == [b"ab", b"", b"cd", b"e"]
         for line in (b'{"id": "1"}', b'{"id": "1", "text": "", "namespace": "bo"}'):
             with pytest.raises(fr.errors.RecordError, match=r"^file:1.*: (names another|'text' is missing)"):
                 Posted(second).import_records(io.BytesIO(line), namespace="ana")
@@ -181,7 +181,7 @@ def test_a_memory_goes_through_a_server_and_back(kind: str, tmp_path: Path, monk
         assert not (tmp_path / "none.jsonl").exists()
 
 
-def test_what_breaks_ends_the_thread_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_leaves_no_thread_and_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     monkeypatch.setattr(carry, "SENT", 1)
     engine = fr.Engine()
     engine.add(ROWS)
@@ -201,6 +201,8 @@ def test_what_breaks_ends_the_thread_and_leaves_no_file(tmp_path: Path, monkeypa
         with pytest.raises(fr.errors.DamagedStoreError):
             client.export(tmp_path / "file.jsonl")
         assert [*tmp_path.iterdir()] == []
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_stream_of_the_whole_memory_takes_a_key_of_everything() -> None:
