@@ -279,6 +279,10 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
     pumping = asyncio.ensure_future(pump())
     try:
         await _relay(other, send, body=scope["method"] != "HEAD")
+    except RuntimeError:
+        # Else the client has hung up, and so the other worker has ended.
+        if not pumping.done():
+            raise
     finally:
         pumping.cancel()
         with suppress(asyncio.CancelledError, OSError):
