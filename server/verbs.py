@@ -59,7 +59,8 @@ def read_arguments(verb: Offered, values: dict[str, Any], principal: Principal, 
     for name, field in verb.parameters.items():
         value = (require if field.required else take)(values, name, _KINDS[field.kind])
         if field.kind == "filter" and value is not None:
-            value = as_filter(value, name, limits) or {}
+            filter = as_filter(value, name, limits)
+            value = {} if filter is None else filter
         if field.kind == "strings" and value is not None:
             value = read_ids(value, limits, name)
         # Null says something where another value is the default.

@@ -66,6 +66,8 @@ CHANGES: list[Callable[[Any], Any]] = [
     lambda memory: memory.update_where({"project": "p1"}, {"project": "p9"}, importance=1.0),
     lambda memory: memory.namespace("users/ana").delete_where(fr.col("role") == "tool"),
     lambda memory: memory.namespace("users/ana").drop(),
+    lambda memory: memory.distinct("project", {"role": "tool"}),
+    lambda memory: memory.events(0, 9, type=None, filter={}),
     lambda memory: memory.patch("nobody", role="x"),
     lambda memory: memory.patch("3"),
     lambda memory: memory.patch("3", {"role": "x"}, role="y"),

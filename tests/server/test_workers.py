@@ -97,11 +97,8 @@ def test_keys_and_limits_are_those_of_one_server(tmp_path: Path) -> None:
     all_of_it, some = add_key(file, ["*"]), add_key(file, ["x"], write=False)
     with pair(tmp_path, Keyring(file)) as (writer, reader, _):
         wrong = {"records": [{"id": "a" * 2_000, "text": "tea"}]}
-        for key, body in (
-            ("", {}),
-            (some, {"records": [{"id": "a", "text": "tea", "namespace": "x"}]}),
-            (all_of_it, wrong),
-        ):
+        tea = {"records": [{"id": "a", "text": "tea", "namespace": "x"}]}
+        for key, body in (("", {}), (some, tea), (all_of_it, wrong)):
             write = ("POST", "/v1/records", body)
             assert ask(reader, *write, key=key) == ask(writer, *write, key=key)
         assert ask(reader, "GET", "/metrics", key=some)[0] == 403
