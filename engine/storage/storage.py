@@ -142,9 +142,9 @@ class Storage:
         self.declares = True
         """Whether filters declare columns."""
         self._keys: set[str] | None = None
+        """Those of the records' `extra` and payloads, of deleted ones too; None until a query asks for them."""
         self._along: tuple[MemoryState, MemoryState] | None = None
         """A state, and the same with the columns of which `keys` has read the values along."""
-        """Those of the records' `extra` and payloads, of deleted ones too; None until a query asks for them."""
 
     @property
     def keeps(self) -> bool:
