@@ -25,6 +25,7 @@ from typing import Any
 from ..errors import ForeignIndexError, ParameterError, StaleIndexError, StorageError
 from ..index.columns import needs_json
 from ..records.record import Record
+from ..settings import compiled_loops
 from . import failpoints
 from .commit_log import CommitLog
 from .index_files import check_one
@@ -426,7 +427,8 @@ class RecordStore:
 
     def _learn_symbols(self, writer: sqlite3.Connection, added: Sequence[EncodedRecord]) -> None:
         """Learn a table of symbols from these rows, and the newest of the store, where one is due."""
-        if not added or self._last + len(added) < LEARN_ROWS * 10**self._tables:
+        due = self._last + len(added) >= LEARN_ROWS * 10**self._tables
+        if not (added and due) or compiled_loops() is None:
             return
         rows = [record.data for record in added]
         older = f"SELECT {UNPACKED} FROM records ORDER BY sequence DESC LIMIT {max(0, LEARN_ROWS - len(rows))}"

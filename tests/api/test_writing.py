@@ -304,12 +304,11 @@ def test_awaited_writes_that_wait_are_one_commit_and_each_its_own(engine: fr.Eng
 
     names = [str(number) for number in range(40)]
     adds = [partial(engine.aadd, [fr.Record(name, "tea")]) for name in names]
-    broken = Mock(spec=Mapping, items=Mock(side_effect=type("Ended", (BaseException,), {})))
     refused = [partial(engine.aadd, [fr.Record("7", "")]), partial(engine.adelete, ["x"])]
-    refused += [partial(engine.aadd, [given]) for given in ({}, broken)]
+    refused += [partial(engine.aadd, [it]) for it in ({}, Mock(spec=Mapping, items=Mock(side_effect=GeneratorExit)))]
     commits = engine.stats()["commits"]
     answers = asyncio.run(write(*adds, *refused, partial(engine.adelete, ["39"])))
-    errors = ["DuplicateIdError", "UnknownIdError", "RecordError", "Ended"]
+    errors = ["DuplicateIdError", "UnknownIdError", "RecordError", "GeneratorExit"]
     assert [type(answer).__name__ for answer in answers] == [*["int"] * 40, *errors, "int"]
     assert list(engine.ids()) == ["first", *names[:-1]]
     assert engine.stats()["commits"] == commits + 2
