@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from ..engine.records.hits import Hits
 from ..engine.records.record import Record
+from ..engine.search.batch import IdResolver
 from .limits import Limits
 from .problems import Problem
 
@@ -29,5 +31,24 @@ def check_records(records: Iterable[Record | None], limits: Limits) -> None:
                 len(json.dumps(part, default=str)) for part in (record.payload, dict(record.extra)) if part
             )
         total += size
+        if total > limits.answer_bytes:
+            raise too_large(limits)
+
+
+def collapses(hits: Hits) -> bool:
+    """Whether hits may stand for others, which may be all records that are searched."""
+    return bool(getattr(hits.resolver, "twins", ()))
+
+
+def check_copies(hits: Hits, limits: Limits) -> None:
+    """Raise `Problem` where the ids of the records that the hits stand for are more than an answer may have.
+
+    It looks at one query after another, as those of all may not fit into memory.
+    """
+    total = 0
+    assert isinstance(hits.resolver, IdResolver)
+    for row in range(len(hits.documents)):
+        copies = hits.resolver.slice(row, row + 1).copies(hits.documents[row : row + 1])
+        total += sum(len(name) for names in copies.ravel().tolist() for name in names or ())
         if total > limits.answer_bytes:
             raise too_large(limits)

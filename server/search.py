@@ -20,7 +20,7 @@ from ..engine.records.query_json import SCOPE, SCOPES, fill, parse_query, parse_
 from ..engine.search.batch import queries_in, set_defaults
 from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
-from .answer_limits import check_records, too_large
+from .answer_limits import check_copies, check_records, collapses, too_large
 from .bodies import (
     HELD,
     LARGE_BODY,
@@ -105,7 +105,7 @@ async def search(request: Request) -> Response:
         hits = await watch_search(alone, wanted.queries, wanted.k, wanted.options.get("strategy", "bm25"))
     else:
         hits = await _answer(request, wanted, wanted.queries)
-    if not wanted.explain and hits.documents.size <= ON_LOOP:
+    if not wanted.explain and hits.documents.size <= ON_LOOP and not collapses(hits):
         answer = _as_json(hits, wanted, sharded, None)
     else:
         writing = Writing.of(request)
@@ -134,7 +134,10 @@ async def _answer(request: Request, wanted: Wanted, queries: Sequence[Query], *,
 
 
 async def _check_records(request: Request, hits: Hits) -> None:
-    """Raise `Problem` where the records of the hits are more than an answer may hold."""
+    """Raise `Problem` where the records of the hits, or the ids of their copies, are more than an answer may hold."""
+    if collapses(hits):
+        check = partial(check_copies, hits, state_of(request).limits)
+        await in_thread(request, check, cost=hits.documents.size)
     if hits.records is not None:
         found, limits = hits.records.ravel().tolist(), state_of(request).limits
         if len(found) > ON_LOOP:

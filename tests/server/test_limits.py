@@ -244,10 +244,9 @@ def test_a_body_beyond_its_limit_is_refused(client: TestClient) -> None:
 
 
 def test_the_records_of_an_answer_are_bounded() -> None:
-    engine = fr.Engine()
-    engine.add([{"id": str(place), "text": f"tea {'x' * 1_000}"} for place in range(10)])
+    engine = fr.Engine.from_records([{"id": str(place), "text": f"tea {'x' * 1_000}"} for place in range(10)])
     engine.add([{"id": "p", "text": "coffee", "payload": {"a": "x" * 3_000}}])
-    engine.namespace("x").add([{"id": str(place), "text": f"tea {'x' * 1_000}"} for place in range(10)])
+    engine.namespace("x").add([{"id": f"{place:0700}", "text": f"tea {'x' * 1_000}"} for place in range(10)])
     with TestClient(make_app(engine, limits=Limits(answer_bytes=5_000))) as client:
         for address, body, status in (
             ("/v1/records/fetch", {"ids": ["1", "2", "3", "none"]}, 200),
@@ -256,6 +255,7 @@ def test_the_records_of_an_answer_are_bounded() -> None:
             ("/v1/search", {"query": "tea", "k": 5, "texts": True}, 422),
             ("/v1/search", {"query": "tea", "k": 5}, 200),
             ("/v1/search", {"queries": ["tea", "tea"], "k": 3, "texts": True, "form": "columns"}, 422),
+            ("/v1/search", {"query": "tea", "collapse": "text", "namespace": "x"}, 422),
             ("/v1/search", {"query": "coffee", "payload": True}, 200),
             ("/v1/search", {"queries": ["coffee"] * 2, "payload": True}, 422),
             ("/v1/vector_stores/x/search", {"query": "tea", "max_num_results": 4}, 200),
