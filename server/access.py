@@ -76,6 +76,14 @@ def check_everything(principal: Principal, *, write: bool) -> None:
         raise Problem(403, "ReadOnlyKey", "this key may read and not write")
 
 
+def check_reach(principal: Principal, namespace: str | None, *, write: bool) -> None:
+    """Raise `Problem` where this namespace, or with None the memory as a whole, may not be read, or written."""
+    if namespace is None:
+        check_everything(principal, write=write)
+    else:
+        (check_write if write else check_read)(principal, namespace, "namespace")
+
+
 def check_metrics(principal: Principal) -> None:
     """Raise `Problem` where the counts of the server, which are of all its tenants, may not be read."""
     if principal.patterns is not None and not principal.metrics:

@@ -25,7 +25,7 @@ from ..engine.carry.importing import read
 from ..engine.carry.json_lines import split_lines
 from ..engine.carry.rows import Carried
 from ..engine.errors import RecordError
-from .access import check_everything, check_read, check_write, principal_of
+from .access import check_reach, principal_of
 from .bodies import read_filter, read_parameters
 from .cancelling import hung_up, in_thread
 from .encoding import encode
@@ -147,10 +147,7 @@ async def export(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     given = read_parameters(request, EXPORT_PARAMETERS)
     namespace = given.get("namespace")
-    if namespace is None:
-        check_everything(principal, write=False)
-    else:
-        check_read(principal, namespace, "namespace")
+    check_reach(principal, namespace, write=False)
     filter = read_filter(given["filter"], state.limits) if "filter" in given else None
     options: dict[str, Any] = {"namespace": namespace, "filter": filter, "vectors": _flag(given, "vectors", True)}
     outlet = Outlet()
@@ -193,10 +190,7 @@ async def import_records(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     given = read_parameters(request, IMPORT_PARAMETERS)
     namespace = given.get("namespace")
-    if namespace is None:
-        check_everything(principal, write=True)
-    else:
-        check_write(principal, namespace, "namespace")
+    check_reach(principal, namespace, write=True)
     options: dict[str, Any] = {"upsert": _flag(given, "upsert", False), "resume": _flag(given, "resume", True)}
     sent = request.headers.getlist("content-type")
     if len(sent) != 1 or sent[0].partition(";")[0].strip().lower() != NDJSON:

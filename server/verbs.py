@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ..engine.memory import Memory
 from ..engine.offered import REST, Offered, offered_at
-from .access import Principal, check_everything, check_read, check_write, principal_of
+from .access import Principal, check_reach, principal_of
 from .answer_limits import too_large
 from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .cancelling import in_thread
@@ -53,9 +53,7 @@ def read_arguments(verb: Offered, values: dict[str, Any], principal: Principal, 
     given: dict[str, Any] = {}
     if verb.in_namespace:
         given["namespace"] = take(values, "namespace", str, "")
-        (check_write if verb.writes else check_read)(principal, given["namespace"], "namespace")
-    else:
-        check_everything(principal, write=verb.writes)
+    check_reach(principal, given.get("namespace"), write=verb.writes)
     for name, field in verb.parameters.items():
         value = (require if field.required else take)(values, name, _KINDS[field.kind])
         if field.kind == "filter" and value is not None:
