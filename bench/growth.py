@@ -136,10 +136,11 @@ class Case:
             item.windows = max((count for count in counts if count is not None), default=None)
 
     def _windows(self, method: Method, questions: Sequence[SyntheticQuestion], hits: fr.Hits) -> int | None:
-        """The number of newest windows whose exhaustive answer these hits are; None if there is none."""
-        counts = range(1, MOST_WINDOWS + 1) if method.windows == "auto" else (int(method.windows or 0),)
+        """The number of newest windows whose exhaustive answer these hits are, 0 for all; None if there is none."""
+        counts = range(MOST_WINDOWS + 1) if method.windows == "auto" else (int(method.windows or 0),)
         for count in counts:
-            since = newest_windows(self._late_times, count)
+            # 0: "auto" searches all of few records.
+            since = newest_windows(self._late_times, count) if count else None
             queries = [fr.Query(question.text, now=question.now, since=since) for question in questions]
             if are_equal([hits], self._ask(self._exhaustive, queries)):
                 return count

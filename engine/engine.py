@@ -86,7 +86,7 @@ class Engine(Memory):
 
     ``window`` is the length of a time window: seconds, a `timedelta`, or text such as ``"7d"``. ``epsilon``,
     ``max_windows`` and ``recency_rate`` set the k* rule, which chooses how many of the newest windows a query with
-    ``windows="auto"`` searches.
+    ``windows="auto"`` searches where there are at least 100,000 records.
 
     ``encoder`` makes the vectors by which queries and records are compared. It is a model's name or path, or an
     `Encoder`; `OwnVectors` is for vectors that the caller brings. Its name, version and dimension are the engine's

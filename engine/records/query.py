@@ -89,8 +89,9 @@ class Query:
     `half_life` makes a record's score fade with its age at `now`: BM25 times ``2 ** -(age / half_life)``,
     exactly (see `engine/index/decay.py`). With `since` and `until`, only records with ``since <= time <=
     until`` can be hits. `windows` is a number of time windows: only the newest windows that hold records are searched,
-    up to the window of `now` if `now` is given. ``"auto"`` takes the number from the k* rule. `scope` limits the query
-    to a session or a user. `statistics` says which records N, document frequencies and lengths are counted over: the
+    up to the window of `now` if `now` is given. ``"auto"`` takes the number from the k* rule where at least 100,000
+    records are searched, and searches all of fewer. `scope` limits the query to a session or a user. `statistics` says
+    which records N, document frequencies and lengths are counted over: the
     whole ``"namespace"``, or only the ``"filtered"`` records, which pass `filter` and `scope`.
 
     `vector` is the query's embedding [d]. It is stored as a unit vector in half precision, float16 [1, d]

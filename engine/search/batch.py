@@ -22,7 +22,7 @@ from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
 from ..index.neighbours import USER, exchanges_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union, namespaces_of
-from ..index.windows import window_start
+from ..index.windows import WINDOWED_RECORDS, window_start
 from ..plan.requests import QuerySettings
 from ..records.filters import ColumnComparison, Filter, all_of, parse_filter
 from ..records.neighbours import Neighbours
@@ -309,8 +309,8 @@ def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], i
     since = -math.inf if query.since is None else float(query.since)
     until = math.inf if query.until is None else float(query.until)
     snapshot = searched_snapshot(memory, query, clock)
-    if query.windows is not None and snapshot.segments:
-        newest = _auto_windows(snapshot, query, windows) if query.windows == "auto" else int(query.windows)
+    newest = _auto_windows(snapshot, query, windows) if query.windows == "auto" else query.windows
+    if newest is not None and snapshot.segments:
         start, end = newest_windows(snapshot, newest, memory.window, query.now)
         since, until = max(since, start), min(until, end)
     now = rate = 0.0
@@ -337,11 +337,11 @@ def searched_snapshot(memory: MemoryState, query: Query, clock: float) -> Snapsh
     return snapshot.at(clock if query.now is None else float(query.now)) if memory.expiring else snapshot
 
 
-def _auto_windows(snapshot: Snapshot, query: Query, windows: Callable[[str], int]) -> int:
-    """The windows of the k* rule; of several namespaces, the most that one of them needs."""
-    if isinstance(snapshot, Union):
-        return max(map(windows, snapshot.names))
-    return windows(query.namespace)
+def _auto_windows(snapshot: Snapshot, query: Query, windows: Callable[[str], int]) -> int | None:
+    """The windows of the k* rule, of several namespaces the most that one of them needs; None: all records."""
+    if snapshot.size < WINDOWED_RECORDS:
+        return None
+    return max(map(windows, snapshot.names if isinstance(snapshot, Union) else [query.namespace]))
 
 
 def _compile(memory: MemoryState, snapshot: Snapshot, query: Query) -> CompiledFilter:

@@ -43,7 +43,8 @@ def memory(weeks: int, name: str | None = None) -> fr.Engine:
 
 @pytest.mark.parametrize("name", backend.CPU)
 @pytest.mark.parametrize("weeks", [8, 40])
-def test_a_recency_query_reads_the_newest_windows_alone(name: str, weeks: int) -> None:
+def test_a_recency_query_reads_the_newest_windows_alone(name: str, weeks: int, monkeypatch: Any) -> None:
+    borders.shrink(monkeypatch, WINDOWED_RECORDS=0)
     if name == "native":
         pytest.importorskip("fanrank.native._compiled")
     engine = memory(weeks, name)
@@ -58,6 +59,7 @@ def test_a_recency_query_reads_the_newest_windows_alone(name: str, weeks: int) -
 def test_a_batch_goes_to_the_device_and_a_recency_query_to_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the postings that they touch, not by the number of queries: numpy stands for the device, with a line at which
     500 postings are the border."""
+    borders.shrink(monkeypatch, WINDOWED_RECORDS=0)
     engine = memory(80, "numpy")
     cpu = backend.choose(among=backend.CPU)
     crossover = Crossover(("device", cpu.name))

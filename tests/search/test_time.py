@@ -119,9 +119,11 @@ def test_times_at_the_border_of_a_window(window: float) -> None:
         assert found(engine, windows=1, now=times[count - 1]) == expected
 
 
-def test_auto_follows_what_was_used() -> None:
-    """SPEC A032: epsilon .05 at a rate of 1.4 are 3 windows; A030 caps them at 4."""
+def test_auto_follows_what_was_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SPEC A032: epsilon .05 at a rate of 1.4 are 3 windows; A030 caps them at 4. Of few records all are searched."""
     engine = weekly()
+    assert found(engine, windows="auto", now=NOW) == found(engine)
+    borders.shrink(monkeypatch, WINDOWED_RECORDS=len(engine))
     assert engine.recency().windows() == 3
     assert found(engine, windows="auto", now=NOW) == {"w0", "w1", "w2"}
     for _ in range(20):

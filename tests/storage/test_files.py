@@ -450,7 +450,8 @@ def test_an_analyzer_that_no_name_finds_cannot_be_saved(tmp_path: Path) -> None:
         fr.Engine(analyzer=named).save(tmp_path)
 
 
-def test_time_windows_survive(tmp_path: Path) -> None:
+def test_time_windows_survive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, WINDOWED_RECORDS=5)
     made = fr.Engine(window=10.0, epsilon=0.3, max_windows=2, recency_rate=0.5)
     made.add([fr.Record(f"r{n}", "tea", time=n * 10.0) for n in range(5)])
     made.save(tmp_path / "index")

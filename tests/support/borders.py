@@ -94,6 +94,7 @@ SMALL: dict[str, Any] = {
     "ROOM": 2,
     "MIN_ROOM": 2,
     "POSTINGS_PER_RECORD": 4,
+    "WINDOWED_RECORDS": 12,
 }
 
 
