@@ -37,7 +37,13 @@ def join_postings(
 Row = TypeVar("Row", bound=tuple[object, ...])
 
 def encode_rows(
-    records: list[Any], encode: Callable[[Any], Row], type: type[Row], plain: int, with_payload: int, /
+    records: list[Any],
+    encode: Callable[..., Row],
+    type: type[Row],
+    plain: int,
+    with_payload: int,
+    orders: list[int] | None,
+    /,
 ) -> list[Row]: ...
 
 class Symbols:

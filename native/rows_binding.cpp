@@ -155,8 +155,8 @@ public:
         for (std::size_t at = 0; at < OTHERS.size(); ++at) others_[at] = checked(PyUnicode_InternFromString(OTHERS[at]));
     }
 
-    // The row of a record. Throws `Unknown`.
-    Ref encode(PyObject* record) {
+    // The row of a record, whose `extra` also has the number of its write (null: none). Throws `Unknown`.
+    Ref encode(PyObject* record, PyObject* order) {
         for (const Ref& name : others_) {
             if (value_of(record, name).get() != Py_None) throw Unknown();
         }
@@ -174,7 +174,18 @@ public:
         for (const char* name : {"fields", "extra"}) {
             const Ref value = value_of(record, names_[at++]);
             if (!PyDict_CheckExact(value.get())) throw Unknown();
-            if (PyDict_Size(value.get()) > 0) put_object(begin(name), value.get());
+            const bool ordered = order != nullptr && name[0] == 'e';
+            if (PyDict_Size(value.get()) > 0) {
+                put_object(begin(name), value.get());
+                if (ordered) data_.back() = ',';
+            } else if (ordered) {
+                begin(name) += '{';
+            }
+            if (ordered) {
+                data_ += "\"fanrank_order\":";
+                put_value(data_, order, 0);
+                data_ += '}';
+            }
         }
         const Ref payload = value_of(record, names_[at++]), expires = value_of(record, names_[at]);
         if (payload.get() != Py_None) put_object(begin("payload"), payload.get());
@@ -213,22 +224,30 @@ private:
     std::string data_;
 };
 
-// encode_rows(records, encode, type, plain, with_payload): the rows of a list of records. `encode` makes those that the
-// loops do not know; `plain` and `with_payload` are the formats of the others.
+// encode_rows(records, encode, type, plain, with_payload, orders): the rows of a list of records. `encode` makes those
+// that the loops do not know; `plain` and `with_payload` are the formats of the others. `orders` is None, or a list of the
+// numbers of their writes.
 PyObject* encode_rows(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 5, "encode_rows");
+        const Arguments arguments(values, given, 6, "encode_rows");
         Encoder encoder(arguments[2], arguments[3], arguments[4]);
         if (!PyList_Check(arguments[0])) throw std::invalid_argument("a list of records is expected");
+        const bool ordered = arguments[5] != Py_None;
+        if (ordered && (!PyList_Check(arguments[5]) || PyList_Size(arguments[5]) != PyList_Size(arguments[0]))) {
+            throw std::invalid_argument("a number for each record is expected");
+        }
         Ref rows = checked(PyList_New(0));
         // The list may change while `encode` runs.
         for (Py_ssize_t place = 0; place < PyList_Size(arguments[0]); ++place) {
             const Ref record = Ref::borrow(PyList_GetItem(arguments[0], place));
+            PyObject* found = ordered ? PyList_GetItem(arguments[5], place) : nullptr;
+            if (ordered && found == nullptr) throw PythonError();
+            const Ref order = ordered ? Ref::borrow(found) : Ref();
             Ref row;
             try {
-                row = encoder.encode(record.get());
+                row = encoder.encode(record.get(), order.get());
             } catch (const Unknown&) {
-                row = checked(PyObject_CallFunctionObjArgs(arguments[1], record.get(), nullptr));
+                row = checked(PyObject_CallFunctionObjArgs(arguments[1], record.get(), order.get(), nullptr));
             }
             if (PyList_Append(rows.get(), row.get()) != 0) throw PythonError();
         }

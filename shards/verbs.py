@@ -40,7 +40,6 @@ from .opening.backup import ShardedBackupReport, back_up, check_backup, restore
 from .opening.opening import Opened
 from .processes.links import call_all
 from .processes.streams import Records
-from .protocol.order import strip
 from .search.launches import Launch
 from .search.searcher import ShardedSearcher
 from .shard.records import find_held, find_records, of_engine
@@ -66,8 +65,8 @@ class ShardedVerbs(Memory):
 
     def find(self, ids: Mapping[str, Sequence[str]]) -> dict[tuple[str, str], Record]:
         """The live records with these ids, whole, by (namespace, id), in the order of the ids."""
+        found = self.searcher.retry(lambda launch: launch.read_records(find_records, ids))
         keys = dict.fromkeys((name, record_id) for name, some in ids.items() for record_id in some)
-        found = self.searcher.retry(lambda launch: launch.read_records(find_records, keys))
         return {key: found[key] for key in keys if key in found}
 
     def _pages(self, wanted: Wanted) -> ShardedPages:
@@ -282,7 +281,7 @@ class HeldReader:
 
     def find(self, ids: Mapping[str, Sequence[str]], clock: float, compare: bool) -> dict[str, Held]:
         def ask(launch: Launch) -> dict[str, Held]:
-            wanted = launch.view.placement.by_shard((name, own) for name, some in ids.items() for own in some)
+            wanted = launch.view.placement.by_shard(ids)
             held = {name: Held({}, set()) for name in ids}
             asked = {shard: (find_held, own, clock, compare) for shard, own in wanted.items()}
             for answer in launch.read(asked).values():
@@ -314,7 +313,7 @@ def stream_all(
         links = [coordinator.links[shard] for shard in coordinator.placement.holders(namespace)]
         records = Records(coordinator.until, links, names, vectors=vectors, merged=True)
     with closing(records):
-        yield from map(strip, records)
+        yield from (record for _, record in records)
 
 
 def stats_of(shard: Shard, state: MemoryState, namespace: str) -> dict[str, int]:

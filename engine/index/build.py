@@ -29,15 +29,17 @@ def build_segment(
     entity_terms: Vocabulary | None = None,
     *,
     keep: bool = False,
+    orders: Sequence[int] | None = None,
 ) -> Segment:
     """The segment of these records; new terms and category values enter their vocabularies.
 
     `fields` names the text fields in order; ``text`` is the record's own text, others come from `Record.fields`.
     `hashes` are those of the ids, if known. `weight_terms` is the vocabulary of learned weights, `entity_terms` that of
     entities and relations; each is needed if a record has any. All embeddings must have the same dimension. With
-    `keep` the segment holds the records too. Raises `RecordError` for a column's value of the wrong type.
+    `keep` the segment holds the records too. `orders` are as in `Columns.of`. Raises `RecordError` for a column's value
+    of the wrong type.
     """
-    columns = Columns.of(records, schema, values)
+    columns = Columns.of(records, schema, values, orders)
     postings = sort_tokens([encoder.encode_documents(texts_of(records, name)) for name in fields], len(records))
     ids = Ids.of([record.id for record in records], hashes)
     return Segment(

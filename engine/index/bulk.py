@@ -80,12 +80,15 @@ class Bulk:
     _seen: list[Hashes] = field(default_factory=list)
     """The hashes of all ids so far, in ascending arrays, each longer than the next."""
 
-    def add(self, records: Sequence[Record]) -> None:
-        """Add the next chunk of records; new terms enter the vocabularies. Raises `DuplicateIdError`, `RecordError`."""
+    def add(self, records: Sequence[Record], orders: Sequence[int] | None = None) -> None:
+        """Add the next chunk of records; new terms enter the vocabularies. `orders` are as in `Columns.of`.
+
+        Raises `DuplicateIdError`, `RecordError`.
+        """
         ids = [record.id for record in records]
         hashes = hashes_of(ids)
         self._check_new(ids, hashes)
-        columns = Columns.of(records, self.schema, self.values)
+        columns = Columns.of(records, self.schema, self.values, orders)
         nested: dict[str, Segment] = {}
         if any(record.weights or record.entities or record.relations for record in records):
             id_column = Ids.of(ids, hashes)

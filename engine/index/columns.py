@@ -375,11 +375,18 @@ class Columns:
     numbers: Mapping[str, npt.NDArray[np.float64]]  # [size], NaN where there is no value
 
     @classmethod
-    def of(cls, records: Sequence[Record], schema: Schema, values: Mapping[str, Vocabulary]) -> Columns:
+    def of(
+        cls,
+        records: Sequence[Record],
+        schema: Schema,
+        values: Mapping[str, Vocabulary],
+        orders: Sequence[int] | None = None,
+    ) -> Columns:
         """The columns of these records; new category values enter `values`.
 
-        The user's columns are read as `value_in` says; None means no value. Raises `RecordError` for a value of the
-        wrong type; `values` may have grown by then.
+        The user's columns are read as `value_in` says; None means no value. `orders` are the values of `ORDER`, where
+        the records do not bring them. Raises `RecordError` for a value of the wrong type; `values` may have grown by
+        then.
         """
         size = len(records)
         values_by_column: dict[str, list[Any]] = {
@@ -387,6 +394,7 @@ class Columns:
             if name in _BUILT_IN
             else [record.extra[name] if name in record.extra else value_in(record, name) for record in records]
             for name in schema.names
+            if orders is None or name != ORDER
         }
         categories, numbers = {}, {}
         for name in schema.categories:
@@ -408,6 +416,9 @@ class Columns:
                 else np.fromiter(map(codes.__getitem__, strings), np.int32, size)
             )
         for name in schema.numbers:
+            if name not in values_by_column:
+                numbers[name] = np.array(orders, dtype=np.float64)
+                continue
             column = values_by_column[name]
             absent = column.count(None)
             if absent == size:

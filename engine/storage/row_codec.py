@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import DamagedStoreError, RecordError
+from ..index.columns import ORDER
 from ..records.entities import Relation
 from ..records.record import CATEGORIES, Record
 from ..settings import compiled_loops
@@ -59,8 +60,8 @@ class EncodedRecord(NamedTuple):
     """The first format of a store that can hold the row."""
 
 
-def encode(record: Record) -> EncodedRecord:
-    """The record as it is stored. `decode` gives an equal record back.
+def encode(record: Record, order: int | None = None) -> EncodedRecord:
+    """The record as it is stored. `decode` gives an equal record back, with `order` in its `extra`, if one is given.
 
     Its time and importance come back as float64, its embedding with the same bits. Raises `RecordError` for text that
     is not Unicode, and for an `extra` or a `payload` that JSON would refuse or alter.
@@ -76,8 +77,8 @@ def encode(record: Record) -> EncodedRecord:
         parts.append(f',"importance":{float(record.importance)!r}')
     if record.fields:
         parts.append(f',"fields":{JSON.encode(dict(record.fields))}')
-    if record.extra:
-        parts.append(f',"extra":{_encode_object(record, "extra", record.extra)}')
+    if extra := record.extra if order is None else {**record.extra, ORDER: order}:
+        parts.append(f',"extra":{_encode_object(record, "extra", extra)}')
     if record.payload is not None:
         parts.append(f',"payload":{_encode_object(record, "payload", record.payload)}')
     if record.expires is not None:
@@ -102,15 +103,16 @@ def encode(record: Record) -> EncodedRecord:
         raise _surrogate_error(record) from None
 
 
-def encode_all(records: Sequence[Record]) -> list[EncodedRecord]:
+def encode_all(records: Sequence[Record], orders: Sequence[int] | None = None) -> list[EncodedRecord]:
     """`encode` of each record, by compiled loops where there are some."""
     if (loops := compiled_loops()) is None:
-        return list(map(encode, records))
+        return list(map(encode, records) if orders is None else map(encode, records, orders))
     rows: list[EncodedRecord] = []
     # Between two calls other threads may run.
     for start in range(0, len(records), ROWS):
         part = list(records[start : start + ROWS])
-        rows += loops.encode_rows(part, encode, EncodedRecord, PLAIN_VERSION, PAYLOAD_VERSION)
+        own = None if orders is None else list(orders[start : start + ROWS])
+        rows += loops.encode_rows(part, encode, EncodedRecord, PLAIN_VERSION, PAYLOAD_VERSION, own)
     return rows
 
 

@@ -63,6 +63,7 @@ from .writes import (
     Write,
     chunks_of,
     count_removed,
+    group_along,
     group_by_namespace,
     joint,
     let_others_run,
@@ -232,11 +233,13 @@ class Storage:
         decide: Decide | None = None,
         expired: bool = False,
         notes: Notes | None = None,
+        orders: Sequence[int] | None = None,
+        rows: Sequence[EncodedRecord] | None = None,
     ) -> int:
         """Apply one batch, all or nothing. Returns once the batch is durable and searches see it.
 
         With `expired` the records of all namespaces that have expired by now are removed as well. The store keeps
-        `notes` with the batch.
+        `notes` with the batch. `orders` and `rows` are as in `Write`.
 
         A batch of more than one chunk is analysed by `threads` threads. None means all cores that the process may run
         on. With `decide` the batch is what it returns. It is called when no other write is under way, by the thread
@@ -253,7 +256,7 @@ class Storage:
             # A record that `decide` chose may expire before the batch is prepared.
             missing_ok = missing_ok or decide is not None
             request = Write(removed or {}, first, missing_ok, threads, decide=decide, expired=expired)
-            request.notes = notes or {}
+            request.notes, request.orders, request.rows = notes or {}, orders, rows
             self._queue.carry_out([request], self._apply_queue)
         else:
             # The batch is too large for another thread to prepare it: its records are read as they are analysed.
@@ -261,6 +264,7 @@ class Storage:
             chunks = chain(iter(first), chunks_of(chain(iter(second), source)))
             del first, second
             request = Write(removed or {}, chunks, missing_ok, threads, bulk=True, notes=notes or {})
+            request.orders, request.rows = orders, rows
             with self._writing:
                 self._reading = threading.get_ident()
                 try:
@@ -411,6 +415,9 @@ class Storage:
         builds: dict[str, Bulk] = {}
         for chunk in filter(None, [list(records_of(requests))]) if others else request.added:
             self._note_keys(chunk)
+            own = slice(analysed, analysed + len(chunk))
+            orders = group_along(chunk, request.orders[own]) if request.orders is not None else {}
+            rows = group_along(chunk, request.rows[own]) if request.rows is not None else {}
             for namespace, group in group_by_namespace(chunk).items():
                 before = states.get(namespace) or working.get(namespace) or self.snapshot(namespace)
                 if before.expiring and namespace not in builds:
@@ -422,11 +429,13 @@ class Storage:
                 if request.bulk:
                     if namespace not in builds:
                         builds[namespace] = self._start_bulk(namespace, before, request.threads)
-                    builds[namespace].add(group)
+                    builds[namespace].add(group, orders.get(namespace))
                 else:
-                    new[namespace] = [self.build(group, check_new(namespace, group, before))]
+                    hashes = check_new(namespace, group, before)
+                    new[namespace] = [self.build(group, hashes, orders.get(namespace))]
                 if self.store is not None:
-                    added.setdefault(namespace, []).extend(encode_all(group))
+                    encoded = rows.get(namespace) or encode_all(group, orders.get(namespace))
+                    added.setdefault(namespace, []).extend(encoded)
                 else:
                     for record in group:
                         if record.payload is not None:
@@ -483,7 +492,12 @@ class Storage:
         self._written += sum(segment.size for segment in segments)
         return first
 
-    def build(self, records: Sequence[Record], hashes: npt.NDArray[np.uint64] | None = None) -> Segment:
+    def build(
+        self,
+        records: Sequence[Record],
+        hashes: npt.NDArray[np.uint64] | None = None,
+        orders: Sequence[int] | None = None,
+    ) -> Segment:
         return build_segment(
             records,
             self.indexer,
@@ -494,6 +508,7 @@ class Storage:
             self.weight_terms,
             self.entity_terms,
             keep=self.keeps,
+            orders=orders,
         )
 
     def _start_bulk(self, namespace: str, before: Snapshot, threads: int) -> Bulk:

@@ -8,12 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from operator import attrgetter
-from typing import NamedTuple, TypeAlias, TypedDict
+from typing import NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from ..errors import UnknownIdError
 from ..records.record import Record
 from .pending import Decide
 from .renumber import Left
+from .row_codec import EncodedRecord
+
+T = TypeVar("T")
 
 # Records, and characters of their texts, that are analysed at a time while an index is built (A126). This bounds the
 # memory beside the index: 50,000 records of SGD alone took as much memory as its whole index.
@@ -58,6 +61,10 @@ class Write:
     """Whether all records that have expired are removed."""
     notes: Mapping[str, str | None] = field(default_factory=dict)
     """What the store keeps with the batch, as `RecordStore.write`."""
+    orders: Sequence[int] | None = None
+    """The number of each added record's write, where it does not bring it: as in `Columns.of`."""
+    rows: Sequence[EncodedRecord] | None = None
+    """The added records as rows, where they are encoded already."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
     left: Left = field(default_factory=Left)
@@ -68,7 +75,7 @@ class Write:
     @property
     def alone(self) -> bool:
         """Whether the batch must be prepared by itself."""
-        return self.bulk or self.expired or self.decide is not None or bool(self.notes)
+        return self.bulk or self.expired or self.decide is not None or bool(self.notes) or self.orders is not None
 
     @property
     def records(self) -> int:
@@ -184,12 +191,17 @@ def count_removed(request: Write, live: Mapping[str, Mapping[str, object]]) -> i
 
 def group_by_namespace(records: Sequence[Record]) -> dict[str, list[Record]]:
     """The records of each namespace, in their order."""
+    return group_along(records, records)
+
+
+def group_along(records: Sequence[Record], values: Sequence[T]) -> dict[str, list[T]]:
+    """What stands beside each of the records, by their namespaces, in their order."""
     namespaces = dict.fromkeys(map(_namespace, records))
     if len(namespaces) == 1:
-        return {next(iter(namespaces)): list(records)}
-    groups: dict[str, list[Record]] = {namespace: [] for namespace in namespaces}
-    for record in records:
-        groups[record.namespace].append(record)
+        return {next(iter(namespaces)): list(values)}
+    groups: dict[str, list[T]] = {namespace: [] for namespace in namespaces}
+    for record, value in zip(records, values, strict=True):
+        groups[record.namespace].append(value)
     return groups
 
 

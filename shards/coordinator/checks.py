@@ -10,10 +10,10 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from math import inf
 
-from ...engine.errors import ParameterError, UnknownIdError
+from ...engine.errors import ParameterError, RecordError, UnknownIdError
 from ...engine.index.build import entities_of, learned_of, vectors_of
 from ...engine.index.bulk import check_ids
-from ...engine.index.columns import Columns, Ids, Schema
+from ...engine.index.columns import ORDER, Columns, Ids, Schema
 from ...engine.index.masks import compile_filter
 from ...engine.records.query import Query
 from ...engine.records.record import Record
@@ -61,6 +61,13 @@ def check_added(
         ids = [record.id for record in records]
         check_ids(namespace, ids, {*live.get(namespace, ())}.difference(removed.get(namespace, ())).intersection(ids))
         _check_values(records, schema)
+
+
+def check_unnumbered(added: Sequence[Record]) -> None:
+    """Raise `RecordError` for a record that brings the number of a write."""
+    numbered = next((record for record in added if ORDER in record.extra), None)
+    if numbered is not None:
+        raise RecordError(f"'extra' holds {ORDER!r}, which shards keep for themselves", record_id=numbered.id)
 
 
 def check_columns(queries: Sequence[Query], state: MemoryState) -> None:

@@ -12,23 +12,23 @@ go on meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from ...engine.errors import DeadlineError, FanrankError, ShardError
+from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
 from ...engine.locks import FairLock, Take, WriteQueue, make_short_lock
 from ...engine.records.record import Record
 from ..processes.links import Link, UnavailableError, call_all, collect
 from ..protocol.messages import Acknowledged, Part, divide
-from ..protocol.order import stamp
+from ..protocol.order import LIMIT
 from ..protocol.owner import OwnerFile
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
 from .deciding import Deciding
 from .holding import WAITED, View
-from .writes import Key, Write, count_fitting, is_refusal
+from .writes import Write, count_fitting, is_refusal
 
 KEPT = 100_000
 """Namespaces whose last writes are remembered. Others count as written at the last write that was forgotten."""
@@ -117,7 +117,7 @@ class Coordinator(Deciding):
             if self._held():
                 self._write_alone(write)
             else:
-                line = frozenset(self._shards_of(write.names))
+                line = frozenset(self._shards_of(write.ids))
                 if not self._writes.carry_out(write, partial(self._lead, line), line, self.until()):
                     raise DeadlineError(WAITED)
         if write.error is not None:
@@ -125,7 +125,7 @@ class Coordinator(Deciding):
         return write.count
 
     def _write_alone(self, write: Write) -> None:
-        with self.holding(write.names), self._copying_of(write.names):
+        with self.holding(write.ids), self._copying_of(write.ids):
             self._write_group([write])
 
     def _lead(self, line: frozenset[int], take: Take[Write]) -> None:
@@ -135,8 +135,8 @@ class Coordinator(Deciding):
             with self.holding_shards({*line}):
                 taken = take(count_fitting)
                 # A namespace may have moved while its write waited.
-                here = [write for write in taken if self._shards_of(write.names) <= line]
-                with self._copying_of(dict.fromkeys(name for write in here for name in write.names)):
+                here = [write for write in taken if self._shards_of(write.ids) <= line]
+                with self._copying_of({name for write in here for name in write.ids}):
                     self._write_group(here)
             for write in taken:
                 if not write.done:
@@ -160,16 +160,16 @@ class Coordinator(Deciding):
         """
         shards = {write: write.shards(self.placement) for write in writes}
         several = any(len(own) > 1 for own in shards.values())
-        asked: list[Key] = []
+        asked: dict[str, dict[str, None]] = {}
         for write in writes:
-            if write.asks_for_live(several):
-                asked += dict.fromkeys(write.keys)
+            for name, ids in write.ids.items() if write.asks_for_live(several) else ():
+                asked.setdefault(name, {}).update(dict.fromkeys(ids))
         live = self._wait_for(lambda: self._live(asked)) if asked else {}
         groups: dict[frozenset[int], list[Write]] = {}
         for write in writes:
             try:
                 write.check(several, live)
-                write.stamped = stamp(ordered := write.ordered(live), self._take_orders(len(ordered)))
+                write.first = self._take_orders(write.put_in_order(live))
             except FanrankError as error:  # noqa: PERF203
                 write.fail(error)
             else:
@@ -183,8 +183,12 @@ class Coordinator(Deciding):
         for write in writes:
             for name, ids in write.removed.items():
                 removed.setdefault(name, []).extend(ids)
-        added = [record for write in writes for record in write.stamped]
-        parts = divide(self.placement, removed, added)
+        whole = Part(
+            removed,
+            [record for write in writes for record in write.ordered],
+            [order for write in writes for order in range(write.first, write.first + len(write.ordered))],
+        )
+        parts = divide(self.placement, whole)
         try:
             if len(parts) > 1:
                 acknowledged = self.decide(parts)
@@ -194,7 +198,7 @@ class Coordinator(Deciding):
             else:
                 acknowledged = None
             if acknowledged is not None:
-                self._follow(acknowledged, removed, added)
+                self._follow(acknowledged, whole)
         except FanrankError as error:
             if len(writes) > 1 and is_refusal(error):
                 half = len(writes) // 2
@@ -207,26 +211,26 @@ class Coordinator(Deciding):
             for write in writes:
                 write.finish(live)
 
-    def _follow(
-        self,
-        acknowledged: Mapping[int, Acknowledged],
-        removed: Mapping[str, Sequence[str]],
-        added: Sequence[Record],
-    ) -> None:
+    def _follow(self, acknowledged: Mapping[int, Acknowledged], whole: Part) -> None:
         """Let copies do what the shards have done, and searches see it."""
         # What fails in between leaves the shards ahead of the tables, which are then counted anew.
         self._unknown |= {*acknowledged}
         try:
-            self._update_copies(removed, added)
+            self._update_copies(whole)
             self._publish(acknowledged)
             self._unknown -= {*acknowledged}
         except UnavailableError:
             self._wait_for(self._settle)
 
     def _take_orders(self, count: int) -> int:
-        """The first of so many numbers of writes. A number is used once, whatever becomes of its batch."""
+        """The first of so many numbers of writes. A number is used once, whatever becomes of its batch.
+
+        Raises `StorageError` where no number is left.
+        """
         with self._counting:
             first = self._next_order
+            if first + count > LIMIT:
+                raise StorageError("no number is left for the order of writes: 2**53 records were written")
             self._next_order += count
         return first
 
@@ -261,9 +265,9 @@ class Coordinator(Deciding):
     def _clear_copies(self) -> None:
         """Delete the copies of moves that were given up (`moves/moves.py`)."""
 
-    def _live(self, keys: Iterable[Key]) -> dict[str, set[str]]:
+    def _live(self, ids: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
         """Which of these records are live now: ids by namespace."""
-        asked = self.placement.by_shard(keys)
+        asked = self.placement.by_shard(ids)
         answers = collect({shard: self.links[shard].send("live", ids) for shard, ids in asked.items()}, self.until())
         live: dict[str, set[str]] = {}
         for answer in answers.values():
@@ -312,11 +316,11 @@ class Coordinator(Deciding):
                 self.tables[namespace] = Table(Counts.sum(parts.values(), self._fields), self.view.epoch)
         self._uncounted.discard(namespace)
 
-    def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
+    def _update_copies(self, part: Part) -> None:
         """Do in copies what the shards have done."""
         for whole in self.wholes.values():
             number = self._next()
-            if whole.apply(number, removed, added, self.oldest(whole.number), self.until):
+            if whole.apply(number, part, self.oldest(whole.number), self.until):
                 self._acknowledged[whole.number] = number
 
     def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:

@@ -7,7 +7,7 @@ the next thread that holds it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -123,10 +123,10 @@ class Holding:
         """Whether this thread holds writes to all of these namespaces off."""
         return self._held().issuperset(self._shards_of(list(namespaces)))
 
-    def _shards_of(self, namespaces: Sequence[str] | None) -> set[int]:
+    def _shards_of(self, namespaces: Collection[str] | None) -> set[int]:
         if namespaces is None:
             return {*range(len(self.links))}
-        return {home for name in dict.fromkeys(namespaces) for home in self.placement.homes(name)}
+        return {home for name in namespaces for home in self.placement.homes(name)}
 
     @contextmanager
     def quiet(self, until: float | None) -> Iterator[View]:

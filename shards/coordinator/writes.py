@@ -12,15 +12,12 @@ from dataclasses import dataclass, field
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
 from ...engine.records.record import Record
-from ..protocol.order import in_write_order
+from ...engine.storage.writes import group_by_namespace
 from ..protocol.placement import Placement
-from .checks import check_added, check_removed
+from .checks import check_added, check_removed, check_unnumbered
 
 MOST = 8_192
 """Records of a group. Half of what a shard analyses at a time."""
-
-Key = tuple[str, str]
-"""The namespace and the id of a record."""
 
 
 @dataclass(eq=False)
@@ -31,20 +28,23 @@ class Write:
     added: Sequence[Record]
     missing_ok: bool
     schema: Schema
-    names: list[str] = field(init=False)
-    keys: list[Key] = field(init=False)
-    """The records that it touches."""
-    stamped: list[Record] = field(default_factory=list)
-    """Its records with the numbers of their writes."""
+    ids: dict[str, list[str]] = field(init=False)
+    """The records that it touches, by namespace."""
+    ordered: list[Record] = field(default_factory=list)
+    """Its records in the order in which one engine numbers them."""
+    first: int = 0
+    """The number of the first of these; the others follow."""
     count: int = 0
     """The number of records added; of records removed if none was added."""
     done: bool = False
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.names = list(dict.fromkeys((*self.removed, *(record.namespace for record in self.added))))
-        self.keys = [(name, record_id) for name, ids in self.removed.items() for record_id in ids]
-        self.keys += [(record.namespace, record.id) for record in self.added]
+        self._groups = group_by_namespace(self.added)
+        self.ids = {name: list(ids) for name, ids in self.removed.items()}
+        for name, records in self._groups.items():
+            own = [record.id for record in records]
+            self.ids[name] = [*self.ids[name], *own] if name in self.ids else own
 
     @property
     def strict(self) -> bool | None:
@@ -53,30 +53,35 @@ class Write:
 
     def shards(self, placement: Placement) -> frozenset[int]:
         """The shards that it concerns."""
-        homes = frozenset([home for name in self.names for home in placement.homes(name)])
-        if len(homes) == 1:
-            return homes
-        find = placement.finder()
-        return frozenset([find(*key) for key in self.keys])
+        homes = frozenset([home for name in self.ids for home in placement.homes(name)])
+        return homes if len(homes) == 1 else frozenset(placement.by_shard(self.ids))
 
     def asks_for_live(self, several: bool) -> bool:
         """Whether it must be known which of its records are live before any shard is asked.
 
         So several shards cannot differ, and what is removed alone is counted.
         """
-        return several or bool(self.removed and (not self.added or len(self.names) > 1))
+        return several or bool(self.removed and (not self.added or len(self.ids) > 1))
 
     def check(self, several: bool, live: Mapping[str, Set[str]]) -> None:
         """Raise what an engine would refuse it by, where no shard does so before it is decided."""
+        check_unnumbered(self.added)
         if not self.missing_ok and (several or not self.added):
             check_removed(self.removed, live)
         # One shard would name the first record of `ordered`, where an engine names the first of the batch.
-        if several or (self.removed and len(self.names) > 1):
+        if several or (self.removed and len(self.ids) > 1):
             check_added(self.added, self.removed, live, self.schema)
 
-    def ordered(self, live: Mapping[str, Set[str]]) -> list[Record]:
-        """Its records in the order in which one engine numbers them."""
-        return in_write_order(self.added, self.removed, live)
+    def put_in_order(self, live: Mapping[str, Set[str]]) -> int:
+        """Order the records, as an engine does: namespace by namespace, first those from which the batch removes some.
+
+        `live` are the records that are there before. Returns how many there are.
+        """
+        groups = self._groups
+        first = [name for name, ids in self.removed.items() if not live.get(name, frozenset()).isdisjoint(ids)]
+        names = dict.fromkeys((*first, *groups))
+        self.ordered = [record for name in names for record in groups.get(name, ())]
+        return len(self.ordered)
 
     def finish(self, live: Mapping[str, Set[str]]) -> None:
         """Take note that it is done. `live` are the records that were there before."""
@@ -91,14 +96,16 @@ class Write:
 
 def count_fitting(writes: Sequence[Write]) -> int:
     """How many of these, from the first on, can be carried out together."""
-    touched: set[Key] = set()
+    touched: dict[str, set[str]] = {}
     records, strict = 0, None
     for place, write in enumerate(writes):
         records += len(write.added)
         differs = None not in (strict, write.strict) and strict != write.strict
-        if place and (records > MOST or differs or not touched.isdisjoint(write.keys)):
+        again = any(name in touched and not touched[name].isdisjoint(ids) for name, ids in write.ids.items())
+        if place and (records > MOST or differs or again):
             return place
-        touched.update(write.keys)
+        for name, ids in write.ids.items():
+            touched.setdefault(name, set()).update(ids)
         strict = write.strict if strict is None else strict
     return len(writes)
 

@@ -18,7 +18,7 @@ from ...engine.listing.orders import Key, entries, merge
 from ...engine.records.record import Record
 from ...engine.storage.state import MemoryState
 from ..protocol.order import entries_written, strip
-from ..search.launches import Launch
+from ..search.launches import Launch, ids_by_namespace
 from ..search.searcher import ShardedSearcher
 from ..shard.records import read_records
 from ..shard.shard import Shard
@@ -56,7 +56,8 @@ class ShardedPages:
         ranked.sort(key=lambda place: int(place.key[0]))
         page = ranked[:count]
         if wanted.texts:
-            records = launch.read_records(read_records, [(place.namespace, place.id) for place in page])
+            ids = ids_by_namespace((place.namespace, place.id) for place in page)
+            records = launch.read_records(read_records, ids)
             made = [records[place.namespace, place.id] for place in page]
         else:
             made = [place.record for place in page if place.record is not None]

@@ -22,6 +22,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from ...engine.errors import ForeignIndexError, ShardError
@@ -33,7 +34,7 @@ from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
 from ..processes.streams import Records
 from ..protocol.messages import Acknowledged, Part
-from ..protocol.order import number_of
+from ..protocol.order import Numbered
 from ..protocol.placement import chosen_part
 from .balancing import is_outgrown
 
@@ -70,11 +71,11 @@ class Move:
     after: tuple[int, ...]
     stream: Records
     """Those of the moment at which it began."""
-    left: Iterator[Record]
+    left: Iterator[Numbered]
     """What is to be copied next."""
     large: bool
     """Whether others write between its pages."""
-    written: dict[str, Record | None] = field(default_factory=dict)
+    written: dict[str, Numbered | None] = field(default_factory=dict)
     """What was written since then: the last record with an id; None where it was removed."""
 
     @property
@@ -168,34 +169,34 @@ class MovingCoordinator(Coordinator):
         with self.holding(group, {target for target, _ in group.values()}):
             going = {name: target for name, (target, _) in group.items() if self.placement.homes(name) != (target,)}
             apart = {name for name in going if name in self._moves or name in self.placement.split}
-            taken: dict[str, list[Record]] = {name: [] for name in going if name not in apart}
+            taken: dict[str, list[Numbered]] = {name: [] for name in going if name not in apart}
             homes: dict[int, list[str]] = {}
             for name in taken:
                 homes.setdefault(self.placement.home(name), []).append(name)
             for home, names in homes.items():
                 most = sum(2 * group[name][1] + GROWN for name in names)
                 with closing(Records(self.until, [self.links[home]], names)) as stream:
-                    for place, record in enumerate(stream):
+                    for place, each in enumerate(stream):
                         if place == most:
                             # From the one on that has grown, they are copied by themselves.
-                            apart |= {name for name in names if name >= record.namespace}
+                            apart |= {name for name in names if name >= each[1].namespace}
                             break
-                        taken[record.namespace].append(record)
+                        taken[each[1].namespace].append(each)
             taken = {name: records for name, records in taken.items() if name not in apart}
             if not taken:
                 return apart
-            added: dict[int, list[Record]] = {}
+            added: dict[int, list[Numbered]] = {}
             removed: dict[int, dict[str, list[str]]] = {}
             for name, records in taken.items():
                 before = self.placement.home(name)
                 added.setdefault(going[name], []).extend(records)
-                removed.setdefault(before, {})[name] = [record.id for record in records]
+                removed.setdefault(before, {})[name] = [record.id for _, record in records]
                 shells.setdefault(before, []).append(name)
             for after in added:
                 carry_learned(self, [name for name in taken if going[name] == after], self.links[after])
             reach("move.copied")
             shards = {*added, *removed}
-            parts = {shard: Part(removed.get(shard, {}), added.get(shard, ())) for shard in shards}
+            parts = {shard: Part.of(added.get(shard, ()), removed.get(shard)) for shard in shards}
             placed = {name: (going[name],) for name in taken}
             if self.decide(parts, lambda before: before.placed(placed)) is not None:
                 self.show(shards, content=False)
@@ -281,24 +282,22 @@ class MovingCoordinator(Coordinator):
     def _copy(self, move: Move, watch: Watch) -> bool:
         """Copy the next page; whether more than a page may be left."""
         namespace = move.namespace
-        removed, added = dict[int, list[str]](), dict[int, list[Record]]()
+        removed, added = dict[int, list[str]](), dict[int, list[Numbered]]()
         records = list(islice(move.left, self.page))
         if not records:
             # What was written meanwhile comes next.
             written, move.written = move.written, {}
             for record_id in written:
                 removed.setdefault(move.target(record_id), []).append(record_id)
-            left = (record for record in written.values() if record is not None)
-            move.left = iter(sorted(left, key=number_of))
+            move.left = iter(sorted((each for each in written.values() if each is not None), key=itemgetter(0)))
             records = list(islice(move.left, self.page))
-        for record in records:
-            target = move.target(record.id)
-            if target != move.source(record.id) and record.id not in move.written:
-                added.setdefault(target, []).append(record)
-        parts = {
-            shard: Part({namespace: removed[shard]} if shard in removed else {}, added.get(shard, ()), hide=namespace)
-            for shard in move.fresh
-        }
+        for each in records:
+            record_id = each[1].id
+            target = move.target(record_id)
+            if target != move.source(record_id) and record_id not in move.written:
+                added.setdefault(target, []).append(each)
+        gone = {shard: {namespace: ids} for shard, ids in removed.items()}
+        parts = {shard: Part.of(added.get(shard, ()), gone.get(shard), hide=namespace) for shard in move.fresh}
         self._apply_apart(parts)
         watch(len(records))
         return len(records) == self.page or len(move.written) > self.page
@@ -385,14 +384,16 @@ class MovingCoordinator(Coordinator):
     def _holdings(self, links: Sequence[Link], *namespace: str) -> dict[int, dict[str, tuple[int, int]]]:
         return call_all(links, self.until(), "holdings", *namespace)
 
-    def _update_copies(self, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> None:
-        super()._update_copies(removed, added)
-        for namespace, ids in removed.items():
+    def _update_copies(self, part: Part) -> None:
+        super()._update_copies(part)
+        if self._moves.keys().isdisjoint(part.names):
+            return
+        for namespace, ids in part.removed.items():
             if namespace in self._moves:
                 self._moves[namespace].written |= dict.fromkeys(ids)
-        for record in added if self._moves else ():
-            if record.namespace in self._moves:
-                self._moves[record.namespace].written[record.id] = record
+        for each in part.numbered:
+            if each[1].namespace in self._moves:
+                self._moves[each[1].namespace].written[each[1].id] = each
 
     def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
         super()._publish(acknowledged)

@@ -25,7 +25,7 @@ from ...engine.storage.index_files import is_sharded
 from ...engine.storage.lock import LOCK, let_go, take_lock
 from ...engine.storage.record_store import RecordStore
 from ...engine.storage.record_stream import count_stored, stream_stored
-from ...engine.storage.writes import chunks_of
+from ...engine.storage.writes import chunks_of, group_by_namespace
 from ..moves.moves import MovingCoordinator
 from ..search.launches import Launch
 from ..search.searcher import ShardedSearcher
@@ -160,8 +160,8 @@ def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool 
 
 def _is_missing(searcher: ShardedSearcher, batch: Sequence[Record]) -> bool:
     """Whether the memory does not hold a batch. It is there whole or not at all, but for what has expired since."""
-    keys = [(record.namespace, record.id) for record in batch]
-    return not searcher.retry(lambda launch: launch.read_records(find_records, keys))
+    ids = {name: [record.id for record in records] for name, records in group_by_namespace(batch).items()}
+    return not searcher.retry(lambda launch: launch.read_records(find_records, ids))
 
 
 def _learn(coordinator: MovingCoordinator, learned: Mapping[str, Mapping[str, Any]]) -> None:

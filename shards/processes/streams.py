@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any
 
 from ...engine.errors import DamagedStoreError
@@ -18,7 +19,7 @@ from ...engine.index.masks import EVERYTHING
 from ...engine.records.record import Record
 from ...engine.storage.row_codec import RECORDS, UNPACKED, decode_data, decode_row
 from ...engine.storage.sqlite import named, rows_of, vectors_in
-from ..protocol.order import entries_written, number_of
+from ..protocol.order import Numbered, entries_written, strip
 from ..shard.shard import Shard
 from .links import Link
 from .tasks import Tasks
@@ -59,11 +60,11 @@ class Records(Tasks):
         super().__init__(until)
         self.moments: dict[int, Moment] = self.begin(links, Stream, names, vectors, merged, copies)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Numbered]:
         # No two records have one number.
-        return heapq.merge(*map(self._of, self.moments), key=number_of)
+        return heapq.merge(*map(self._of, self.moments), key=itemgetter(0))
 
-    def _of(self, shard: int) -> Iterator[Record]:
+    def _of(self, shard: int) -> Iterator[Numbered]:
         sent = self.send(shard)
         while page := self.receive(shard, sent):
             # The shard reads the next page while this one is used.
@@ -93,15 +94,15 @@ class Stream:
         self._entries = heapq.merge(*found) if self._merged else chain.from_iterable(found)
         return moment
 
-    def go_on(self) -> list[Record]:
+    def go_on(self) -> list[Numbered]:
         """The next records; [] at the end."""
         page = list(islice(self._entries, PAGE))
         ids: dict[str, list[str]] = {}
         for entry in page:
             ids.setdefault(entry.namespace, []).append(entry.id)
-        found = {(name, record.id): record for name, own in ids.items() for record in self._fetch(name, own)}
+        found = {(name, record.id): strip(record) for name, own in ids.items() for record in self._fetch(name, own)}
         try:
-            return [found[entry.namespace, entry.id] for entry in page]
+            return [(int(entry.key[1]), found[entry.namespace, entry.id]) for entry in page]
         except KeyError as missing:
             raise DamagedStoreError(
                 f"{RECORDS}: the record with id {missing.args[0][1]!r} is not found, and the index holds it; restore "

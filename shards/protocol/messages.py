@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -14,12 +14,14 @@ from ...engine.arrays import Floats, Integers
 from ...engine.errors import FanrankError
 from ...engine.fuse.candidates import Candidates
 from ...engine.hybrid.strategy import Strategy
+from ...engine.locks import once
 from ...engine.records.filters import Filter
 from ...engine.records.hits import Hits
 from ...engine.records.query import Query
 from ...engine.records.record import Record
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.search.options import SearchOptions
+from .order import Numbered
 from .placement import Placement
 from .statistics import Counts
 
@@ -200,21 +202,32 @@ Answered = Forwarded | Listed | ListedEvidence | Collected | tuple[Counts, ...] 
 
 @dataclass(frozen=True)
 class Part:
-    """What one shard does of a write: it drops namespaces, removes ids, by namespace, then adds records, which are
-    stamped.
-    """
+    """What one shard does of a write: it drops namespaces, removes ids, by namespace, then adds records."""
 
     removed: Mapping[str, Sequence[str]] = field(default_factory=dict)
     added: Sequence[Record] = ()
+    orders: Sequence[int] | None = None
+    """The number of each added record's write; None: they bring it, as their rows do."""
     drop: tuple[str, ...] = ()
     hide: str | None = None
     """A namespace that is being copied to the shard. No search sees it before a later part says `show`."""
     show: str | None = None
 
-    @property
+    @classmethod
+    def of(cls, found: Sequence[Numbered], removed: Mapping[str, Sequence[str]] | None = None, **others: Any) -> Part:
+        """A part that adds these records."""
+        return cls(removed or {}, [record for _, record in found], [order for order, _ in found], **others)
+
+    @once
     def names(self) -> set[str]:
         """The namespaces that it writes to."""
-        return {*self.removed, *(record.namespace for record in self.added), *self.drop}
+        return {*self.removed, *[record.namespace for record in self.added], *self.drop}
+
+    @property
+    def numbered(self) -> Iterator[Numbered]:
+        """What it adds, with the numbers."""
+        assert self.orders is not None
+        return zip(self.orders, self.added, strict=True)
 
     @property
     def copies(self) -> dict[str, bool]:
@@ -230,20 +243,16 @@ class Part:
         return replace(self, removed={name: list(dict.fromkeys(ids)) for name, ids in removed.items()})
 
 
-def divide(placement: Placement, removed: Mapping[str, Sequence[str]], added: Sequence[Record]) -> dict[int, Part]:
+def divide(placement: Placement, whole: Part) -> dict[int, Part]:
     """The part of a batch that each shard does."""
-    names = dict.fromkeys((*removed, *(record.namespace for record in added)))
-    homes = {home for name in names for home in placement.homes(name)}
+    homes = {home for name in whole.names for home in placement.homes(name)}
     if len(homes) == 1:
-        return {home: Part(removed, added) for home in homes if added or any(removed.values())}
-    removed_of = placement.by_shard((namespace, record_id) for namespace, ids in removed.items() for record_id in ids)
-    added_of: dict[int, list[Record]] = {}
-    find = placement.finder()
-    for record in added:
-        added_of.setdefault(find(record.namespace, record.id), []).append(record)
-    return {
-        shard: Part(removed_of.get(shard, {}), added_of.get(shard, ())) for shard in sorted({*removed_of, *added_of})
-    }
+        return {home: whole for home in homes if whole.added or any(whole.removed.values())}
+    removed, find = placement.by_shard(whole.removed), placement.finder()
+    added: dict[int, list[Numbered]] = {}
+    for each in whole.numbered:
+        added.setdefault(find(each[1].namespace, each[1].id), []).append(each)
+    return {shard: Part.of(added.get(shard, ()), removed.get(shard)) for shard in sorted({*removed, *added})}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,19 +1,18 @@
 """The global order of writes, which decides between equal scores.
 
-One engine orders equal scores by the last write. Over several shards that order must be global, so each record carries
-the number of its write. It stands in a number column of the shard's engine that callers never see. So it is durable
-with its record, and merges and moves keep it.
+One engine orders equal scores by the last write. Over several shards that order must be global, so each write of a
+record has a number. It goes beside the record from message to message, and stands in a number column of the shard's
+engine that callers never see, and in the record's row. So it is durable with its record, and merges and moves keep it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.errors import DamagedIndexError, RecordError, StorageError
+from ...engine.errors import DamagedIndexError
 from ...engine.index.column_names import check_free
 from ...engine.index.columns import AUTO, ORDER
 from ...engine.index.masks import CompiledFilter
@@ -22,8 +21,11 @@ from ...engine.listing.matching import passing
 from ...engine.listing.orders import Entry, blocks
 from ...engine.records.record import Record
 
-# The first integer that float64, in which columns of numbers are kept, cannot tell from its successor.
 LIMIT = 1 << 53
+"""The first integer that float64, in which columns of numbers are kept, cannot tell from its successor."""
+
+Numbered = tuple[int, Record]
+"""A record with the number of its write."""
 
 
 def with_order(columns: Mapping[str, str] | str | None) -> dict[str, str]:
@@ -38,53 +40,14 @@ def without_order(columns: Mapping[str, str]) -> dict[str, str]:
     return {name: kind for name, kind in columns.items() if name != ORDER}
 
 
-def in_write_order(
-    added: Sequence[Record], removed: Mapping[str, Sequence[str]], live: Mapping[str, Set[str]]
-) -> list[Record]:
-    """The records of a batch in the order in which one engine numbers them: namespace by namespace.
-
-    The namespaces from which the batch removes records come first. `live` are the ids that live records have.
-    """
-    groups: dict[str, list[Record]] = {
-        name: [] for name, ids in removed.items() if not live.get(name, frozenset()).isdisjoint(ids)
-    }
-    for record in added:
-        groups.setdefault(record.namespace, []).append(record)
-    return [record for group in groups.values() for record in group]
-
-
-def stamp(records: Sequence[Record], first: int) -> list[Record]:
-    """Copies of the records with the numbers of their writes, which begin with `first`.
-
-    Raises `RecordError` for a record that brings such a number, and `StorageError` where no number is left.
-    """
-    if first + len(records) > LIMIT:
-        raise StorageError("no number is left for the order of writes: 2**53 records were written")
-    return [_with_extra(record, number) for number, record in enumerate(records, first)]
-
-
-def _with_extra(record: Record, number: int) -> Record:
-    if ORDER in record.extra:
-        raise RecordError(f"'extra' holds {ORDER!r}, which shards keep for themselves", record_id=record.id)
-    stamped = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
-    stamped.__dict__.update(record.__dict__, extra={**record.extra, ORDER: number})
-    return stamped
-
-
 def strip(record: Record) -> Record:
-    """The record as its caller wrote it."""
+    """The record as its caller wrote it: a row has the number of its write among its `extra`."""
     if ORDER not in record.extra:
         return record
-    stripped = object.__new__(type(record))  # as above
+    stripped = object.__new__(type(record))  # as `Record.with_rows`: all fields are checked already
     extra = {name: value for name, value in record.extra.items() if name != ORDER}
     stripped.__dict__.update(record.__dict__, extra=extra)
     return stripped
-
-
-def number_of(record: Record) -> int:
-    """The number of a stamped record's write."""
-    number: Any = record.extra[ORDER]
-    return int(number)
 
 
 def orders_of(snapshot: Snapshot, documents: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

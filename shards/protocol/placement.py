@@ -7,7 +7,7 @@ is in the part that its id chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.errors import ParameterError
@@ -72,12 +72,17 @@ class Placement:
 
         return find
 
-    def by_shard(self, keys: Iterable[tuple[str, str]]) -> dict[int, dict[str, list[str]]]:
-        """The ids of records by shard and namespace, in the order of `keys`: the namespace and the id of each."""
-        find = self.finder()
+    def by_shard(self, ids: Mapping[str, Collection[str]]) -> dict[int, dict[str, list[str]]]:
+        """The ids of records by shard and namespace, of those by namespace."""
         grouped: dict[int, dict[str, list[str]]] = {}
-        for namespace, record_id in keys:
-            grouped.setdefault(find(namespace, record_id), {}).setdefault(namespace, []).append(record_id)
+        for namespace, own in ids.items():
+            parts = self.homes(namespace)
+            if len(parts) == 1 and own:
+                grouped.setdefault(parts[0], {})[namespace] = list(own)
+                continue
+            for record_id in own:
+                shard = parts[chosen_part(record_id, len(parts))]
+                grouped.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
         return grouped
 
     def placed(self, places: Mapping[str, tuple[int, ...]]) -> Placement:

@@ -11,7 +11,6 @@ from contextlib import closing
 from itertools import islice
 
 from ...engine.errors import FanrankError, ShardError, SplitNamespaceError
-from ...engine.records.record import Record
 from ..processes.links import Link, collect
 from ..processes.streams import Records
 from ..protocol.messages import Gone, Part
@@ -77,22 +76,18 @@ class WholeCopies:
             raise
         return number
 
-    def apply(
-        self, number: int, removed: Mapping[str, Sequence[str]], added: Sequence[Record], oldest: int, until: Until
-    ) -> bool:
+    def apply(self, number: int, part: Part, oldest: int, until: Until) -> bool:
         """Do what the shards have done, if it concerns the copies; whether it did.
 
         A copy that cannot is let go of, and made anew when it is needed.
         """
         link = self.link
-        if link is None:
+        if link is None or self.names.isdisjoint(part.names):
             return False
-        own = {namespace: ids for namespace, ids in removed.items() if namespace in self.names}
-        records = [record for record in added if record.namespace in self.names]
-        if not (own or records):
-            return False
+        removed = {namespace: ids for namespace, ids in part.removed.items() if namespace in self.names}
+        added = [each for each in part.numbered if each[1].namespace in self.names]
         try:
-            apply_to(link, number, Part(own, records), until, oldest=oldest)
+            apply_to(link, number, Part.of(added, removed), until, oldest=oldest)
         except FanrankError:
             self.clear()
         return True
@@ -121,7 +116,7 @@ def fill(link: Link, number: int, records: Records, most: int, until: Until) -> 
     left = iter(records)
     while page := list(islice(left, most)):
         number += 1
-        apply_to(link, number, Part(added=page), until, oldest=number)
+        apply_to(link, number, Part.of(page), until, oldest=number)
         yield number
 
 

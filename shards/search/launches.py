@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -106,10 +106,10 @@ class Launch:
         )
 
     def read_records(
-        self, function: Callable[..., Any], keys: Iterable[tuple[str, str]]
+        self, function: Callable[..., Any], ids: Mapping[str, Collection[str]]
     ) -> dict[tuple[str, str], Record]:
-        """What a function of `shard/records.py` gives for the records with these keys. Raises `Again`."""
-        wanted = self.view.placement.by_shard(keys)
+        """What a function of `shard/records.py` gives for the records with these ids, by namespace. Raises `Again`."""
+        wanted = self.view.placement.by_shard(ids)
         found: dict[tuple[str, str], Record] = {}
         for answer in self.read({shard: (function, ids) for shard, ids in wanted.items()}).values():
             found |= answer
@@ -126,7 +126,15 @@ class Launch:
         """The records of the hits as they were scored, in their places. Raises `Again` where they have changed."""
         present = merged.orders >= 0
         keys = list(zip(merged.namespaces[present].tolist(), merged.ids[present].tolist(), strict=True))
-        found = self.read_records(read_texts, dict.fromkeys(keys))
+        found = self.read_records(read_texts, ids_by_namespace(keys))
         arranged = np.full(merged.orders.shape, None, dtype=object)
         arranged[present] = apart(map(found.get, keys))
         return arranged
+
+
+def ids_by_namespace(keys: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The ids of these keys, each a namespace and an id; none twice."""
+    found: dict[str, list[str]] = {}
+    for name, record_id in dict.fromkeys(keys):
+        found.setdefault(name, []).append(record_id)
+    return found

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...engine.errors import StorageError
 from ...engine.records.record import Record
@@ -54,8 +53,9 @@ class ShardNotes:
         self.copies = frozenset(name.removeprefix(COPY) for name in found if name.startswith(COPY))
         """The namespaces that are being copied to it. The states that searches read are without them."""
         self._shown: tuple[MemoryState, frozenset[str], MemoryState] | None = None
-        self.pending: tuple[int, Part] | None = _decode_part(found[PENDING]) if PENDING in found else None
+        self.pending: tuple[int, Part] | None = decode_part(found[PENDING]) if PENDING in found else None
         """The part that it has prepared, with its generation."""
+        self._rows: list[EncodedRecord] | None = None  # of that part, where this process has prepared it
         self._reserve = None if store is None else Reserve(store.path.parent / RESERVE)
 
     def prepare(self, generation: int, part: Part) -> None:
@@ -70,10 +70,15 @@ class ShardNotes:
             for record in part.added:
                 check_objects(record, "payload")
         elif self._reserve is not None:
-            text = encode_part(generation, part)
+            self._rows = encode_all(part.added, part.orders)
+            text = encode_part(generation, part, self._rows)
             self._reserve.keep(TIMES * len(text.encode()) + ROOM)
             self._store.keep_notes({PENDING: text})
         self.pending = generation, part
+
+    def rows(self, generation: int | None) -> list[EncodedRecord] | None:
+        """The records of the part that was prepared under this generation as rows, where they are at hand."""
+        return self._rows if self.pending is not None and self.pending[0] == generation else None
 
     def forget(self, generation: int) -> None:
         """Drop the part that was prepared under this generation, if it is there."""
@@ -82,7 +87,7 @@ class ShardNotes:
             if self._store is not None and self._reserve is not None:
                 self._reserve.release()
                 self._store.keep_notes({PENDING: None})
-            self.pending = None
+            self.pending = self._rows = None
 
     def of_write(self, name: str, generation: int | None, copies: Mapping[str, bool]) -> Notes:
         """What is kept with a write. `copies` says which namespaces begin and end to be copies.
@@ -102,7 +107,7 @@ class ShardNotes:
         """Take note that a write was carried out."""
         self.last = name
         if generation is not None:
-            self.generation, self.pending = generation, None
+            self.generation, self.pending, self._rows = generation, None, None
         begun = {namespace for namespace, begins in copies.items() if begins}
         self.copies = (self.copies | begun).difference(namespace for namespace in copies if namespace not in begun)
 
@@ -161,30 +166,40 @@ class Reserve:
         return bool(held)
 
 
-def encode_part(generation: int, part: Part) -> str:
-    """A part that is prepared, as text."""
-    added = [_row_of(record.namespace, row) for record, row in zip(part.added, encode_all(part.added), strict=True)]
-    removed = {name: list(ids) for name, ids in part.removed.items()}
-    return JSON.encode(
-        {"generation": generation, "removed": removed, "added": added, "drop": part.drop, "show": part.show}
-    )
-
-
-def _row_of(namespace: str, row: EncodedRecord) -> list[Any]:
-    vectors = None if row.vectors is None else base64.b64encode(row.vectors).decode()
-    return [namespace, row.id, row.checksum, row.data, vectors]
+def encode_part(generation: int, part: Part, rows: Sequence[EncodedRecord]) -> str:
+    """A part that is prepared, as lines: one with all but the JSON of its records, then that of each."""
+    head = {
+        "generation": generation,
+        "removed": {name: list(ids) for name, ids in part.removed.items()},
+        "drop": part.drop,
+        "show": part.show,
+        "rows": [
+            [record.namespace for record in part.added],
+            [row.id for row in rows],
+            [row.checksum for row in rows],
+            [None if row.vectors is None else base64.b64encode(row.vectors).decode() for row in rows],
+        ],
+    }
+    return "\n".join([JSON.encode(head), *[row.data for row in rows]])
 
 
 def decode_record(namespace: str, record_id: str, checksum: int, text: str, vectors: str | None) -> Record:
-    """The record of a row as `encode_part` makes it."""
+    """The record of a row that was kept as text, with the number of its write among its `extra`."""
     rows = None if vectors is None else base64.b64decode(vectors)
     return decode(namespace, EncodedRecord(record_id, checksum, text, rows))
 
 
-def _decode_part(text: str) -> tuple[int, Part]:
-    data = json.loads(text)
-    added = [decode_record(*row) for row in data["added"]]
-    return data["generation"], Part(data["removed"], added, tuple(data["drop"]), show=data["show"])
+def decode_part(text: str) -> tuple[int, Part]:
+    """(the generation, the part) that `encode_part` was given."""
+    first, *data = text.split("\n")
+    head = json.loads(first)
+    if "rows" in head:
+        names, ids, checksums, vectors = head["rows"]
+        rows = zip(names, ids, checksums, data, vectors, strict=True)
+    else:
+        rows = head["added"]  # as a version before kept them
+    added = [decode_record(*row) for row in rows]
+    return head["generation"], Part(head["removed"], added, drop=tuple(head["drop"]), show=head["show"])
 
 
 def names_of_copies(store: RecordStore) -> Sequence[str]:

@@ -217,7 +217,14 @@ class Shard:
         try:
             for namespace in part.drop:
                 self.engine.drop(namespace)
-            count = memory.write(removed=part.removed, added=part.added, missing_ok=missing_ok, notes=notes)
+            count = memory.write(
+                removed=part.removed,
+                added=part.added,
+                missing_ok=missing_ok,
+                notes=notes,
+                orders=part.orders,
+                rows=self.notes.rows(generation),
+            )
         except StorageError:
             # On a full disk, what makes room and what is decided have the room that was kept for them.
             if not self.notes.make_room():

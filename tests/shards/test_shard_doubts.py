@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from support.dying import AFTER, BEFORE, HANGS, HELD, DyingLink, dying, dying_be
 from support.sharding import assert_same_answers, assert_same_records, sharded
 
 import fanrank as fr
+from fanrank.engine.storage.row_codec import encode, encode_all
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.processes.links import Done
 from fanrank.shards.protocol.messages import Gone, Part
 from fanrank.shards.shard import shard as shards
+from fanrank.shards.shard.parts import decode_part, encode_part
 from fanrank.shards.shard.records import read_sizes
 from fanrank.shards.shard.shard import Setup, Shard
 
@@ -261,6 +265,19 @@ def test_a_shard_that_was_started_anew_writes_nothing_before_it_is_told_an_epoch
     assert not isinstance(shard.apply(5, batch, missing_ok=True), Gone)
     assert shard.read(5, read_sizes, False) == {"": 1}
     shard.close()
+
+
+def test_a_part_that_an_earlier_version_prepared_is_read() -> None:
+    record = fr.Record("r1", "two\nlines", "team", embedding=[1.0, 0.0])
+    row = encode(record, 3)
+    assert row.vectors is not None
+    added = [["team", row.id, row.checksum, row.data, base64.b64encode(row.vectors).decode()]]
+    old = {"generation": 5, "removed": {"team": ["r0"]}, "added": added, "drop": [], "show": None}
+    now = encode_part(5, Part({"team": ["r0"]}, [record], [3]), [row])
+    for text in (json.dumps(old), now):
+        generation, part = decode_part(text)
+        assert (generation, part.removed, part.drop) == (5, {"team": ["r0"]}, ())
+        assert encode_all(part.added) == [row]
 
 
 @pytest.mark.parametrize("between", ["write", "search"])

@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,8 @@ def test_a_record_comes_back_equal(record: fr.Record) -> None:
     assert back == record
     assert repr(back) == repr(record)  # 0.0 is not -0.0 here, nor 1 True
     assert json.loads(encoded.data).keys().isdisjoint({"id", "namespace"})
+    assert encode_all([record], [7]) == [encode(record, 7)]
+    assert encode_all([record], [7]) == [encode(replace(record, extra={**record.extra, "fanrank_order": 7}))]
 
 
 def test_numbers_of_numpy_become_floats() -> None:
