@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..engine.index.columns import AUTO
 from ..engine.memory import Memory
 from ..engine.records.dialects.parse import parse_filter
 from ..engine.records.filters import Filter
+from ..engine.records.record import Record
 from ..engine.signatures import EngineOptions
 from ..shards.choosing import is_address
 
@@ -69,3 +71,9 @@ def metadata_filter(spec: Any, dialect: str) -> Filter | None:
     As `parse_filter` with ``payload=True``: a key such as ``type`` means the payload's, not the column `Record.type`.
     """
     return parse_filter(spec, dialect, payload=True)
+
+
+def with_text(record: Record, text: str, time: float, **fields: Any) -> Record:
+    """The record with another text. What was derived from the old one goes with it; `fields` are further changes."""
+    gone: dict[str, Any] = dict.fromkeys(("embedding", "passages", "weights", "entities", "relations"))
+    return replace(record, text=text, time=time, **gone, **fields)

@@ -36,7 +36,7 @@ from ..engine.records.record import CATEGORIES, Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
 from ..engine.text.time_expressions.parse import parse_when
-from .shared import AnyEngine, open_engine
+from .shared import AnyEngine, open_engine, with_text
 from .tool_answers import Answer, least_tokens, write, write_answers
 from .tool_arguments import (
     COMPARISONS,
@@ -437,11 +437,10 @@ class MemoryTools:
             payload = declared or None
             columns = {**self.stamp, **columns}
             return lambda id: Record(id, text, time=moment, payload=payload, **columns)
-        # What was derived from the old text goes with it. All that the model did not name stays.
-        gone: dict[str, Any] = dict.fromkeys(("embedding", "passages", "weights", "entities", "relations"))
+        # All that the model did not name stays.
         extra = {name: value for name, value in old.extra.items() if name not in declared}
         payload = {**(old.payload or {}), **declared} if declared else dict(old.payload or {}) or None
-        return replace(old, text=text, time=moment, extra=extra, payload=payload, **gone, **columns)
+        return with_text(old, text, moment, extra=extra, payload=payload, **columns)
 
 
 def _new_id() -> str:

@@ -31,4 +31,4 @@ def test_every_adapter_is_in_the_table() -> None:
     files = {path.stem for path in (ROOT / "integrations").glob("*.py")}
     parts = {"__init__", "shared", "candidates", "tool_answers", "tool_arguments"}
     parts |= {name for name in files for other in files if name.startswith(f"{other}_")}
-    assert files - parts <= set(re.findall(r"`([a-z0-9_]+)\.[A-Za-z_]+`", page))
+    assert files - parts <= set(re.findall(r"`([a-z0-9_]+)\.[A-Za-z0-9_]+`", page))

@@ -12,7 +12,7 @@ from fanrank.integrations import shared
 
 SUITES = (
     *("haystack", "langchain_conformance", "langchain_retriever", "langchain_store"),
-    *("langgraph", "llama_index", "mem0", "pyterrier"),
+    *("langgraph", "llama_index", "mem0", "pyterrier", "anthropic", "google_adk", "crewai"),
 )
 
 
