@@ -62,11 +62,11 @@ TENANT = 250
 SPLIT = "all"
 """The namespace that is split."""
 LAYOUTS = ("tenant", "tenants", "split")
-SERVICE = (1_000, 50_000, 400_000)
-"""Records of the shard of a ``service`` row: a tenant's, and those of parts of larger namespaces."""
+SERVICE = (1_000, 50_000)
+"""Records of the shard of a ``service`` row: a tenant's, and those of a part of a larger namespace."""
 DEPTHS = (1, 10, 100, 1_000)
 """Hits of a query of the largest ``service`` shard."""
-MOVED = (1_000, 10_000, 100_000)
+MOVED = (10_000,)
 """Records of a namespace that moves."""
 WRITES = 200
 """Writes before it moves."""
@@ -391,9 +391,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add("--shards", type=numbers, default=(1, 2, 4))
     command.add("--service", type=numbers, default=SERVICE, help="records of one shard that is measured alone")
     command.add("--moved", type=numbers, default=MOVED, help="records of a namespace that moves")
-    command.add("--fan-outs", type=positive, default=300, help="of one caller (default 300)")
+    command.add("--fan-outs", type=positive, default=150, help="of one caller (default 150)")
     command.add("--agents", type=positive, default=100)
-    command.add("--seconds", type=float, default=3.0, help="of the agents (default 3)")
+    command.add("--seconds", type=float, default=2.0, help="of the agents (default 2)")
     options = command.parse(arguments)
     import ray  # the rows say its version
 

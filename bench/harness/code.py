@@ -51,10 +51,14 @@ _HYBRID = (
 
 @dataclass(frozen=True)
 class Bench:
-    """The modules, with arguments, that take its rows again, and patterns of the files that they depend on."""
+    """The modules, with arguments, that take its rows again, and patterns of the files that they depend on.
+
+    `alone`: its rows are times, for which nothing else may run.
+    """
 
     runs: tuple[str, ...]
     files: tuple[str, ...]
+    alone: bool = True
 
     @property
     def command(self) -> str:
@@ -64,19 +68,21 @@ class Bench:
 _GROWING = (*_STORE, "engine/hybrid/channels.py", "engine/hybrid/strategy.py", "engine/route/parts.py")
 BENCHES: Mapping[str, Bench] = {
     "fanout": Bench(("bench.fanout",), _TEXTS),
-    "instructions": Bench(("bench.instructions --record",), _TEXTS),
+    "instructions": Bench(("bench.instructions --record",), _TEXTS, alone=False),
     "build": Bench(("bench.building",), _STORE),
     "growth": Bench(("bench.growth",), _GROWING),
     "session": Bench(("bench.session",), _GROWING),
     "serve": Bench(("bench.serve",), (*_SEARCH, "engine/serve/**/*", "server/**/*", "client/**/*")),
     "shards": Bench(("bench.shards",), (*_HYBRID, *_WRITE, "engine/serve/**/*", "shards/**/*")),
-    "shardkills": Bench(("bench.shard_kills",), (*_STORE, "shards/**/*")),
+    "shardkills": Bench(("bench.shard_kills --rounds 20 --owners 5",), (*_STORE, "shards/**/*"), alone=False),
     "writes": Bench(("bench.writes --base 1000000",), _STORE),
-    "crash": Bench(("tests.extended.histories.kills --results bench/results/crash.jsonl",), _STORE),
+    "crash": Bench(
+        ("tests.extended.histories.kills --rounds 30 --results bench/results/crash.jsonl",), _STORE, alone=False
+    ),
     "dense": Bench(("bench.dense",), (*_VECTORS, "cpu_fallback/select.py", "engine/arrays.py", "engine/locks.py")),
     "hybrid": Bench(("bench.hybrid",), _HYBRID),
-    "quality": Bench(("bench.quality", "bench.strategies"), _HYBRID),
-    "languages": Bench(("bench.languages",), ("native/text*", "engine/text/*.py")),
+    "quality": Bench(("bench.quality", "bench.strategies"), _HYBRID, alone=False),
+    "languages": Bench(("bench.languages",), ("native/text*", "engine/text/*.py"), alone=False),
     "neighbours": Bench(("bench.neighbours",), (*_HYBRID, "engine/tune/weights.py")),
     "gpu": Bench(("bench.gpu.run",), (*_SEARCH, "kernels/**/*")),
     "gpu_counted": Bench(("bench.gpu.counted", "bench.gpu.counted --parts compile"), (*_SEARCH, "kernels/**/*")),
