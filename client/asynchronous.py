@@ -329,6 +329,8 @@ class AsyncClient:
         add_column, drop_column = awaited(Memory.add_column), awaited(Memory.drop_column)
         change_columns = awaited(Memory.change_columns)
         observe, resolved = awaited(Memory.observe), awaited(Memory.resolved)
+        audit, receipts = awaited(Memory.audit), awaited(Memory.receipts)
+        forget = awaited(Memory.forget)
 
 
 def _sent(verb: Offered) -> Any:

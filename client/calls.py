@@ -305,7 +305,9 @@ def offered(verb: Offered, given: Sequence[Any], keywords: Mapping[str, Any], sp
         if name in values and (field.required or values[name] is not field.default)
     }
     if verb.in_namespace:
-        body["namespace"] = named(values.get("namespace", ""), space)
+        name = values.get("namespace", verb.namespace if space is None else "")
+        if name is not None or verb.namespace is not None:  # else all of them, as the server takes it
+            body["namespace"] = named(name, space)
     return Call("POST", f"/v1/{verb.name}", body, repeatable=not verb.writes)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial, wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from ..engine.reading import checked_wanted
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.filters import AnyFilter
 from ..engine.records.hits import Hits
+from ..engine.records.jsonl import as_records
 from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
@@ -212,9 +214,14 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         progress: bool = False,
         threads: int | None = None,
         ttl: Span | None = None,
+        receipts: bool = False,
         batch: int | None = None,
     ) -> int:
         """As `Memory.add`; `progress` and `threads` say nothing here."""
+        if receipts:
+            whole = [*as_records(records)]
+            named = [replace(one, namespace=self._named(one.namespace)) for one in whole]
+            return self._with_receipts(self.add(named, vectors=vectors, ttl=ttl, batch=batch), named)
         return self._write_parts(records, "add", vectors, ttl, batch)
 
     def update(

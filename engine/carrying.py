@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .carry import copying
 from .carry.export import Source, export_records, source_of
@@ -49,6 +50,10 @@ class Carrying:
 
     index: OpenIndex
     searcher: Searcher
+
+    if TYPE_CHECKING:
+
+        def _folders(self) -> list[Path]: ...
 
     def _config(self) -> dict[str, Any]:
         """The parameters that a directory keeps."""
@@ -94,7 +99,16 @@ class Carrying:
                 progress=progress,
             )
 
-        return self.searcher.declaring(export, [parsed])
+        count = self.searcher.declaring(export, [parsed])
+        if isinstance(file, (str, os.PathLike)):
+            self._note_copy("export", file)
+        return count
+
+    def _note_copy(self, kind: str, path: str | os.PathLike[str]) -> None:
+        """Note where a copy was made, as what is forgotten later may stand in it."""
+        from .trust.copies import note_copy  # as in opening.py
+
+        note_copy(self._folders(), kind, path)
 
     def _source(self, namespace: str | None, vectors: bool) -> Source:
         """What gives the records to export, which may be those of one namespace alone."""
@@ -155,7 +169,9 @@ class Carrying:
         """
         engine_type: Any = type(self)
         memory, models = self.index.ready(), self.searcher.models
-        return copying.copy(memory, models, path, self._config(), options, engine_type.open, progress)
+        copied = copying.copy(memory, models, path, self._config(), options, engine_type.open, progress)
+        self._note_copy("copy", path)
+        return copied
 
     @property
     def columns(self) -> dict[str, str]:
@@ -230,7 +246,9 @@ class Carrying:
         if store is None or config is None:
             raise StorageError("an engine in memory keeps no records to back up; use Engine.open(path), or save(path)")
         with shown_progress(progress) as show:
-            return back_up(store, memory.saved(), config["store"], path_of(path), show)
+            report = back_up(store, memory.saved(), config["store"], path_of(path), show)
+        self._note_copy("backup", path)
+        return report
 
     @staticmethod
     def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> BackupReport:

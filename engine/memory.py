@@ -20,7 +20,7 @@ from .monitor.health import DriftReport, HealthReport
 from .monitor.monitor import Monitor, checked_namespace
 from .monitor.recency import Recency
 from .offered import OFFERED, REST, Lacking, Offered, awaited, offered
-from .reading import Reading
+from .reading import Proving, Reading
 from .records.checks import About
 from .records.explanation import Explanation, FusedExplanation
 from .records.filters import parse_filter
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from .serve.coalesce import Coalescer
 
 
-class Memory(Reading, Writing, Carrying):
+class Memory(Proving, Reading, Writing, Carrying):
     """Records, and what is asked of them: an engine, one of its namespaces, shards, or a client of a server.
 
     All have these verbs, with the same parameters, answers and errors. `Memory.lacking` of a class says which verbs its
@@ -444,6 +444,8 @@ class Memory(Reading, Writing, Carrying):
         aadd_column, adrop_column = awaited(Carrying.add_column), awaited(Carrying.drop_column)
         achange_columns = awaited(Carrying.change_columns)
         aobserve, aresolved = awaited(observe), awaited(resolved)
+        aaudit, areceipts = awaited(Proving.audit), awaited(Proving.receipts)
+        aforget = awaited(Proving.forget)
 
 
 for _verb in OFFERED.values():

@@ -54,12 +54,23 @@ class Offered:
         """Whether it is of one namespace, and not of the whole memory."""
         return "namespace" in self.signature.parameters
 
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that is meant where none is named; None: all of them."""
+        default: str | None = self.signature.parameters["namespace"].default
+        return default
+
+    @property
+    def shows(self) -> bool:
+        """Whether it can show its progress on a terminal."""
+        return "progress" in self.signature.parameters
+
     @cached_property
     def parameters(self) -> dict[str, Declared]:
-        """Those beside the namespace."""
+        """Those beside the namespace and the progress."""
         from .records.declared import declared_parameters  # which a plain search does not need
 
-        return declared_parameters(self.function, ("self", "namespace"))
+        return declared_parameters(self.function, ("self", "namespace", "progress"))
 
     def to_json(self, value: Any) -> Any:
         """An answer as JSON values. A dictionary with other keys than texts becomes a list of pairs."""

@@ -1,12 +1,17 @@
-"""`Reading`: the verbs of `Engine` that read records without ranking them."""
+"""`Reading`: the verbs of `Engine` that read records without ranking them.
+
+`Proving`: those by which a memory shows what is found in it, what is gone, and what has changed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from .errors import ParameterError, QueryError, RecordError, StorageError, choices
+from .carry.export import Source
+from .errors import ParameterError, QueryError, RecordError, StorageError, UnknownIdError, choices
 from .listing import matching
 from .listing.listing import Listing, MemoryPages, Pages, Wanted, secret_of
 from .listing.matching import compiled, read_matching, searched
@@ -17,14 +22,23 @@ from .offered import COMMAND, REST, TOOL, offered
 from .opening import OpenIndex
 from .records.checks import About
 from .records.filters import Filter, parse_filter
-from .records.query import Query
+from .records.jsonl import checked_ids
+from .records.query import DEFAULT_K, Query, check_k
 from .records.record import Record
 from .search import events as timeline
 from .search.batch import combine_filters
 from .searcher import Searcher
 
+if TYPE_CHECKING:
+    from .trust.audit import Audit
+
 T = TypeVar("T")
 AnyFilterField = Annotated[Filter | Mapping[str, Any] | None, "filter", About("Only records that pass.")]
+
+
+RAREST = 8
+"""Words that an audit asks for first."""
+KField = Annotated[int, About("Hits of each question.", least=1)]
 
 
 class Reading:
@@ -180,6 +194,145 @@ class Reading:
     ) -> list[tuple[str, float]]:
         (found,) = self._each(timeline.events, filter, namespace, type, since, until)
         return found
+
+
+class Proving:
+    """A part of `Engine`, which says what an engine is."""
+
+    index: OpenIndex
+    searcher: Searcher
+
+    if TYPE_CHECKING:
+        search: Any
+
+        def fetch(self, ids: Sequence[str], *, namespace: str = ...) -> list[Record | None]: ...
+
+        def ids(self, filter: Any = ..., *, namespace: str = ...) -> Any: ...
+
+        def count(self, filter: Any = ..., *, namespace: str | None = ...) -> int: ...
+
+        def delete(self, ids: Iterable[str], *, namespace: str = ..., missing_ok: bool = ...) -> int: ...
+
+        def vacuum(self) -> int: ...
+
+        @property
+        def namespaces(self) -> tuple[str, ...]: ...
+
+        def _source(self, namespace: str | None, vectors: bool) -> Source: ...
+
+    @offered(REST, TOOL, COMMAND)
+    def audit(
+        self,
+        *,
+        k: KField = DEFAULT_K,
+        filter: AnyFilterField = None,
+        namespace: str | None = None,
+        progress: bool = False,
+    ) -> dict[str, Any]:
+        """Ask for every live record by its own rarest words, its own vector and its id, and report which is not found.
+
+        By words it is asked again with all of its words where the rarest ones do not bring it among its `k` best. With
+        `filter` each question has this filter, as those of an agent that always sets it. Without a `namespace` all
+        records are asked for. Reads are of the store, so a record that the index has lost is found out.
+
+        The report counts ``records``, ``namespaces``, those that have ``expired``, what was ``asked`` and ``found`` by
+        words, vector and id, and the ``reasons`` of those that are missing: ``nothing`` (the analyzer leaves nothing of
+        the text), ``twin`` (k others say the same), ``shared`` (k others hold all words that were asked, or are as near
+        to the vector), ``filtered``. Any other is ``unexplained``, and ``passed`` says that there is none. ``missing``
+        names up to 100 of them with their reason and the first that stand before them, unexplained ones first.
+
+        `progress` shows a bar if standard error is a terminal. Raises `QueryError`, and `StorageError` for an engine
+        that keeps no texts.
+        """
+        from .trust.audit import audit  # which a search does not need
+
+        name, parsed = checked_scope(namespace), parse_filter(filter)
+        source = self._source(name, True)
+        return self.searcher.declaring(lambda: audit(self._audit(k, RAREST, parsed), source, name, progress), [parsed])
+
+    @offered(REST, COMMAND, writes=True)
+    def forget(
+        self,
+        query: Annotated[str | None, About("Forget the best hits of this query.")] = None,
+        *,
+        filter: Annotated[Filter | Mapping[str, Any] | None, "filter", About("Forget the records that pass.")] = None,
+        ids: Annotated[Sequence[str] | None, About("Forget the records with these ids.")] = None,
+        k: KField = DEFAULT_K,
+        min_score: Annotated[float | None, About("Leave out hits of the query that score less.")] = None,
+        preview: Annotated[bool, About("Show what would be forgotten, and change nothing.")] = False,
+        namespace: str = "",
+    ) -> dict[str, Any]:
+        """Delete records of a namespace so that no file of the memory holds what they said, and certify it.
+
+        They are the `k` best hits of a `query`, those among them that pass `filter`; without a query, all that pass, or
+        those with these `ids`. With `preview` nothing is changed: the answer counts them, and names up to 100 by id,
+        score and text.
+
+        Otherwise they are deleted, everything is written anew as by `vacuum`, vectors of their texts leave the cache of
+        a `CachedEncoder`, and the certificate is made. All files are searched for pieces of 8 bytes and more of what
+        the records said: texts, ids and words, vectors, rows as they were packed. ``left`` names the files where some
+        stand that no live record says, ``strings`` the terms and values of columns that only they had, and ``passed``
+        says that there are none. ``copies`` are the backups, exports and copies that this memory made, each with
+        whether it still ``holds`` what was forgotten (None: unknown). ``unreached`` says what was not searched.
+
+        A record that is written anew meanwhile goes, too. Raises `UnknownIdError`, `QueryError`, and as `vacuum`.
+        """
+        from .trust.forget import NAMED, forget
+
+        name, parsed = checked_namespace(namespace), parse_filter(filter)
+        scores: dict[str, float] = {}
+        if (query is None) == (ids is None and parsed is None) or (ids is not None and parsed is not None):
+            raise QueryError("say what to forget: a query, which may have a filter, or a filter, or ids")
+        if query is not None:
+            asked = Query(query, k=check_k(k), filter=parsed, min_score=min_score, namespace=name)
+            scores = {hit.id: hit.score for hit in self.search([asked])[0]}
+        chosen = [*scores] if query is not None else [*self.ids(parsed, namespace=name)] if ids is None else ids
+        batch = [*dict.fromkeys(checked_ids(chosen, "forget"))]
+        records = self.fetch(batch, namespace=name)
+        found = [record for record in records if record is not None]
+        if ids is not None and len(found) < len(batch):
+            raise UnknownIdError(f"no live record with id {batch[records.index(None)]!r}; nothing was forgotten")
+        if preview:
+            shown = [{"id": one.id, "score": scores.get(one.id), "text": one.text} for one in found[:NAMED]]
+            return {"preview": True, "count": len(found), "records": shown}
+        memory = self.index.ready()
+        return forget(
+            self, found, self._folders(), memory.analyzer, [*memory.bm25.fields], self.searcher.models.encoder
+        )
+
+    def _folders(self) -> list[Path]:
+        """The directories that hold the memory's files, its own first; none for one in memory."""
+        store = self.index.memory.store
+        return [] if store is None else [store.path.parent]
+
+    @offered(REST)
+    def receipts(
+        self,
+        ids: Annotated[Sequence[str], About("The ids of the records.", examples=("m1",))],
+        *,
+        k: KField = DEFAULT_K,
+        namespace: str = "",
+    ) -> list[dict[str, Any]]:
+        """The rank at which each of these records finds itself now, as `audit` asks for it.
+
+        Each answer has the ``id``, the ``namespace``, ``ranks`` by words, by vector where there is one, and by id (from
+        1; None: not among the `k` best), and ``why`` for each that is None. Raises `UnknownIdError`, and as `fetch`.
+        """
+        batch, name = checked_ids(ids, "receipts"), checked_namespace(namespace)
+        records = self.fetch(batch, namespace=name)
+        found = [record for record in records if record is not None]
+        if len(found) < len(batch):
+            raise UnknownIdError(f"no live record with id {batch[records.index(None)]!r}")
+        return [one.to_dict() for one in self._audit(k, None, None).ask(found)]
+
+    def _audit(self, k: int, words: int | None, filter: Filter | None) -> Audit:
+        from .trust.audit import Audit
+
+        check_k(k)
+        if not k:
+            raise QueryError("k must be 1 or more, as a record that is found is a hit")
+        memory = self.index.ready()
+        return Audit(self, memory.analyzer, memory.bm25.fields, k, words, filter)
 
 
 def checked_wanted(

@@ -44,6 +44,19 @@ SMALL = 1_024
 """Records, or ids, of an awaited write that is written together with others."""
 
 
+class Added(int):
+    """How many records were added, and what else the call was asked for."""
+
+    receipts: list[dict[str, Any]]
+    """For each record, in their order, what `Memory.receipts` says of it."""
+
+    @classmethod
+    def of(cls, count: int, receipts: list[dict[str, Any]]) -> Added:
+        added = cls(count)
+        added.receipts = receipts
+        return added
+
+
 class Reader(Protocol):
     """Reads the records that a batch depends on, by namespace, while no other writer comes between."""
 
@@ -89,6 +102,10 @@ class Writing:
     monitor: Monitor
     _closed: bool
 
+    if TYPE_CHECKING:
+
+        def receipts(self, ids: Sequence[str], *, namespace: str = ...) -> list[dict[str, Any]]: ...
+
     @property
     def _joins(self) -> bool:
         """Whether small awaited writes are written together, by one thread."""
@@ -102,6 +119,7 @@ class Writing:
         progress: bool = False,
         threads: int | None = None,
         ttl: Span | None = None,
+        receipts: bool = False,
     ) -> int:
         """Add records, or mappings that `Record.from_dict` reads.
 
@@ -120,12 +138,19 @@ class Writing:
 
         `progress` shows a bar if standard error is a terminal.
 
+        With `receipts` the answer is an `Added`, whose ``receipts`` say at which rank each record finds itself now
+        (`receipts` of the memory, after the write).
+
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
         field in `Record.fields` that the engine does not search (``Engine(fields=...)``), `DuplicateIdError` for an id
         that its namespace already holds, `UnknownIdError` for an id in `vectors` that is not in the batch,
         `EncoderError`, and `StorageError` where the records cannot be made durable.
         """
         check_batch(records, "add")
+        if receipts:
+            whole = [*as_records(records, self.bm25.fields)]
+            count = self.add(whole, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
+            return self._with_receipts(count, whole)
         shown = records
         if shows_progress(progress):
             from tqdm import tqdm  # as in opening.py
@@ -135,6 +160,15 @@ class Writing:
             positive("threads", threads)
         encoded = self.searcher.models.encode(expiring(as_records(shown, self.bm25.fields), ttl), vectors)
         return self._write(added=encoded, threads=threads)
+
+    def _with_receipts(self, count: int, records: Sequence[Record]) -> Added:
+        """The number of records that were added, and what each finds."""
+        ids: dict[str, list[str]] = {}
+        for record in records:
+            ids.setdefault(record.namespace, []).append(record.id)
+        found = [one for name, own in ids.items() for one in self.receipts(own, namespace=name)]
+        places = {(one["namespace"], one["id"]): one for one in found}
+        return Added.of(count, [places[record.namespace, record.id] for record in records])
 
     def update(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.

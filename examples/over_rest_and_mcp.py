@@ -4,7 +4,7 @@
 
 REST: wrote 2 records
 REST: [('m1', 'Ana prefers tea')]
-MCP: delete_where, distinct, explain, forget, recent, remember, search_memory, update_where
+MCP: audit, delete_where, distinct, explain, forget, recent, remember, search_memory, update_where
 MCP: wrote ['m3']
 MCP: m3 | Ana moved to Lisbon
 REST: 3 records

@@ -52,7 +52,7 @@ def read_arguments(verb: Offered, values: dict[str, Any], principal: Principal, 
     """The arguments of a verb, whose caller may use it. Raises `Problem`."""
     given: dict[str, Any] = {}
     if verb.in_namespace:
-        given["namespace"] = take(values, "namespace", str, "")
+        given["namespace"] = take(values, "namespace", str, verb.namespace)
     check_reach(principal, given.get("namespace"), write=verb.writes)
     for name, field in verb.parameters.items():
         value = (require if field.required else take)(values, name, _KINDS[field.kind])

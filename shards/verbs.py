@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ..engine.carry.export import Source
@@ -208,7 +209,15 @@ class ShardedVerbs(Memory):
         started anew meanwhile.
         """
         with shown_progress(progress) as show:
-            return back_up(self.coordinator, path_of(path), show)
+            report = back_up(self.coordinator, path_of(path), show)
+        self._note_copy("backup", path)
+        return report
+
+    def _folders(self) -> list[Path]:
+        if self.coordinator.owner.path is None:
+            return []
+        shards = call_all(self.coordinator.links, None, "call", of_engine, "_folders").values()
+        return [self.coordinator.owner.path.parent, *chain.from_iterable(shards)]
 
     @staticmethod
     def check_backup(path: str | os.PathLike[str], *, progress: bool = False) -> ShardedBackupReport:

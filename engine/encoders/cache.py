@@ -92,6 +92,15 @@ class CachedEncoder:
         with self._reading() as connection:
             return int(connection.execute("SELECT count(*) FROM vectors").fetchone()[0])
 
+    def forget(self, texts: Sequence[str]) -> None:
+        """Take what was encoded of these texts out of the file, by this encoder, and write it anew without."""
+        keys = [key for kind in ("document", "query") for key, _ in self._keys(kind, repair_texts(texts))]
+        with self._reading() as connection:
+            connection.execute("PRAGMA secure_delete=ON")
+            with connection:
+                connection.executemany("DELETE FROM vectors WHERE key = ?", [(key,) for key in keys])
+            connection.execute("VACUUM")
+
     def close(self) -> None:
         """Close the file. A second call does nothing."""
         with self._lock, self._name_failures():
