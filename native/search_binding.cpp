@@ -36,7 +36,8 @@ struct HeldSegment {
     Array<const std::int64_t> offsets;
     Array<const std::uint16_t> classes;
     Array<const std::uint32_t> wide_classes;
-    Array<const double> times, latest_before;
+    Array<const double> times;
+    std::vector<double> latest_before;
     std::optional<Segment> segment;
 };
 
@@ -82,10 +83,10 @@ Held& checked_held(PyObject* object, PyTypeObject* type) {
     return held<Held>(object);
 }
 
-// segment(terms, offsets, documents, impact_classes, times, latest_before, earliest, latest, complete, in_order, options)
+// segment(terms, offsets, documents, impact_classes, times, options)
 PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 11, "segment");
+        const Arguments arguments(values, given, 6, "segment");
         return wrap<HeldSegment>(segment_type, [&] {
             auto made = std::make_unique<HeldSegment>();
             made->terms = Array<const std::int32_t>(arguments[0], "terms");
@@ -98,27 +99,21 @@ PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
                 made->wide_classes = Array<const std::uint32_t>(arguments[3], "impact_classes");
             }
             if (arguments[4] != Py_None) made->times = Array<const double>(arguments[4], "times");
-            made->latest_before = Array<const double>(arguments[5], "latest_before");
             arrays.terms = made->terms.span();
             arrays.offsets = made->offsets.span();
             arrays.documents = made->documents.span();
             arrays.classes = made->classes.span();
             arrays.wide_classes = made->wide_classes.span();
             arrays.times = made->times.span();
-            arrays.latest_before = made->latest_before.span();
-            arrays.earliest = to_double(arguments[6]);
-            arrays.latest = to_double(arguments[7]);
-            arrays.complete = to_bool(arguments[8]);
-            arrays.in_order = to_bool(arguments[9]);
             SegmentOptions options;
-            for (int rank = 0; rank < RANKS; ++rank) options.ranks[rank] = to_int(item(arguments[10], rank));
-            options.block_postings = to_int(item(arguments[10], RANKS));
-            options.groups = to_int(item(arguments[10], RANKS + 1));
-            options.least_postings = to_int(item(arguments[10], RANKS + 2));
-            options.word_share = to_int(item(arguments[10], RANKS + 3));
-            options.time_block = to_int(item(arguments[10], RANKS + 4));
-            options.dense_least = to_int(item(arguments[10], RANKS + 5));
-            arrays.size = to_int(item(arguments[10], RANKS + 6));
+            for (int rank = 0; rank < RANKS; ++rank) options.ranks[rank] = to_int(item(arguments[5], rank));
+            options.block_postings = to_int(item(arguments[5], RANKS));
+            options.groups = to_int(item(arguments[5], RANKS + 1));
+            options.least_postings = to_int(item(arguments[5], RANKS + 2));
+            options.word_share = to_int(item(arguments[5], RANKS + 3));
+            options.time_block = to_int(item(arguments[5], RANKS + 4));
+            options.dense_least = to_int(item(arguments[5], RANKS + 5));
+            arrays.size = to_int(item(arguments[5], RANKS + 6));
             const std::size_t postings = arrays.documents.size();
             if (arrays.offsets.size() != arrays.terms.size() + 1 ||
                 arrays.classes.size() + arrays.wide_classes.size() != postings ||
@@ -126,6 +121,8 @@ PyObject* make_segment(PyObject*, PyObject* const* values, Py_ssize_t given) {
                 (!arrays.times.empty() && arrays.times.size() != static_cast<std::size_t>(arrays.size))) {
                 throw std::invalid_argument("the arrays of a segment do not belong together");
             }
+            made->latest_before = arrays.read_times(options.time_block, arguments[4] != Py_None);
+            arrays.latest_before = made->latest_before;
             made->segment.emplace(arrays, options);
             return made.release();
         });

@@ -30,6 +30,30 @@ int bits_of(std::int64_t documents, std::int64_t divisor) {
 
 }  // namespace
 
+std::vector<double> SegmentArrays::read_times(std::int64_t block, bool timed) {
+    constexpr double INFINITE = std::numeric_limits<double>::infinity();
+    std::vector<double> before;
+    double upto = -INFINITE, last = -INFINITE;
+    earliest = INFINITE, latest = -INFINITE;
+    complete = in_order = timed;
+    for (std::int64_t start = 0; start < size; start += block) {
+        if (!timed) upto = INFINITE;
+        for (const double time : times.subspan(timed ? start : 0, timed ? std::min(block, size - start) : 0)) {
+            if (std::isnan(time)) {
+                complete = in_order = false;
+                upto = INFINITE;
+                continue;
+            }
+            earliest = std::min(earliest, time);
+            latest = std::max(latest, time);
+            in_order = in_order && last <= time;
+            last = time;
+        }
+        before.push_back(upto = std::max(upto, latest));
+    }
+    return before;
+}
+
 Reference::Reference(std::span<const double> saturated_now, std::size_t lists)
     : saturated(saturated_now.begin(), saturated_now.end()),
       best_classes(saturated.size()),

@@ -40,6 +40,9 @@ struct SegmentArrays {
     double earliest = 0.0, latest = 0.0;  // of all times; inf and -inf: there are none
     bool complete = false;                // every record has a time
     bool in_order = false;                // and none is before its predecessor's
+
+    // Sets the four above, and returns the latest time up to the end of each block; inf where a record has none.
+    std::vector<double> read_times(std::int64_t block, bool timed);
 };
 
 // Where single documents stand in a long list. A dense list has a bit for each document and counts the bits before each

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -52,8 +54,7 @@ class Contributions:
     @once
     def saturated(self) -> FloatArray:
         """[impact_classes] the contribution of a posting of each impact class, without the idf (`BM25.saturated`)."""
-        norms = self._bm25.norms(self._segment.class_lengths, self._statistics)
-        return self._bm25.saturated(self._segment.class_frequencies, norms)
+        return saturations([self._segment], self._bm25, self._statistics)[0]
 
     @once
     def quanta(self) -> npt.NDArray[np.signedinteger[Any]]:
@@ -126,3 +127,14 @@ class Contributions:
         # At least 1, because 0 means "not derived", and all contributions of a signed list can be 0.
         largest = np.maximum.reduceat(np.abs(quanta), np.cumsum(lengths) - lengths)
         self.maxima[positions] = np.maximum(largest, 1)
+
+
+def saturations(segments: Sequence[Segment], bm25: BM25, statistics: Statistics) -> list[FloatArray]:
+    """`Contributions.saturated` of each segment, worked out at once, as there may be a segment for each tenant."""
+    if not segments:
+        return []
+    frequencies = np.concatenate([segment.class_frequencies for segment in segments], axis=1)
+    lengths = np.concatenate([segment.class_lengths for segment in segments], axis=1)
+    saturated = bm25.saturated(frequencies, bm25.norms(lengths, statistics))
+    ends = accumulate((segment.class_lengths.shape[1] for segment in segments), initial=0)
+    return [saturated[start:stop] for start, stop in pairwise(ends)]

@@ -22,8 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...native import compiled
+from .bm25 import DOT
+from .contributions import saturations
 from .masks import CompiledFilter
-from .segment import TIME_BLOCK, Segment
+from .segment import DENSE_POSTINGS, TIME_BLOCK, Segment
 from .snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -56,22 +58,17 @@ def native_segment(segment: Segment) -> _compiled.Segment:
 def _make_segment(segment: Segment) -> _compiled.Segment:
     assert compiled is not None
     # The shortest list that may have a dense row.
-    lengths = np.diff(segment.offsets)[segment.dense_row >= 0]
-    least = int(lengths.min(initial=segment.postings + 1))
+    least = segment.postings + 1
+    if segment.size >= DENSE_POSTINGS:
+        least = int(np.diff(segment.offsets)[segment.dense_row >= 0].min(initial=least))
     # The compiled search reads four ranks; no list reaches the last ones where there are fewer.
     ranks = (*RANKS, *(1 << 62 for _ in range(4 - len(RANKS))))
-    earliest, latest = segment.span or (np.inf, -np.inf)
     made: _compiled.Segment = compiled.segment(
         segment.terms,
         segment.offsets,
         segment.documents,
         segment.impact_classes,
         segment.times,
-        segment.latest_before,
-        earliest,
-        latest,
-        segment.times is not None and not bool(np.isnan(segment.times).any()),
-        segment.in_order,
         (*ranks, BLOCK_POSTINGS, GROUPS, LEAST_POSTINGS, WORD_SHARE, TIME_BLOCK, least, segment.size),
     )
     return made
@@ -95,9 +92,9 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
     if compiled is None or bm25.signed or snapshot.long:
         return None
     parts = []
-    for number, segment in enumerate(snapshot.segments):
+    all_saturated = saturations(snapshot.segments, bm25, snapshot.statistics)
+    for number, (segment, saturated) in enumerate(zip(snapshot.segments, all_saturated, strict=True)):
         tombstones = snapshot.tombstones.get(number)
-        saturated = snapshot.contributions[number].saturated
         deleted: tuple[object, ...] = (None, None, None)
         if tombstones is not None:
             deleted = tombstones.alive, tombstones.terms, tombstones.frequencies
@@ -110,7 +107,7 @@ def _make_snapshot(snapshot: Snapshot) -> _compiled.Snapshot | None:
         bm25.k1,
         bm25.delta,
         bm25.query_tf == "unique",
-        snapshot.largest_frequency,
+        snapshot.largest_frequency if bm25.method == DOT else 0,
     )
     return made
 

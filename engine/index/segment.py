@@ -50,6 +50,9 @@ NewNumbers = npt.NDArray[np.int32]
 LASTING = {"total_lengths", "expiries", "span", "in_order", "latest_in", "latest_before", "_windows", "dense_row"}
 LASTING |= {"posting_counts", "_text_hashes"}
 
+# Where it keeps what was computed beside its own arrays.
+_CACHED = {"latest_in", "latest_before", "dense_row", "posting_counts", "_masks", "_windows", "time_orders", "derived"}
+_CACHED |= {"_text_hashes"}
 # One latest time is kept for so many documents, for searches that go from the newest document to the oldest.
 TIME_BLOCK = 1 << 10
 # Filter masks that a segment keeps: the same sessions and users are filtered for in batch after batch.
@@ -230,15 +233,21 @@ class Segment:
         return {}
 
     @once
-    def sizes(self) -> tuple[int, int, int, int]:
-        """Bytes of what BM25 needs, of nested segments, ids and columns. There may be a segment for each tenant."""
-        nested = (self.held(name) for name in NESTED)
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of what BM25 needs, of nested segments, ids and columns; postings of each of `NESTED`.
+
+        There may be a segment for each tenant.
+        """
+        nested = [self.held(name) for name in NESTED]
         evidence = sum(inner.index_bytes for inner in nested if inner is not None)
-        return self.index_bytes, evidence, self.ids.bytes, self.columns.bytes
+        postings = (0 if inner is None else inner.postings for inner in nested)
+        return self.index_bytes, evidence, self.ids.bytes, self.columns.bytes, *postings
 
     def cached(self) -> list[object]:
         """What was computed for this segment beside its own arrays, so far."""
         held = vars(self)
+        if _CACHED.isdisjoint(held):
+            return []
         found = [held.get(name) for name in ("latest_in", "latest_before", "dense_row", "posting_counts")]
         for name in ("_masks", "_windows"):
             found += held.get(name, {}).values()
@@ -494,6 +503,6 @@ def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
     return {
         "vectors": sum(len(vectors.matrix) for vectors in stored),
         "vector_bytes": sum(vectors.bytes for vectors in stored),
-        "weights": sum(segment.nested_postings("learned") for segment in segments),
-        "entities": sum(segment.nested_postings("entities") for segment in segments),
+        "weights": sum(segment.sizes[4] for segment in segments),
+        "entities": sum(segment.sizes[5] for segment in segments),
     }

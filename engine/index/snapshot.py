@@ -38,6 +38,8 @@ from .windows import window_start
 MAX_SEGMENT_DOCUMENTS = 1 << 20
 # A namespace of this many documents keeps its document frequencies in one array over the vocabulary.
 COUNTED_DOCUMENTS = 1 << 12
+# Sums over segments of at most so many documents are taken over all of them at once.
+FEW = 1 << 10
 # A segment is rewritten without its deleted documents once they are this share of it.
 DELETED_SHARE = 0.25
 # Filtered snapshots that a snapshot keeps.
@@ -129,7 +131,11 @@ class Snapshot:
 
     @once
     def statistics(self) -> Statistics:
-        totals = [sum(column) for column in zip(*(s.total_lengths for s in self.segments), strict=True)]
+        known = [segment for segment in self.segments if segment.size > FEW]
+        # There may be a segment for each tenant, so those of small ones are added up at once.
+        small = [segment.lengths for segment in self.segments if segment.size <= FEW]
+        added = [np.concatenate(small, axis=1).sum(axis=1, dtype=np.int64).tolist()] if small else []
+        totals = [sum(column) for column in zip(*added, *(s.total_lengths for s in known), strict=True)]
         for tombstones in self.tombstones.values():
             totals = [total - deleted for total, deleted in zip(totals, tombstones.lengths, strict=True)]
         frequencies = None
@@ -143,11 +149,18 @@ class Snapshot:
         if self.counts is not None:
             return self.counts.astype(np.int64)
         df = np.zeros(max((int(s.terms[-1]) + 1 for s in self.segments if len(s.terms)), default=0), dtype=np.int64)
-        for number, segment in enumerate(self.segments):
-            df[segment.terms] += np.diff(segment.offsets)
-            if number in self.tombstones:
-                tombstones = self.tombstones[number]
-                df[segment.terms[tombstones.terms]] -= tombstones.frequencies
+        small = [segment for segment in self.segments if segment.size <= FEW]
+        if small:
+            # From the end of one segment to the begin of the next is no list.
+            lengths = np.diff(np.concatenate([segment.offsets for segment in small]))
+            lists = np.ones(len(lengths), dtype=np.bool_)
+            lists[np.cumsum([len(segment.offsets) for segment in small[:-1]], dtype=np.int64) - 1] = False
+            np.add.at(df, np.concatenate([segment.terms for segment in small]), lengths[lists])
+        for segment in self.segments:
+            if segment.size > FEW:
+                df[segment.terms] += np.diff(segment.offsets)
+        for number, tombstones in self.tombstones.items():
+            df[self.segments[number].terms[tombstones.terms]] -= tombstones.frequencies
         return df
 
     @once

@@ -195,11 +195,6 @@ def make_segment(held: list[list[int]], impact_classes: np.ndarray, size: int, s
         np.concatenate(held).astype(np.int32),
         impact_classes,
         None,
-        np.full(-(-size // 64), np.inf),
-        np.inf,
-        -np.inf,
-        False,
-        False,
         (*RANKS, BLOCK_POSTINGS, GROUPS, 2, share, 64, size, size),
     )
 
