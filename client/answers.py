@@ -143,9 +143,9 @@ def read_number(answer: Any, name: str) -> int:
 
 
 @reader
-def read_namespaces(answer: Any) -> tuple[str, ...]:
-    """The names of namespaces."""
-    return tuple([str(row["namespace"]) for row in answer["namespaces"]])
+def read_namespaces(answer: Any) -> tuple[list[str], str | None]:
+    """The names of namespaces, and where the next page begins, if there is one."""
+    return [str(row["namespace"]) for row in answer["namespaces"]], answer.get("after")
 
 
 @reader

@@ -296,7 +296,11 @@ class AsyncClient:
 
     async def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        return answers.read_namespaces(await self._send(calls.namespaces()))
+        found, after = answers.read_namespaces(await self._send(calls.namespaces(None)))
+        while after is not None:
+            page, after = answers.read_namespaces(await self._send(calls.namespaces(after)))
+            found += page
+        return tuple(found)
 
     async def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""

@@ -337,9 +337,9 @@ def import_records(namespace: str | None, upsert: bool, resume: bool) -> Call:
     return Call("POST", "/v1/import", params=params, repeatable=False)
 
 
-def namespaces() -> Call:
-    """The namespaces that the key reaches."""
-    return Call("GET", "/v1/namespaces")
+def namespaces(after: str | None) -> Call:
+    """A page of the namespaces that the key reaches."""
+    return Call("GET", "/v1/namespaces", params={} if after is None else {"after": after})
 
 
 def columns() -> Call:

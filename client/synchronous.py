@@ -398,7 +398,11 @@ class Client(Memory, lacking=CLIENT, made=_sent):
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        return answers.read_namespaces(self._send(calls.namespaces()))
+        found, after = answers.read_namespaces(self._send(calls.namespaces(None)))
+        while after is not None:
+            page, after = answers.read_namespaces(self._send(calls.namespaces(after)))
+            found += page
+        return tuple(found)
 
     def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Memory.stats`; of a handle those of its namespace."""

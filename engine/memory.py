@@ -404,7 +404,10 @@ class Memory(Proving, Reading, Writing, Carrying):
         `now` is the time of the queries; `windows` is how many windows they searched (None: all). Ids that are not
         live, and records without a time, have no effect.
         """
-        self.monitor.observe(self.index.ready(), ids, namespace, now, windows)
+        memory = self.index.ready()
+        self.monitor.observe(memory, ids, namespace, now, windows)
+        if self.monitor.shared:
+            memory.keep_learned()
 
     # Sources: B025.
     @offered(REST, writes=True)
@@ -426,6 +429,8 @@ class Memory(Proving, Reading, Writing, Carrying):
         lone surrogate, which no file can store.
         """
         self.monitor.resolved(name, entity, namespace, times)
+        if self.monitor.shared:
+            self.index.ready().keep_learned()
 
     # Sources: B014.
     def drift(self, namespace: str = "") -> DriftReport:

@@ -157,6 +157,8 @@ class OpenIndex:
             return
         version = store.version()
         self._refresh(store)
+        if self.memory.learned is not None:
+            self.memory.learned.restore(store)
         self._seen = version
 
     def _refresh(self, store: RecordStore) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -27,7 +28,6 @@ from .hybrid import search as hybrid
 from .hybrid.evidence import Evidence
 from .hybrid.sources import Sources
 from .hybrid.strategy import PLAIN, Strategy
-from .index.segment import evidence_stats
 from .monitor.monitor import Monitor
 from .opening import OpenIndex
 from .recall.graphs import Graphs
@@ -48,10 +48,13 @@ from .search.options import SearchOptions
 from .search.shaping import is_shaped
 from .search.texts import search_with_records
 from .signatures import SearchKeywords, ThreadedKeywords, read_keywords
+from .storage.sqlite import StoreMoment
 from .storage.state import MemoryState
 from .timing import Phases
 
 T = TypeVar("T")
+TakeRecords = Callable[[Sequence[str], Sequence[Record | None]], None]
+"""Takes some ids, and the records that they have."""
 
 
 class Searcher:
@@ -252,23 +255,38 @@ class Searcher:
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""
         clock = time.time()
-        records = self._read(namespace, checked_ids(ids, "fetch"))
-        return [None if record is None or record.expired(clock) else record for record in records]
+        return [_alive(record, clock) for record in self._read(namespace, checked_ids(ids, "fetch"))]
 
-    def _read(self, namespace: str, ids: Sequence[str]) -> list[Record | None]:
+    def fetch_parts(self, ids: Sequence[str], namespace: str, size: int, take: TakeRecords) -> None:
+        """As `fetch`, of one moment too, but `take` is given so many ids at a time and their records."""
+        memory, clock = self.index.memory, time.time()
+        state = memory.state
+        several = memory.store is not None and len(ids) > size
+        with memory.store.moment() if memory.store is not None and several else nullcontext() as moment:
+            for first in range(0, len(ids), size):
+                part = ids[first : first + size]
+                take(part, [_alive(record, clock) for record in self._read(namespace, part, state, moment)])
+
+    def _read(
+        self,
+        namespace: str,
+        ids: Sequence[str],
+        state: MemoryState | None = None,
+        moment: StoreMoment | None = None,
+    ) -> list[Record | None]:
         """As `fetch`, with the records that have expired: a query may have an earlier clock."""
         memory = self.index.memory
         memory.check_texts()
         if memory.store is None:
-            return memory.state.records_of(namespace, ids)
-        records = memory.store.fetch(namespace, ids)
+            return (state or memory.state).records_of(namespace, ids)
+        records = memory.store.fetch(namespace, ids, moment)
         if None in records:
             memory.check_gone(namespace, [i for i, record in zip(ids, records, strict=True) if record is None])
         return records
 
     def stats(self) -> dict[str, Any]:
         """As `Engine.stats`."""
-        from .storage.sizes import sizes_of  # what a search does not need
+        from .storage.sizes import evidence_stats, sizes_of  # what a search does not need
 
         memory = self.index.ready()
         state = memory.state
@@ -334,6 +352,10 @@ def _columns_in(given: object) -> list[str]:
     several = given if isinstance(given, (list, tuple)) else ()
     filters = [one.filter if isinstance(one, Query) else one for one in several]
     return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]
+
+
+def _alive(record: Record | None, clock: float) -> Record | None:
+    return None if record is None or record.expired(clock) else record
 
 
 def check_vectors(queries: Sequence[Query], pin: object) -> None:

@@ -41,7 +41,7 @@ from .local import check_local
 from .logs import Log
 from .metrics import Metrics
 from .problems import RETRY_AFTER, Problem, answer_problem, stopping
-from .state import STATE, State, seconds_left
+from .state import BEGAN, STATE, State, seconds_left
 from .watch import Watch, routes_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -198,7 +198,7 @@ class Gate:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
-        scope["fanrank.began"] = time.monotonic()
+        scope[BEGAN] = time.monotonic()
         request, state = Request(scope, receive), self.state
         try:
             principal = self._admit(request)

@@ -26,6 +26,7 @@ FULL = "TooManyConnections"
 """The problem of a connection beyond the limit."""
 LINGER = 2.0
 """Seconds after the time for a body in which the refusal still reaches the client."""
+GREETING = b"\n"
 SPARE_FILES = 256
 """Open files that are left to the memory beside the connections."""
 
@@ -192,6 +193,20 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
             super().connection_lost(exc)
 
     return Protocol
+
+
+def greeting(protocol: type[HttpToolsProtocol]) -> type[HttpToolsProtocol]:
+    """The protocol by which other workers reach this one: a byte says that a connection was accepted.
+
+    The system accepts for a process that is gone, and keeps what it is sent for the one in its place.
+    """
+
+    class Greeting(protocol):  # type: ignore[valid-type, misc]
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            transport.write(GREETING)
+            super().connection_made(transport)
+
+    return Greeting
 
 
 def _raise_open_files(wanted: int) -> int:

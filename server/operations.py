@@ -15,7 +15,7 @@ from ..engine.offered import Offered
 from ..engine.records.declared import Declared
 from . import carry, changes, records, search, status, vector_stores, verbs
 from .limits import Limits
-from .records import LONGEST_PAGE, MODES, PAGE
+from .records import LONGEST_PAGE, MODES, MOST_NAMESPACES, PAGE
 from .schemas import (
     FILTER,
     ID,
@@ -354,7 +354,14 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             "/v1/namespaces",
             records.list_namespaces,
             "listNamespaces",
-            {200: thing({"namespaces": several(ref("Namespace"), "Those that the key reaches.")}, "namespaces")},
+            {200: ref("NamespacePage")},
+            Example(parameters={"limit": "10"}),
+            parameters=(
+                parameter("after", text("Where the last page ended.")),
+                parameter(
+                    "limit", whole("Namespaces of the page.", 1, maximum=MOST_NAMESPACES, default=MOST_NAMESPACES)
+                ),
+            ),
         ),
         Operation(
             "GET",

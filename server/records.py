@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +33,10 @@ MODES = {"add": CREATE, "update": UPDATE, "upsert": UPSERT}
 """Ways to write, and how traces call them."""
 COUNT_PARAMETERS = ("namespace", "filter")
 LIST_PARAMETERS = ("namespace", "filter", "order", "reverse", "after", "limit")
+NAMESPACE_PARAMETERS = ("after", "limit")
 PAGE, LONGEST_PAGE = 100, 1_000
+MOST_NAMESPACES = 1_000
+"""Namespaces of a page, and how many it has where the request does not say."""
 AT_ONCE = 64
 """Records that are read at once. In between the answer's size is looked at, and whether it is still wanted."""
 
@@ -135,16 +141,22 @@ async def fetch_many(request: Request) -> Response:
     ids, cancellation = read_ids(require(body, "ids", list), state.limits), Cancellation.of(request)
 
     def answer() -> str:
-        # An id that is given again and again costs one record.
-        once, texts, size = list(dict.fromkeys(ids)), dict[str, str](), 0
-        for first in range(0, len(once), AT_ONCE):
-            names = once[first : first + AT_ONCE]
-            for name, record in zip(names, state.engine.fetch(names, namespace=namespace), strict=True):
+        texts = dict[str, str]()
+        size = 0
+
+        def take(names: Sequence[str], records: Sequence[Record | None]) -> None:
+            nonlocal size
+            for name, record in zip(names, records, strict=True):
                 cancellation.check()
+                # Shards may begin anew.
+                size -= len(texts.get(name, ""))
                 texts[name] = json.dumps(None if record is None else to_json(record))
                 size += len(texts[name])
                 if size > state.limits.answer_bytes:
                     raise too_large(state.limits)
+
+        # An id that is given again and again costs one record.
+        state.engine.searcher.fetch_parts(list(dict.fromkeys(ids)), namespace, AT_ONCE, take)
         if sum(len(texts[name]) for name in ids) > state.limits.answer_bytes:
             raise too_large(state.limits)
         return f'{{"records": [{", ".join(texts[name] for name in ids)}]}}'
@@ -171,9 +183,7 @@ async def list_records(request: Request) -> Response:
     given = read_parameters(request, LIST_PARAMETERS)
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
-    limit = given.get("limit", str(PAGE))
-    if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= LONGEST_PAGE:
-        raise Problem(422, "InvalidField", f"limit must be 1 to {LONGEST_PAGE:,}", field="limit")
+    limit = _read_limit(given, PAGE, LONGEST_PAGE)
     reverse = given.get("reverse", "false")
     if reverse not in ("true", "false"):
         raise Problem(422, "InvalidField", "reverse must be true or false", field="reverse")
@@ -187,7 +197,7 @@ async def list_records(request: Request) -> Response:
             order=given.get("order", "written"),
             reverse=reverse == "true",
             after=given.get("after"),
-            limit=int(limit),
+            limit=limit,
         )
         rows: list[str] = []
         size = 0
@@ -200,20 +210,34 @@ async def list_records(request: Request) -> Response:
                 break
         return f'{{"records": [{", ".join(rows)}], "after": {json.dumps(listing.cursor)}}}'
 
-    cost = int(limit)
-    return Response(await in_thread(request, page, cancellation=cancellation, cost=cost), media_type="application/json")
+    written = await in_thread(request, page, cancellation=cancellation, cost=limit)
+    return Response(written, media_type="application/json")
 
 
 async def list_namespaces(request: Request) -> Response:
-    """The namespaces that the caller may read, with the number of their records."""
+    """A page of the namespaces that the caller may read, by name, with the number of their records.
+
+    ``after`` is there where more follow.
+    """
     state, principal = state_of(request), principal_of(request)
-    read_parameters(request, ())
+    given = read_parameters(request, NAMESPACE_PARAMETERS)
+    limit, after = _read_limit(given, MOST_NAMESPACES, MOST_NAMESPACES), given.get("after")
 
-    def counts() -> list[dict[str, Any]]:
-        names = [name for name in state.engine.namespaces if principal.allows(name)]
-        return [{"namespace": name, "records": state.engine.count(namespace=name)} for name in names]
+    def page() -> dict[str, Any]:
+        names = sorted(state.engine.namespaces)
+        names = names[0 if after is None else bisect_right(names, after) :]
+        some = list(islice(filter(principal.allows, names), limit + 1))
+        rows = [{"namespace": name, "records": state.engine.count(namespace=name)} for name in some[:limit]]
+        return {"namespaces": rows, **({"after": some[limit - 1]} if len(some) > limit else {})}
 
-    return _answer({"namespaces": await in_thread(request, counts)})
+    return _answer(await in_thread(request, page))
+
+
+def _read_limit(given: Mapping[str, str], default: int, most: int) -> int:
+    limit = given.get("limit", str(default))
+    if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= most:
+        raise Problem(422, "InvalidField", f"limit must be 1 to {most:,}", field="limit")
+    return int(limit)
 
 
 def _answer(value: Any, status: int = 200) -> Response:

@@ -22,7 +22,7 @@ from ..engine.errors import ParameterError, StorageError
 from ..engine.memory import Memory
 from ..shards.choosing import ShardSettings, is_sharded, open_directory
 from .app import Admit, Part, make_app
-from .connections import protocol_of
+from .connections import greeting, protocol_of
 from .keys import Keyring, read_keys
 from .limits import Limits
 from .local import is_loopback
@@ -160,6 +160,8 @@ def make_server(
     `parts`, `rest` and `log` as in `make_app`. `seat`: as one of several workers, of which this one may only read.
     """
     follower = None if seat is None or seat.writes else Follower(engine)
+    if seat is not None and seat.writes:
+        engine.monitor.shared = True
     app = make_app(
         engine,
         admit=admit,
@@ -219,7 +221,7 @@ class Server(uvicorn.Server):
         if self.inner is not None:
             inner, config = self.inner
             config.load()
-            protocol: Callable[..., asyncio.Protocol] = config.http_protocol_class
+            protocol: Callable[..., asyncio.Protocol] = greeting(config.http_protocol_class)  # type: ignore[arg-type]
             state = self.lifespan.state
             make = partial(protocol, config=config, server_state=self.server_state, app_state=state)
             self.servers.append(await asyncio.get_running_loop().create_server(make, sock=inner))

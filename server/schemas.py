@@ -358,6 +358,13 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             "description": "The parts of a score, which add up to it exactly.",
         },
         "Namespace": thing({"namespace": text("Its name."), "records": whole("Live records.")}, "namespace", "records"),
+        "NamespacePage": thing(
+            {
+                "namespaces": several(ref("Namespace"), "Those that the key reaches, by name."),
+                "after": text("The parameter `after` of the next page; missing after the last."),
+            },
+            "namespaces",
+        ),
         "Latency": thing(
             {
                 **{name: optional(number("Seconds; null before the first.")) for name in ("p50", "p95", "p99")},

@@ -59,6 +59,8 @@ class State:
             give_up(stopping())
 
 
+BEGAN = "fanrank.began"
+"""Where a request keeps when its head had come, by `time.monotonic`."""
 STATE = "fanrank.state"
 """Where a request keeps what all share. `request.app.state` costs five calls each time that it is asked."""
 
@@ -84,7 +86,7 @@ def seconds_left(request: Request, *, fresh: bool = False) -> float:
     `fresh`: the server's limit begins now, and not with the request, whose body may have taken long.
     """
     limit = state_of(request).limits.seconds
-    began = request.scope.get("fanrank.began", time.monotonic())
+    began = request.scope.get(BEGAN, time.monotonic())
     said = header_of(request, _DEADLINE)
     if said is None and fresh:
         return limit

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import httptools
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..engine.errors import DeadlineError
 from ..engine.memory import Memory
 from ..engine.offered import TOOL, offered_at
 from .app import METRICS, OPEN, Part
 from .cancelling import late
+from .connections import GREETING
 from .encoding import decode
 from .problems import Problem, answer_problem, stopping
-from .state import State
+from .state import BEGAN, DEADLINE, STATE, State, seconds_left
 from .workers import Seat
 
 FOLLOW = 0.05
@@ -121,10 +125,11 @@ class Team:
     async def carry(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the worker that writes answer. It checks and counts the request as one of its own."""
         self.state.in_flight += 1
+        scope[STATE], scope[BEGAN] = self.state, time.monotonic()
         try:
-            await carry(self.seat.addresses[0], scope, receive, send)
-        except Problem as problem:
-            await answer_problem(Request(scope), problem)(scope, receive, send)
+            await carry(self.seat.addresses[0], scope, receive, send, partial(seconds_left, Request(scope)))
+        except (Problem, DeadlineError) as error:
+            await answer_problem(Request(scope), error)(scope, receive, send)
         finally:
             self.state.in_flight -= 1
 
@@ -133,8 +138,8 @@ class Team:
 
         async def ask(address: str) -> Answer | None:
             answer = Answer()
-            with suppress(Problem, RuntimeError, asyncio.TimeoutError):
-                await asyncio.wait_for(carry(address, scope, answer.receive, answer.put), PATIENCE)
+            with suppress(Problem, DeadlineError, RuntimeError, asyncio.TimeoutError):
+                await asyncio.wait_for(carry(address, scope, answer.receive, answer.put, lambda: PATIENCE), PATIENCE)
                 return answer
             return None
 
@@ -233,23 +238,43 @@ class _Parts:
         self.ended = True
 
 
-async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> None:
+async def carry(address: str, scope: Scope, receive: Receive, send: Send, seconds: Callable[[], float]) -> None:
     """Send a request to another worker as it comes, and its answer as it comes back.
 
-    A connection for each: one that is kept may end while a write is sent, which could not be sent again. Raises
+    A connection for each: one that is kept may end while a write is sent, which could not be sent again. Nothing is
+    sent before the other worker has accepted it. Raises `DeadlineError` where it has not within so many `seconds`,
     `Problem` where no answer begins, and `RuntimeError` where it ends early.
     """
-    loop, other = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
-    other.setblocking(False)
-    try:
-        await loop.sock_connect(other, address)
-    except OSError:
-        other.close()
-        raise stopping() from None
+    with closing(socket.socket(socket.AF_UNIX)) as other:
+        other.setblocking(False)
+        try:
+            await asyncio.wait_for(_reach(other, address), seconds())
+        except asyncio.TimeoutError:
+            raise late() from None
+        except OSError:
+            raise stopping() from None
+        await _pass_on(other, scope, receive, send, seconds)
+
+
+async def _reach(other: socket.socket, address: str) -> None:
+    """Return once another worker has accepted the connection. Raises `OSError` where it never will."""
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(other, address)
+    if await loop.sock_recv(other, len(GREETING)) != GREETING:
+        raise ConnectionResetError
+
+
+async def _pass_on(
+    other: socket.socket, scope: Scope, receive: Receive, send: Send, seconds: Callable[[], float]
+) -> None:
+    loop = asyncio.get_running_loop()
     chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
     path = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
     head = [scope["method"].encode(), b" ", path, b" HTTP/1.1\r\nconnection: close\r\n"]
     for name, value in scope["headers"]:
+        if name == DEADLINE.encode():
+            # What is left of it.
+            value = b"%.9f" % seconds()
         if name not in HOP:
             head += [name, b": ", value, b"\r\n"]
     if chunked:
@@ -287,7 +312,6 @@ async def carry(address: str, scope: Scope, receive: Receive, send: Send) -> Non
         pumping.cancel()
         with suppress(asyncio.CancelledError, OSError):
             await pumping
-        other.close()
 
 
 async def _relay(other: socket.socket, send: Send, *, body: bool) -> None:

@@ -114,20 +114,26 @@ class Worker:
 
         Raises `StorageError`.
         """
-        self.listeners = self.listeners or self.bind()
-        self.life, theirs = socket.socketpair()
-        files = tuple(listener.fileno() for listener in self.listeners)
-        seat = Seat(self.number, files, self.inner.fileno(), theirs.fileno(), self.addresses)
-        with theirs:
-            self.process = subprocess.Popen(
-                # The command as it was given. Python's own options are part of it.
-                [sys.executable, *sys.orig_argv[1:]],
-                env={**os.environ, WORKER_VARIABLE: json.dumps(vars(seat))},
-                pass_fds=(*files, seat.inner, seat.life),
-                # Ctrl-C reaches the process that was started, which stops the workers.
-                start_new_session=True,
-            )
         self.up, self.started = False, time.monotonic()
+        self.listeners = self.listeners or self.bind()
+        files = tuple(listener.fileno() for listener in self.listeners)
+        try:
+            if self.life is not None:
+                self.life.close()
+            self.life, theirs = socket.socketpair()
+            seat = Seat(self.number, files, self.inner.fileno(), theirs.fileno(), self.addresses)
+            with theirs:
+                self.process = subprocess.Popen(
+                    # The command as it was given. Python's own options are part of it.
+                    [sys.executable, *sys.orig_argv[1:]],
+                    env={**os.environ, WORKER_VARIABLE: json.dumps(vars(seat))},
+                    pass_fds=(*files, seat.inner, seat.life),
+                    # Ctrl-C reaches the process that was started, which stops the workers.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            # The machine may have no room for a process just now.
+            raise StorageError(f"worker {self.number} cannot be started: {error.strerror or error}") from None
         return self.life
 
     def close(self) -> None:

@@ -493,16 +493,3 @@ def _select_postings(segment: Segment, kept: npt.NDArray[np.bool_], ids: Ids, co
         ids=ids,
         columns=columns,
     )
-
-
-def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
-    """What these segments hold beside BM25's postings: rows of vectors, bytes of vectors, postings of learned weights,
-    postings of entities.
-    """
-    stored = [segment.vectors for segment in segments if segment.vectors is not None]
-    return {
-        "vectors": sum(len(vectors.matrix) for vectors in stored),
-        "vector_bytes": sum(vectors.bytes for vectors in stored),
-        "weights": sum(segment.sizes[4] for segment in segments),
-        "entities": sum(segment.sizes[5] for segment in segments),
-    }

@@ -48,6 +48,9 @@ class Monitor:
         self.epsilon = epsilon
         self.max_windows = max_windows
         self.rate = rate
+        self.shared = False
+        """Whether other processes follow what is learned here, so that it is kept at once."""
+        self._restored: int | None = None
         self._recency: dict[str, Recency] = {}
         self._meanings: dict[str, Meanings] = {}
         self._health: dict[str, Health] = {}
@@ -78,8 +81,13 @@ class Monitor:
             self._meanings[name].mark_kept(change)
 
     def restore(self, store: RecordStore) -> None:
-        """Go on from what `keep` kept."""
-        self.adopt(store.learned())
+        """Go on from what `keep` kept, here or in another process: all of it, later what has changed."""
+        changes, learned, names = store.learned_after(self._restored)
+        for name in names or ():
+            self._recency.pop(name, None)
+            self._meanings.pop(name, None)
+        self.adopt(learned, alone=names is None)
+        self._restored = changes
 
     def learned(self, namespace: str | None = None) -> dict[str, dict[str, Any]]:
         """All that was learned of one namespace or (None) of all, as `adopt` takes it."""

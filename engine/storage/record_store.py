@@ -15,7 +15,7 @@ import os
 import sqlite3
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import islice
@@ -84,6 +84,9 @@ _LOG = "INSERT OR ROLLBACK INTO deletions(sequence, namespace, id) VALUES "
 # The rows of `meta` that hold what was learned of a namespace; its name follows.
 LEARNED = "learned/"
 LEARNED_KEYS = LEARNED, "learned0"
+# The row of `meta` that says how often any of them changed, and of which namespaces the last `FOLLOWED` changes were.
+LEARNING = "learning"
+FOLLOWED = 64
 # The rows of `meta` that its owner keeps beside the records; a name follows.
 NOTES = "note/"
 NOTE_KEYS = NOTES, "note0"
@@ -326,6 +329,7 @@ class RecordStore:
                     "INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)",
                     (LEARNED + namespace, with_checksum(JSON.encode(values))),
                 )
+            _note_learning(writer, learned)
 
     def forget_learned(self, namespace: str) -> None:
         """Forget what `keep_learned` kept of a namespace. Writes nothing where there is nothing."""
@@ -335,15 +339,31 @@ class RecordStore:
         if there:
             with self._transaction() as writer:
                 writer.execute("DELETE FROM meta WHERE key = ?", (key,))
+                _note_learning(writer, [namespace])
 
     def learned(self) -> dict[str, dict[str, Any]]:
-        """What `keep_learned` kept, by namespace. What was altered is left out with a warning, and learned again."""
+        """What `keep_learned` kept, by namespace."""
+        return self.learned_after(None)[1]
+
+    def learned_after(self, after: int | None) -> tuple[int, dict[str, dict[str, Any]], Sequence[str] | None]:
+        """(how often it changed, what `keep_learned` kept by namespace, which namespaces these are; None: all).
+
+        `after` asks for what changed since it had changed so often. What was altered is left out with a warning, and
+        learned again.
+        """
         with self._reads() as reader:
-            rows = reader.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", LEARNED_KEYS).fetchall()
-        found = {name_of(key).removeprefix(LEARNED): without_checksum(value) for key, value in rows}
+            changes, names = _learning(reader)
+            some = None if after is None or changes - after > len(names) else names[len(names) - (changes - after) :]
+            if some is None:
+                rows = reader.execute("SELECT key, value FROM meta WHERE key >= ? AND key < ?", LEARNED_KEYS).fetchall()
+                held = {name_of(key).removeprefix(LEARNED): value for key, value in rows}
+            else:
+                held = {name: value for name in some if (value := value_of(reader, LEARNED + name)) is not None}
+        found = {name: without_checksum(value) for name, value in held.items()}
         if None in found.values():
             logger.warning("%s: what was learned of some namespaces was altered, and is learned anew", self.path)
-        return {namespace: json.loads(values) for namespace, values in found.items() if values is not None}
+        kept = {namespace: json.loads(values) for namespace, values in found.items() if values is not None}
+        return changes, kept, some
 
     def notes(self) -> dict[str, str]:
         """What `write` and `keep_notes` kept beside the records, by name. Raises `DamagedStoreError`."""
@@ -397,7 +417,8 @@ class RecordStore:
         if change.dropped:
             last += 1
             writer.execute("DELETE FROM records WHERE namespace = ?", (number,))
-            writer.execute("DELETE FROM meta WHERE key = ?", (LEARNED + change.namespace,))
+            if writer.execute("DELETE FROM meta WHERE key = ?", (LEARNED + change.namespace,)).rowcount:
+                _note_learning(writer, [change.namespace])
             writer.execute("INSERT INTO deletions(sequence, namespace) VALUES (?, ?)", (last, number))
         start = 0
         for size in _pieces(len(change.removed)):
@@ -595,17 +616,19 @@ class RecordStore:
         return count
 
     # Sources: C008.
-    def fetch(self, namespace: str, ids: Iterable[str]) -> list[Record | None]:
+    def fetch(self, namespace: str, ids: Iterable[str], moment: StoreMoment | None = None) -> list[Record | None]:
         """The live records with these ids, embeddings included, in the order of the ids.
 
-        An id that the namespace does not hold gets None.
+        An id that the namespace does not hold gets None. `moment` reads them as they were then.
         """
-        return [None if row is None else row[1] for row in self.rows(namespace, ids)]
+        return [None if row is None else row[1] for row in self.rows(namespace, ids, moment)]
 
-    def rows(self, namespace: str, ids: Iterable[str]) -> list[tuple[int, Record] | None]:
+    def rows(
+        self, namespace: str, ids: Iterable[str], moment: StoreMoment | None = None
+    ) -> list[tuple[int, Record] | None]:
         """As `fetch`, each record with the sequence of its last write."""
         ids = list(ids)
-        with self._reads() as reader:
+        with nullcontext(moment) if moment is not None else self._reads() as reader, named(self.path):
             rows = rows_of(reader, f"sequence, id, checksum, {UNPACKED}, {vectors_in(reader)}", namespace, ids)
         records = {name_of(row[1]): (row[0], decode_row(namespace, *row[1:])) for row in rows}
         return [records.get(record_id) for record_id in ids]
@@ -789,3 +812,17 @@ def _config_json(config: Mapping[str, Any]) -> str:
     if not same:
         raise ParameterError("the engine's parameters cannot be stored as JSON: they would come back changed")
     return value
+
+
+def _learning(reader: sqlite3.Connection) -> tuple[int, list[str]]:
+    """How often what was learned changed, and the namespaces of the last changes, the last one last."""
+    row = value_of(reader, LEARNING)
+    changes, names = (0, []) if row is None else json.loads(row)
+    return changes, names
+
+
+def _note_learning(writer: sqlite3.Connection, namespaces: Collection[str]) -> None:
+    """Note that what was learned of these changes, for those who follow the store."""
+    changes, names = _learning(writer)
+    row = JSON.encode([changes + len(namespaces), [*names, *namespaces][-FOLLOWED:]])
+    writer.execute("INSERT OR REPLACE INTO meta(key, value) VALUES (?, ?)", (LEARNING, row))

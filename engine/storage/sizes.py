@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..index.segment import NESTED, Segment, evidence_stats
+from ..index.segment import NESTED, Segment
 from ..index.snapshot import Snapshot
 from ..index.tombstones import Tombstones
 from .renumber import vocabularies_of
@@ -105,4 +105,17 @@ def snapshot_stats(snapshot: Snapshot) -> dict[str, int]:
         "index_bytes": sum(sizes.values()),
         **sizes,
         **evidence_stats(snapshot.segments),
+    }
+
+
+def evidence_stats(segments: Sequence[Segment]) -> dict[str, int]:
+    """What these segments hold beside BM25's postings: rows of vectors, bytes of vectors, postings of learned weights,
+    postings of entities.
+    """
+    stored = [segment.vectors for segment in segments if segment.vectors is not None]
+    return {
+        "vectors": sum(len(vectors.matrix) for vectors in stored),
+        "vector_bytes": sum(vectors.bytes for vectors in stored),
+        "weights": sum(segment.sizes[4] for segment in segments),
+        "entities": sum(segment.sizes[5] for segment in segments),
     }

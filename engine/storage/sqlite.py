@@ -114,8 +114,14 @@ def storable(text: str) -> str | None:
 
 
 def rows_of(reader: sqlite3.Connection, columns: str, namespace: str, ids: Sequence[str]) -> list[Any]:
-    """These columns of the records with these ids, in any order."""
+    """These columns of the records with these ids, in any order, as of one moment."""
     rows: list[Any] = []
+    if len(ids) > FETCH_CHUNK and not reader.in_transaction:
+        reader.execute("BEGIN")
+        try:
+            return rows_of(reader, columns, namespace, ids)
+        finally:
+            reader.execute("COMMIT")
     for start in range(0, len(ids), FETCH_CHUNK):
         chunk = [storable(record_id) for record_id in ids[start : start + FETCH_CHUNK]]
         marks = ",".join("?" * len(chunk))

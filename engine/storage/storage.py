@@ -100,6 +100,9 @@ class Learned(Protocol):
     def drop(self, namespace: str) -> None:
         """Forget what was learned of a namespace."""
 
+    def restore(self, store: RecordStore) -> None:
+        """Go on from what the store keeps."""
+
 
 @dataclass(eq=False)
 class Storage:
@@ -878,15 +881,19 @@ class Storage:
                 advice = "No record has such a key in its extra or payload"
                 raise UnknownColumnError(problem, (name,), known, advice) from None
 
+    def keep_learned(self) -> None:
+        """Keep in the store what was learned."""
+        if self.learned is not None and self.store is not None and not self._closed and not self.store.read_only:
+            with self._keeping:
+                self.learned.keep(self.store)
+
     def checkpoint(self) -> None:
         """Bring the index files up to the last write, so that opening the store has nothing to replay."""
         if self.directory is None or self.store is None:
             return
         with self._saving:
             version = self.state.version
-            if self.learned is not None and not self._closed and not self.store.read_only:
-                with self._keeping:
-                    self.learned.keep(self.store)
+            self.keep_learned()
             if self._closed or version == self._saved_version:
                 return
             saved = self.saved()

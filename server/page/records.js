@@ -13,11 +13,11 @@ let asked = 0;
 
 /** List the namespaces that the caller may read, also as what the field of the namespace offers. */
 export async function loadNamespaces() {
-  const { namespaces } = await ask("GET", "/v1/namespaces");
+  const { namespaces, after } = await ask("GET", "/v1/namespaces");
   replace(find("namespaces"), ...namespaces.slice(0, SHOWN).map((one) => make("option", { value: one.namespace })));
   const more = namespaces.length - SHOWN;
   find("namespaces-note").textContent = namespaces.length === 0 ? "There are no records yet."
-    : more > 0 ? `${count(more, "further namespace")}: type its name above.` : "";
+    : more > 0 ? `${after === undefined ? "" : "More than "}${count(more, "further namespace")}: type its name above.` : "";
   replace(find("namespace-list"), ...namespaces.slice(0, SHOWN).map((one) => {
     const choose = () => {
       find("namespace").value = one.namespace;

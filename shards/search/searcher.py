@@ -27,7 +27,7 @@ from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
 from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
-from ...engine.searcher import Searcher, check_vectors
+from ...engine.searcher import Searcher, TakeRecords, check_vectors
 from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ...engine.signatures import SearchKeywords
 from ...engine.storage.state import MemoryState, names_under
@@ -39,6 +39,7 @@ from ..processes.links import UnavailableError, call_all, pause
 from ..protocol.messages import Count, Scope
 from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
+from ..shard.records import find_records
 from .encoding import encode_queries
 from .jobs import Counted, Failures, ForwardJob, Job, SpreadJob
 from .launches import Again, Launch
@@ -154,6 +155,17 @@ class ShardedSearcher(Searcher):
             copies = [whole.link for whole in coordinator.wholes.values() if whole.link is not None]
             links = [*coordinator.links, *copies]
             call_all(links, coordinator.until(), "declare", wanted)
+
+    def fetch_parts(self, ids: Sequence[str], namespace: str, size: int, take: TakeRecords) -> None:
+        """As `Searcher.fetch_parts`, at one epoch of all shards. Where one has gone on, `take` is given ids again."""
+
+        def fetch(launch: Launch) -> None:
+            for first in range(0, len(ids), size):
+                part = ids[first : first + size]
+                found = launch.read_records(find_records, {namespace: part})
+                take(part, [found.get((namespace, name)) for name in part])
+
+        self.retry(fetch)
 
     def retry(self, read: Callable[[Launch], T], *, partial: bool = False) -> T:
         """What `read` gives at an epoch that all shards keep. With `partial`, shards may be missing.

@@ -18,6 +18,7 @@ from support.serving import running, served
 import fanrank as fr
 from fanrank.engine.records.query_json import parse_query, query_to_json
 from fanrank.engine.route.by_namespace import answerer_of
+from fanrank.server import records
 from fanrank.server.access import Principal
 from fanrank.server.limits import Limits
 
@@ -196,8 +197,9 @@ def test_a_batch_in_parts_is_the_same_answer(engine: fr.Engine) -> None:
         assert mine == theirs
 
 
-def test_what_the_histories_of_a_client_leave_out() -> None:
+def test_what_the_histories_of_a_client_leave_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times to live, batches in parts, one record, reads of all namespaces. The machine of memories has the rest."""
+    monkeypatch.setattr(records, "MOST_NAMESPACES", 3)
     engine, other = make_engine(), make_engine()
     with served(engine) as url, fr.Client(url) as client:
         rows = [
@@ -213,6 +215,8 @@ def test_what_the_histories_of_a_client_leave_out() -> None:
         assert list(client.records(limit=0)) == []
         # A server refuses to give so many at once.
         assert len(client.page(limit=1_001).records) == engine.count()
+        # In two pages.
+        assert client.namespaces == tuple(sorted(engine.namespaces))
         # An engine reads all namespaces here. A client must not give another number without a word.
         for read in (client.count, client.records):
             with pytest.raises(fr.errors.QueryError, match="one namespace at a time"):

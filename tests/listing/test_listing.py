@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,3 +235,18 @@ def test_a_later_page_of_a_stream_shows_a_later_moment(engine: fr.Engine, monkey
             engine.delete(["3"])
             engine.add([fr.Record("7", "tea", time=7.0)])
             assert read + [record.id for record in stream] == [*"012457"]
+
+
+@pytest.mark.parametrize("kept", ["memory", "directory"])
+def test_records_that_are_fetched_in_parts_are_of_one_moment(kept: str, engine: fr.Engine) -> None:
+    memory = engine if kept == "directory" else fr.Engine()
+    memory.add([fr.Record(name, "old") for name in "abc"])
+    seen: list[tuple[str, str | None]] = []
+
+    def take(ids: Sequence[str], records: Sequence[fr.Record | None]) -> None:
+        seen.extend((name, record and record.text) for name, record in zip(ids, records, strict=True))
+        memory.upsert([fr.Record("b", "new"), fr.Record("x", "new")])
+        memory.delete(["c"], missing_ok=True)
+
+    memory.searcher.fetch_parts(["a", "b", "c", "x"], "", 1, take)
+    assert seen == [("a", "old"), ("b", "old"), ("c", "old"), ("x", None)]

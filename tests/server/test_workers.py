@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.live import Live, serving
 from support.threads import until
 
 import fanrank as fr
+from fanrank.server.connections import GREETING
 from fanrank.server.keys import Keyring, add_key
 from fanrank.server.team import calls_reader, merge, reads
-from fanrank.server.workers import Seat
+from fanrank.server.workers import PAUSE, Seat, Supervisor
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sockets of POSIX")
 
@@ -39,12 +42,20 @@ def pair(folder: Path, admit: Keyring | None = None) -> Iterator[tuple[Live, Liv
 
 
 def ask(
-    worker: Live, method: str, path: str, body: object = None, *, key: str = "", chunked: bool = False
+    worker: Live,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    key: str = "",
+    chunked: bool = False,
+    deadline: str = "",
 ) -> tuple[int, bytes]:
     """Status and body of the answer."""
     content = b"" if body is None else json.dumps(body).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     head += f"Authorization: Bearer {key}\r\n" if key else ""
+    head += f"Fanrank-Deadline: {deadline}\r\n" if deadline else ""
     if chunked:
         parts = [content[:3], content[3:]]
         content = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
@@ -92,6 +103,18 @@ def test_a_worker_follows_without_being_asked(tmp_path: Path) -> None:
         until(lambda: engine.count() == 1)
 
 
+def test_what_one_worker_learns_all_know(tmp_path: Path) -> None:
+    with pair(tmp_path) as (writer, reader, engine):
+        for worker, name in ((writer, "Ana"), (reader, "Bo")):
+            told = {"name": name, "entity": f"person/{name}", "namespace": "x"}
+            assert ask(worker, "POST", "/v1/resolved", told)[0] == 200
+            assert ask(reader, "GET", "/v1/count")[0] == 200
+            assert engine.monitor.meant(("x", None, None), name.lower()) == {f"person/{name}": 1}
+        assert ask(reader, "DELETE", "/v1/namespaces/x")[0] == 200
+        assert ask(reader, "GET", "/v1/count")[0] == 200
+        assert not engine.monitor.meant(("x", None, None), "ana")
+
+
 def test_keys_and_limits_are_those_of_one_server(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     all_of_it, some = add_key(file, ["*"]), add_key(file, ["x"], write=False)
@@ -116,7 +139,7 @@ def test_keys_and_limits_are_those_of_one_server(tmp_path: Path) -> None:
 
 
 def test_a_write_whose_worker_dies_is_refused_by_name(tmp_path: Path) -> None:
-    """Whether it was done is not known where it was sent; where nobody took it, it was not."""
+    """Whether it was done is not known where it was sent; where nobody took it in time, it was not."""
     with fr.Engine.open(tmp_path / "memory") as engine:
         engine.add([fr.Record("a", "tea")])
     gone, inner = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
@@ -125,22 +148,45 @@ def test_a_write_whose_worker_dies_is_refused_by_name(tmp_path: Path) -> None:
     inner.bind(str(tmp_path / "1"))
     seat = Seat(1, (), inner.detach(), -1, (str(tmp_path / "0"), str(tmp_path / "1")))
 
+    sent: list[bytes] = []
+
     def die() -> None:
+        late, _ = gone.accept()
+        sent.append(late.recv(1 << 16))
         connection, _ = gone.accept()
+        connection.sendall(GREETING)
         connection.recv(1 << 16)
         connection.close()
         gone.close()
 
     with fr.Engine.open(tmp_path / "memory", read_only=True) as engine, serving(engine, seat=seat) as reader:
+        write = ("POST", "/v1/records", {"records": [{"id": "b", "text": "tea"}]})
+        status, missed = ask(reader, *write, deadline="0.05")
+        assert (status, json.loads(missed)["title"]) == (504, "DeadlineError")
         dying = threading.Thread(target=die)
         dying.start()
-        write = ("POST", "/v1/records", {"records": [{"id": "b", "text": "tea"}]})
         status, lost = ask(reader, *write)
         dying.join()
+        # Nobody waits for it, so nothing of it was sent.
+        assert sent == [b""]
         assert (status, json.loads(lost)["title"]) == (503, "WriterLost")
         status, refused = ask(reader, *write)
         assert (status, json.loads(refused)["title"]) == (503, "StoppingError")
         assert ask(reader, "POST", "/v1/search", {"query": "tea"})[0] == 200
+
+
+def test_a_machine_without_room_for_a_process_keeps_the_other_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor(2, lambda: [], 1.0, lambda: None)
+    monkeypatch.setattr(subprocess, "Popen", Mock(side_effect=BlockingIOError(11, "no room")))
+    with closing(supervisor):
+        with pytest.raises(fr.errors.StorageError, match="worker 0 cannot be started: no room"):
+            supervisor.start(supervisor.workers[0])
+        supervisor.announced = True
+        supervisor.workers[1].started = -PAUSE
+        assert supervisor.step() is None
+        assert [worker.process for worker in supervisor.workers] == [None, None]
+        # It is tried again after a pause.
+        assert supervisor.workers[1].started > 0
 
 
 def test_what_may_write_is_carried() -> None:
