@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import json
 import os
 import re
 import runpy
@@ -218,6 +219,15 @@ def test_examples_print_what_their_heads_show(
     head = ast.get_docstring(ast.parse(source)) or ""
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out == head.split("\n\n", 2)[2] + "\n"
+
+
+def test_the_notebook_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
+    space: dict[str, Any] = {}
+    for cell in json.loads((ROOT / "examples" / "agent_loop.ipynb").read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), space)
+            shown = "".join(line for output in cell["outputs"] for line in output["text"])
+            assert capsys.readouterr().out == shown
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
