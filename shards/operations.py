@@ -12,7 +12,7 @@ from ..engine.carrying import shown_progress
 from ..engine.errors import FanrankError, ParameterError
 from ..engine.records.hits import join_names
 from ..engine.records.record import Record
-from .moves.balancing import Step, plan_steps
+from .moves.balancing import Step, plan_steps, together
 from .opening.opening import OPENING, check_versions
 from .processes.links import Link, call_all, close_all, deadline_at
 from .protocol.messages import Description
@@ -83,15 +83,10 @@ class ShardedOperations(ShardedVerbs):
                 if show is not None:
                     show("moving", done, total)
 
-            apart = self.coordinator.place_together(
-                {step.namespace: (step.after[0], step.records) for step in steps if step.is_whole}, watch=watch
-            )
-            for step in steps:
-                if step.namespace in apart or not step.is_whole:
-                    self.coordinator.place(step.namespace, step.after, watch=watch)
-                logger.info(
-                    "a namespace of %d records went from shards %s to %s", step.records, step.before, step.after
-                )
+            for group in together(steps, self.coordinator.page):
+                self.coordinator.place_all({step.namespace: step.after for step in group}, watch)
+                for step in group:
+                    logger.info("%d records went from shards %s to %s", step.records, step.before, step.after)
 
     def _write(
         self,

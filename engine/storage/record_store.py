@@ -403,9 +403,9 @@ class RecordStore:
         failpoints.reach("write.committed")
         return last
 
-    def drop(self, namespace: str) -> int:
-        """Remove all records of a namespace. Returns the sequence of that change."""
-        return self.write([[Change(namespace, dropped=True)]])
+    def drop(self, *namespaces: str) -> int:
+        """Remove all records of namespaces. Returns the sequence of the last change."""
+        return self.write([[Change(namespace, dropped=True) for namespace in namespaces]])
 
     def _apply(self, writer: sqlite3.Connection, change: Change) -> None:
         last = self._next

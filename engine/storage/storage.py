@@ -547,28 +547,32 @@ class Storage:
         for name, column in self.values.items():
             column.truncate(sizes.values[name])
 
-    def drop(self, namespace: str) -> None:
-        """Remove a namespace with all its records, and what was learned of it."""
+    def drop(self, *namespaces: str) -> None:
+        """Remove namespaces with all their records, and what was learned of them."""
+        if not namespaces:
+            return
         self._check_process()
         # A checkpoint in between would keep again what was learned.
         with self._keeping, self._writing:
             if self._closed:
                 raise StorageError("the engine is closed")
             self._catch_up()
-            if namespace in self.snapshots:
-                self._drop(namespace)
-            elif self.store is not None:
-                self.store.forget_learned(namespace)
-            if self.learned is not None:
-                self.learned.drop(namespace)
+            if held := [name for name in namespaces if name in self.snapshots]:
+                self._drop(held)
+            for namespace in namespaces:
+                if self.store is not None and namespace not in held:
+                    self.store.forget_learned(namespace)
+                if self.learned is not None:
+                    self.learned.drop(namespace)
         self.wake()
 
-    def _drop(self, namespace: str) -> None:
-        sequence = None if self.store is None else self.store.drop(namespace)
+    def _drop(self, namespaces: Sequence[str]) -> None:
+        sequence = None if self.store is None else self.store.drop(*namespaces)
         left = Left()
-        left.drop(self.snapshots[namespace])
-        kept = {name: snapshot for name, snapshot in self.snapshots.items() if name != namespace}
-        self._become(kept, sequence, (namespace,))
+        kept = dict(self.snapshots)
+        for namespace in namespaces:
+            left.drop(kept.pop(namespace))
+        self._become(kept, sequence, namespaces)
         self._count_left(left)
         self._dropped = True
 

@@ -11,6 +11,9 @@ from ..protocol.placement import Placement, chosen_shard
 SLACK = 0.1
 """A shard is full that holds a tenth more bytes than the mean. Less would move records for little."""
 
+TOGETHER = 1_024
+"""Namespaces that go together. Each costs a row of a decision."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -81,6 +84,23 @@ def plan_steps(holdings: Mapping[int, Mapping[str, tuple[int, int]]], placement:
     _bring_home(plan)
     _even_out(plan)
     return [*plan.steps.values()]
+
+
+def together(steps: Iterable[Step], page: int) -> list[list[Step]]:
+    """The steps in groups that are one move each: small namespaces that stay whole go together, a page of them."""
+    apart: list[list[Step]] = []
+    groups: list[list[Step]] = []
+    size = 0
+    for step in steps:
+        if not step.is_whole or step.records > page:
+            apart.append([step])
+            continue
+        if not groups or size + step.records > page or len(groups[-1]) == TOGETHER:
+            groups.append([])
+            size = 0
+        groups[-1].append(step)
+        size += step.records
+    return [*groups, *apart]
 
 
 def is_outgrown(records: int, parts: tuple[int, ...], placement: Placement) -> bool:

@@ -10,7 +10,7 @@ records which namespaces are being copied to it. So the next opening deletes cop
 else.
 
 Each change of shards needs a decision and a pause of all writes. So small namespaces go together, as many as make a
-page: their records are one batch, which adds them to the new homes and removes them from the old ones.
+page.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -26,7 +26,7 @@ from operator import itemgetter
 from typing import Any
 
 from ...engine.errors import ForeignIndexError, ShardError
-from ...engine.locks import FairLock
+from ...engine.locks import FairLock, once
 from ...engine.records.record import Record
 from ...engine.storage.failpoints import reach
 from ..coordinator.coordinator import Coordinator
@@ -49,51 +49,54 @@ BREATH = 0.001
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
 
-TOGETHER = 1_024
-"""Namespaces that go together. Each costs a message of Ray, of which a second holds some thousands."""
-
-SHELLS = 16
-"""Emptied namespaces that are dropped at a time. Each is a transaction of its own, and writes wait meanwhile."""
-
-GROWN = 16
-"""Records that a namespace may have more than was known, and still go with others."""
-
 Watch = Callable[[int], object]
 """Is told how many records were copied with each page."""
 
 
 @dataclass(eq=False)
 class Move:
-    """A namespace on its way to other shards."""
+    """Namespaces on their way to other shards."""
 
-    namespace: str
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    before: Mapping[str, tuple[int, ...]]
+    """The shards of each, in parts if they are several."""
+    after: Mapping[str, tuple[int, ...]]
     stream: Records
-    """Those of the moment at which it began."""
+    """Their records of the moment at which the move began."""
     left: Iterator[Numbered]
     """What is to be copied next."""
-    large: bool
-    """Whether others write between its pages."""
-    written: dict[str, Numbered | None] = field(default_factory=dict)
-    """What was written since then: the last record with an id; None where it was removed."""
+    written: dict[tuple[str, str], Numbered | None] = field(default_factory=dict)
+    """What was written since then, by namespace and id: the last record; None where it was removed."""
+    done: bool = False
 
-    @property
-    def fresh(self) -> list[int]:
-        """The shards that hold nothing of the namespace before."""
-        return [shard for shard in self.after if shard not in self.before]
+    @once
+    def fresh(self) -> dict[int, tuple[str, ...]]:
+        """The shards that hold nothing of some of the namespaces before, and these namespaces."""
+        return self._of(self.after, self.before)
 
-    @property
+    @once
+    def left_behind(self) -> dict[int, tuple[str, ...]]:
+        """The shards that hold nothing of some of the namespaces after it, and these namespaces."""
+        return self._of(self.before, self.after)
+
+    def _of(
+        self, places: Mapping[str, tuple[int, ...]], others: Mapping[str, tuple[int, ...]]
+    ) -> dict[int, tuple[str, ...]]:
+        found: dict[int, list[str]] = {}
+        for name, shards in places.items():
+            for shard in shards:
+                if shard not in others[name]:
+                    found.setdefault(shard, []).append(name)
+        return {shard: tuple(names) for shard, names in found.items()}
+
+    @once
     def shards(self) -> set[int]:
-        return {*self.before, *self.after}
+        return {shard for places in (*self.before.values(), *self.after.values()) for shard in places}
 
-    def source(self, record_id: str) -> int:
-        """The shard that a record comes from."""
-        return self.before[chosen_part(record_id, len(self.before))]
 
-    def target(self, record_id: str) -> int:
-        """The shard that a record goes to."""
-        return self.after[chosen_part(record_id, len(self.after))]
+def part_of(places: Mapping[str, tuple[int, ...]], namespace: str, record_id: str) -> int:
+    """The shard of a record, where its namespace lies in these shards."""
+    parts = places[namespace]
+    return parts[chosen_part(record_id, len(parts))]
 
 
 def check_move(namespace: str, before: Sequence[int], after: Sequence[int]) -> None:
@@ -123,100 +126,7 @@ class MovingCoordinator(Coordinator):
         self.outgrown: set[str] = set()
         """The namespaces of which a shard holds more than it is to hold."""
         self._moves: dict[str, Move] = {}
-        self._stale: set[str] = set()  # those of them that were given up, and whose copies are still there
-
-    def place_together(self, targets: Mapping[str, tuple[int, int]], watch: Watch = lambda copied: None) -> set[str]:
-        """Bring namespaces, each whole, to other shards. `targets` are the shard and the records of each.
-
-        Returns those that are too large to go with others, or are on their way already: they stay. A group whose move
-        is interrupted by a shard that is started anew begins anew. Raises `ShardError`.
-        """
-        apart: set[str] = set()
-        for group in self._groups(targets, apart):
-            shells: dict[int, list[str]] = {}
-            for _ in range(TRIES):
-                with suppress(UnavailableError):
-                    apart |= self._place_group(group, shells, watch)
-                    break
-            else:
-                raise given_up(f"{len(group)} namespaces were not moved")
-            self._drop_shells(shells)
-        return apart
-
-    def _groups(self, targets: Mapping[str, tuple[int, int]], apart: set[str]) -> Iterator[dict[str, tuple[int, int]]]:
-        """The namespaces in groups of about a page. Larger ones are added to `apart`."""
-        group: dict[str, tuple[int, int]] = {}
-        size = 0
-        for namespace, (target, records) in targets.items():
-            if records > self.page:
-                apart.add(namespace)
-                continue
-            if size + records > self.page or len(group) == TOGETHER:
-                yield group
-                group, size = {}, 0
-            group[namespace] = target, records
-            size += records
-        if group:
-            yield group
-
-    def _place_group(
-        self, group: Mapping[str, tuple[int, int]], shells: dict[int, list[str]], watch: Watch
-    ) -> set[str]:
-        """Move a group while nobody writes; the namespaces of it that have to go by themselves.
-
-        Adds to `shells` what is left empty in the old homes.
-        """
-        with self.holding(group, {target for target, _ in group.values()}):
-            going = {name: target for name, (target, _) in group.items() if self.placement.homes(name) != (target,)}
-            apart = {name for name in going if name in self._moves or name in self.placement.split}
-            taken: dict[str, list[Numbered]] = {name: [] for name in going if name not in apart}
-            homes: dict[int, list[str]] = {}
-            for name in taken:
-                homes.setdefault(self.placement.home(name), []).append(name)
-            for home, names in homes.items():
-                most = sum(2 * group[name][1] + GROWN for name in names)
-                with closing(Records(self.until, [self.links[home]], names)) as stream:
-                    for place, each in enumerate(stream):
-                        if place == most:
-                            # From the one on that has grown, they are copied by themselves.
-                            apart |= {name for name in names if name >= each[1].namespace}
-                            break
-                        taken[each[1].namespace].append(each)
-            taken = {name: records for name, records in taken.items() if name not in apart}
-            if not taken:
-                return apart
-            added: dict[int, list[Numbered]] = {}
-            removed: dict[int, dict[str, list[str]]] = {}
-            for name, records in taken.items():
-                before = self.placement.home(name)
-                added.setdefault(going[name], []).extend(records)
-                removed.setdefault(before, {})[name] = [record.id for _, record in records]
-                shells.setdefault(before, []).append(name)
-            for after in added:
-                carry_learned(self, [name for name in taken if going[name] == after], self.links[after])
-            reach("move.copied")
-            shards = {*added, *removed}
-            parts = {shard: Part.of(added.get(shard, ()), removed.get(shard)) for shard in shards}
-            placed = {name: (going[name],) for name in taken}
-            if self.decide(parts, lambda before: before.placed(placed)) is not None:
-                self.show(shards, content=False)
-            watch(sum(map(len, taken.values())))
-            return apart
-
-    def _drop_shells(self, shells: Mapping[int, list[str]]) -> None:
-        """Drop emptied namespaces, some at a time. One that is left by a crash holds nothing."""
-        for shard, names in shells.items():
-            for start in range(0, len(names), SHELLS):
-                self._wait_for(partial(self._drop_some, shard, names[start : start + SHELLS]))
-
-    def _drop_some(self, shard: int, names: Sequence[str]) -> None:
-        with self.holding_shards({shard}):
-            # One that has come back meanwhile, or is about to, is no shell.
-            kept = {name for name in names if shard in self.placement.homes(name) or name in self._moves}
-            gone = tuple(name for name in names if name not in kept)
-            if gone:
-                self._apply_apart({shard: Part(drop=gone)})
-                self.show([shard], content=False)
+        self._stale: set[Move] = set()  # those that were given up, and whose copies are still there
 
     def parts_of(self, namespace: str, parts: int) -> tuple[int, ...]:
         """So many shards for a namespace: its own, and those that follow the first of them."""
@@ -225,137 +135,154 @@ class MovingCoordinator(Coordinator):
         return (*homes, *(shard for shard in following if shard not in homes))[:parts]
 
     def place(self, namespace: str, after: tuple[int, ...], watch: Watch = lambda copied: None) -> None:
-        """Bring the records of a namespace to these shards, in parts if they are several, while others write.
+        """As `place_all`, for one namespace."""
+        self.place_all({namespace: after}, watch)
+
+    def place_all(self, targets: Mapping[str, tuple[int, ...]], watch: Watch = lambda copied: None) -> None:
+        """Bring the records of namespaces to these shards, in parts if they are several, while others write.
 
         Returns once all searches that begin find them there. A move that is interrupted by a shard that is started anew
         begins anew. Raises `ShardError`, and for a namespace that is on its way already.
         """
         for _ in range(TRIES):
-            move = self._begin(namespace, after)
+            move = self._begin(targets)
             if move is None:
                 return
             with closing(move.stream):
                 try:
                     while self._copy_page(move, watch):
                         time.sleep(BREATH)
-                    if self._switch(move, watch):
+                    if move.done:
                         return
                 except UnavailableError:
                     self._give_up(move)
                 except BaseException:
                     self._give_up(move)
                     raise
-        raise given_up(f"namespace {namespace!r} was not moved")
+        what = f"namespace {min(targets)!r} was" if len(targets) == 1 else f"{len(targets)} namespaces were"
+        raise ShardError(f"{what} not moved: a shard was started anew in each of {TRIES} attempts")
 
-    def _begin(self, namespace: str, after: tuple[int, ...]) -> Move | None:
-        """Begin a move; None where the namespace is there already."""
-        self.placement.placed({namespace: after})  # checks the numbers
-        with self.holding([namespace], after):
-            if namespace in self._moves:
-                raise ShardError(f"namespace {namespace!r} is being moved already; wait for the end of that")
-            before = self.placement.homes(namespace)
-            if before == after:
+    def _begin(self, targets: Mapping[str, tuple[int, ...]]) -> Move | None:
+        """Begin a move; None where all are there already."""
+        self.placement.placed(targets)  # checks the numbers
+        with self.holding(targets, {shard for after in targets.values() for shard in after}):
+            going = {name: after for name, after in targets.items() if self.placement.homes(name) != after}
+            before = {name: self.placement.homes(name) for name in going}
+            for name, after in going.items():
+                if name in self._moves:
+                    raise ShardError(f"namespace {name!r} is being moved already; wait for the end of that")
+                check_move(name, before[name], after)
+            if not going:
                 return None
-            check_move(namespace, before, after)
-            holders = [self.links[home] for home in before]
-            sizes = self._wait_for(partial(self._holdings, holders, namespace))
-            large = sum(own[namespace][0] for own in sizes.values() if namespace in own) > self.page
-            stream = self._wait_for(lambda: Records(self.until, holders, [namespace]))
-            self._moves[namespace] = move = Move(namespace, before, after, stream, iter(stream), large)
+            holders = [self.links[home] for home in sorted({home for homes in before.values() for home in homes})]
+            stream = self._wait_for(lambda: Records(self.until, holders, [*going]))
+            move = Move(before, going, stream, iter(stream))
+            self._moves |= dict.fromkeys(going, move)
             return move
 
     def _copy_page(self, move: Move, watch: Watch) -> bool:
-        """Copy the next page while nobody writes; whether more than a page may be left."""
-        if not move.large:
-            return False
+        """Copy the next page while nobody writes, and after the last one place the records; whether more is left."""
         with self.holding_shards(move.shards):
-            more = self._is_current(move) and self._copy(move, watch)
+            if not self._is_current(move):
+                return False
+            if not self._copy(move, watch):
+                more = bool(move.written)
+                while more:
+                    more = self._copy(move, watch) or bool(move.written)
+                self._switch(move)
+                return False
             # To a search that looks for lost shards the new shards would be ahead of the view.
             self.show(move.fresh, content=False)
         reach("move.page")
-        return more
+        return True
 
     def _is_current(self, move: Move) -> bool:
         """Whether the move was not given up meanwhile."""
-        return self._moves.get(move.namespace) is move
+        return self._moves.get(min(move.after)) is move
 
     def _copy(self, move: Move, watch: Watch) -> bool:
         """Copy the next page; whether more than a page may be left."""
-        namespace = move.namespace
-        removed, added = dict[int, list[str]](), dict[int, list[Numbered]]()
+        removed, added = dict[int, dict[str, list[str]]](), dict[int, list[Numbered]]()
         records = list(islice(move.left, self.page))
         if not records:
             # What was written meanwhile comes next.
             written, move.written = move.written, {}
-            for record_id in written:
-                removed.setdefault(move.target(record_id), []).append(record_id)
+            for namespace, record_id in written:
+                target = part_of(move.after, namespace, record_id)
+                removed.setdefault(target, {}).setdefault(namespace, []).append(record_id)
             move.left = iter(sorted((each for each in written.values() if each is not None), key=itemgetter(0)))
             records = list(islice(move.left, self.page))
         for each in records:
-            record_id = each[1].id
-            target = move.target(record_id)
-            if target != move.source(record_id) and record_id not in move.written:
+            key = each[1].namespace, each[1].id
+            target = part_of(move.after, *key)
+            if target != part_of(move.before, *key) and key not in move.written:
                 added.setdefault(target, []).append(each)
-        gone = {shard: {namespace: ids} for shard, ids in removed.items()}
-        parts = {shard: Part.of(added.get(shard, ()), gone.get(shard), hide=namespace) for shard in move.fresh}
+        parts = {
+            shard: Part.of(
+                added.get(shard, ()),
+                {name: ids for name, ids in removed.get(shard, {}).items() if name in names},
+                hide=names,
+            )
+            for shard, names in move.fresh.items()
+        }
         self._apply_apart(parts)
         watch(len(records))
         return len(records) == self.page or len(move.written) > self.page
 
-    def _switch(self, move: Move, watch: Watch) -> bool:
-        """Copy what is left, and let searches see the copy and not the original; False where it was given up."""
-        namespace = move.namespace
-        with self.holding_shards(move.shards):
-            if not self._is_current(move):
-                return False
-            while self._copy(move, watch) or move.written:
-                pass
-            if move.after[0] != move.before[0]:
-                carry_learned(self, [namespace], self.links[move.after[0]])
-            reach("move.copied")
-            parts = {shard: Part(show=namespace) for shard in move.fresh}
-            for shard in move.before:
-                if shard not in move.after:
-                    parts[shard] = Part(drop=(namespace,))
-                elif len(move.after) > 1:
-                    gone = self.links[shard].send("strangers", namespace, move.after).result(self.until())
-                    parts[shard] = Part({namespace: gone} if gone else {})
-            # From here on it is done or not, whatever happens.
-            del self._moves[namespace]
-            try:
-                done = self.decide(parts, lambda before: before.placed({namespace: move.after}))
-            except BaseException:
-                if self.placement.homes(namespace) == move.before:
-                    self._moves[namespace] = move
-                raise
-            self._uncounted.add(namespace)
-            self.tables.pop(namespace, None)
-            if done is not None:
-                self.show(parts, content=False)
-            self._count_those(self._held())
-            return True
+    def _switch(self, move: Move) -> None:
+        """Let searches see the copy and not the original."""
+        moving = [name for name in move.after if move.after[name][0] != move.before[name][0]]
+        for target in {move.after[name][0] for name in moving}:
+            carry_learned(self, [name for name in moving if move.after[name][0] == target], self.links[target])
+        reach("move.copied")
+        gone: dict[int, dict[str, list[str]]] = {}
+        for name, after in move.after.items():
+            for shard in after if len(after) > 1 else ():
+                if shard in move.before[name]:
+                    ids = self.links[shard].send("strangers", name, after).result(self.until())
+                    gone[shard] = {name: ids} if ids else {}
+        parts = {
+            shard: Part(gone.get(shard, {}), drop=move.left_behind.get(shard, ()), show=move.fresh.get(shard, ()))
+            for shard in {*move.fresh, *move.left_behind, *gone}
+        }
+        # From here on it is done or not, whatever happens.
+        for name in move.after:
+            del self._moves[name]
+        try:
+            shown = self.decide(parts, lambda before: before.placed(move.after))
+        except BaseException:
+            if any(self.placement.homes(name) == move.before[name] for name in move.after):
+                self._moves |= dict.fromkeys(move.after, move)
+            raise
+        move.done = True
+        self._uncounted |= move.after.keys()
+        for name in move.after:
+            self.tables.pop(name, None)
+        if shown is not None:
+            self.show(parts, content=False)
+        self._count_those(self._held())
 
     def _give_up(self, move: Move) -> None:
         """Have the copies of a move deleted before the next change of several shards."""
         if self._is_current(move):
-            self._stale.add(move.namespace)
+            self._stale.add(move)
 
     def _settle(self) -> None:
         # A write that is not known may have removed what the move took for kept.
         unknown = self._unknown.intersection(self._held())
-        self._stale |= {name for name, move in list(self._moves.items()) if not unknown.isdisjoint(move.shards)}
+        self._stale |= {move for move in list(self._moves.values()) if not unknown.isdisjoint(move.shards)}
         super()._settle()
 
     def _clear_copies(self) -> None:
-        for namespace in sorted(self._stale):
-            move = self._moves.get(namespace)
-            if move is not None:
+        for move in list(self._stale):
+            if self._is_current(move):
                 if not self._held().issuperset(move.shards):
                     continue
-                self._apply_apart(dict.fromkeys(move.fresh, Part(drop=(namespace,))))
+                self._apply_apart({shard: Part(drop=names) for shard, names in move.fresh.items()})
                 self.show(move.fresh, content=False)
-                del self._moves[namespace]
-            self._stale.discard(namespace)
+                for name in move.after:
+                    del self._moves[name]
+            self._stale.discard(move)
 
     def moving(self) -> list[str]:
         """The namespaces that are on their way, sorted."""
@@ -386,14 +313,14 @@ class MovingCoordinator(Coordinator):
 
     def _update_copies(self, part: Part) -> None:
         super()._update_copies(part)
-        if self._moves.keys().isdisjoint(part.names):
+        moves = {name: self._moves[name] for name in part.names if name in self._moves}
+        if not moves:
             return
-        for namespace, ids in part.removed.items():
-            if namespace in self._moves:
-                self._moves[namespace].written |= dict.fromkeys(ids)
+        for name in moves.keys() & part.removed.keys():
+            moves[name].written |= dict.fromkeys((name, record_id) for record_id in part.removed[name])
         for each in part.numbered:
-            if each[1].namespace in self._moves:
-                self._moves[each[1].namespace].written[each[1].id] = each
+            if (namespace := each[1].namespace) in moves:
+                moves[namespace].written[namespace, each[1].id] = each
 
     def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
         super()._publish(acknowledged)
@@ -459,8 +386,3 @@ class MovingCoordinator(Coordinator):
                 raise
             reach("shards.added")
             self.show(parts, content=False)
-
-
-def given_up(what: str) -> ShardError:
-    """The error after the last attempt at a move."""
-    return ShardError(f"{what}: a shard was started anew in each of {TRIES} attempts")

@@ -209,9 +209,9 @@ class Part:
     orders: Sequence[int] | None = None
     """The number of each added record's write; None: they bring it, as their rows do."""
     drop: tuple[str, ...] = ()
-    hide: str | None = None
-    """A namespace that is being copied to the shard. No search sees it before a later part says `show`."""
-    show: str | None = None
+    hide: tuple[str, ...] = ()
+    """Namespaces that are being copied to the shard. No search sees them before a later part says `show`."""
+    show: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, found: Sequence[Numbered], removed: Mapping[str, Sequence[str]] | None = None, **others: Any) -> Part:
@@ -232,8 +232,7 @@ class Part:
     @property
     def copies(self) -> dict[str, bool]:
         """The namespaces that begin to be copies (True), and that are none any more."""
-        ended = self.drop if self.show is None else (*self.drop, self.show)
-        return {**dict.fromkeys(ended, False), **({} if self.hide is None else {self.hide: True})}
+        return {**dict.fromkeys((*self.drop, *self.show), False), **dict.fromkeys(self.hide, True)}
 
     def again(self) -> Part:
         """The part for a shard that may have done it already: what it adds is removed before."""

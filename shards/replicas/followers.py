@@ -248,8 +248,7 @@ class Follower(Replica):
                 number = last
                 with changed:
                     self._check(queue)
-        for place, namespace in enumerate(moment.copies, number + 1):
-            apply_to(link, place, Part(hide=namespace), self._until, oldest=place)
+        apply_to(link, number + 1, Part(hide=tuple(moment.copies)), self._until, oldest=number + 1)
         self._learn(link, None)
         link.send("tag", moment.number, anew=True).result(self._until())
         with changed:

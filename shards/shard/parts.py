@@ -199,7 +199,9 @@ def decode_part(text: str) -> tuple[int, Part]:
     else:
         rows = head["added"]  # as a version before kept them
     added = [decode_record(*row) for row in rows]
-    return head["generation"], Part(head["removed"], added, drop=tuple(head["drop"]), show=head["show"])
+    show = head["show"] or ()  # one name, as a version before kept it, or several
+    shown = (show,) if isinstance(show, str) else tuple(show)
+    return head["generation"], Part(head["removed"], added, drop=tuple(head["drop"]), show=shown)
 
 
 def names_of_copies(store: RecordStore) -> Sequence[str]:

@@ -201,7 +201,7 @@ class Shard:
                     if not isinstance(error, FanrankError) or memory.state.sequence != before.sequence:
                         # The write may be done, and no epoch before may show it. The coordinator finds out.
                         self._states.clear()
-                        self.notes.copies |= {*filter(None, [part.hide])}
+                        self.notes.copies |= {*part.hide}
                 raise
             with self._lock:
                 self._applying = False
@@ -215,8 +215,7 @@ class Shard:
         """Drop namespaces, then do the rest and keep the notes in one transaction. All of it may be done again."""
         memory, notes = self.engine.index.ready(), self.notes.of_write(name, generation, part.copies)
         try:
-            for namespace in part.drop:
-                self.engine.drop(namespace)
+            memory.drop(*part.drop)
             count = memory.write(
                 removed=part.removed,
                 added=part.added,

@@ -6,13 +6,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support import borders
 from support.sharding import (
     WORDS,
     Crash,
@@ -30,7 +30,7 @@ from support.sharding import (
 import fanrank as fr
 from fanrank.engine.storage import failpoints
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.moves.balancing import plan_steps
+from fanrank.shards.moves.balancing import Step, plan_steps, together
 from fanrank.shards.processes.links import LocalLink
 from fanrank.shards.protocol.owner import OwnerFile
 from fanrank.shards.protocol.placement import Placement, chosen_part, chosen_shard
@@ -378,7 +378,7 @@ def test_a_crash_leaves_each_namespace_in_one_home(tmp_path: Path, point: str) -
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("shard", "at"), [(0, 1), (0, 2), (2, 1)])
+@pytest.mark.parametrize(("shard", "at"), [(0, 1), (2, 1), (2, 2)])
 def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, after: bool) -> None:
     one, several = filled(tmp_path, 40)
     links: Any = several.coordinator.links
@@ -391,27 +391,28 @@ def test_moves_go_on_after_a_shard_ended(tmp_path: Path, shard: int, at: int, af
         check_grouped(one, again, 40)
 
 
-def test_groups_are_small_and_larger_namespaces_go_by_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    borders.shrink(monkeypatch, {"moves.TOGETHER": 3})
+def test_groups_are_small_and_larger_namespaces_go_by_themselves(tmp_path: Path) -> None:
     one, several = filled(tmp_path, 20)
     several.coordinator.page = 5
-    home = several.coordinator.placement.home
-    more = [fr.Record(f"more{number}", "ant", "tenant0") for number in range(9)]
+    placement = several.coordinator.placement
     grown = [fr.Record(f"more{number}", "ant", "tenant1") for number in range(40)]
     for engine in (one, several):
-        engine.add([*more, *grown])
-    targets = {f"tenant{number}": ((home(f"tenant{number}") + 1) % 4, 2) for number in range(20)}
-    # Of one it is known that it is large, another has grown since.
-    targets["tenant0"] = targets["tenant0"][0], 11
-    apart = several.coordinator.place_together(targets)
-    assert apart == {"tenant0", "tenant1"}
-    assert [home(name) for name in targets] != [several.coordinator.placement.home(name) for name in targets]
-    for name, (target, _) in targets.items():
-        assert (several.coordinator.placement.home(name) == target) == (name not in apart)
+        engine.add(grown)
+    steps = [
+        Step(f"tenant{number}", before := placement.homes(f"tenant{number}"), ((before[0] + 1) % 4,), 2, 9, "even")
+        for number in range(20)
+    ]
+    large, split = replace(steps[0], records=6), replace(steps[2], after=(0, 1))
+    groups = together([large, steps[1], split, *steps[3:]], 5)
+    assert [[step.namespace for step in group] for group in groups[:2]] == [
+        ["tenant1", "tenant3"],
+        ["tenant4", "tenant5"],
+    ]
+    assert groups[-2:] == [[large], [split]]
+    for group in groups[:-1]:
+        # One has grown since.
+        several.coordinator.place_all({step.namespace: step.after for step in group})
+    for step in steps:
+        assert several.coordinator.placement.homes(step.namespace) == (step.before if step is steps[2] else step.after)
     check_grouped(one, several, 20)
-    assert several.coordinator.place_together(targets) == {"tenant0", "tenant1"}
-    several.coordinator.place("tenant2", (0, 1, 2))
-    assert "tenant2" in several.coordinator.place_together({"tenant2": (3, 2)})
     several.close()
