@@ -54,10 +54,7 @@ def _search(plan: Plan, out: Output) -> int:
     links = links_of(plan.snapshot)
     passing = [flags_of(plan.snapshot, setting) for setting in plan.requests.settings]
     zeros = np.zeros(len(queries), dtype=np.int64)
-    works = [
-        SegmentWork(plan, part, queries, zeros, zeros + part.segment.size, derives_all=False)
-        for part in lending_parts(plan)
-    ]
+    works = [SegmentWork(plan, part, queries, zeros, zeros + part.segment.size) for part in lending_parts(plan)]
     dtype: np.dtype[np.signedinteger[Any]] = np.dtype(np.int64 if plan.large.any() else np.int32)
     rows = max(1, CHUNK_BYTES // (dtype.itemsize * documents))
     for start in range(0, len(queries), rows):

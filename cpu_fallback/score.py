@@ -91,15 +91,13 @@ def add_dense(scores: Scores, work: SegmentWork, chunk: Integers) -> None:
     if not len(rows):
         return
     dense, targets = work.part.contributions.dense, list(scores)
-    cut = not work.whole or scores.shape[1] > work.part.segment.size
+    cut = not work.whole
     documents: list[slice] = []
     if cut:
-        low, high, base = work.low[chunk], work.high[chunk], work.base[chunk]
-        documents = [slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)]
-        for row, (start, stop) in enumerate(zip((low - base).tolist(), (high - base).tolist(), strict=True)):
-            scores[row, :start] = 0
-            scores[row, stop:] = 0
-            targets[row] = scores[row, start:stop]
+        documents = [slice(*ends) for ends in zip(work.base[chunk].tolist(), work.high[chunk].tolist(), strict=True)]
+        for row, width in enumerate(work.width[chunk].tolist()):
+            scores[row, width:] = 0
+            targets[row] = scores[row, :width]
     previous = -1
     for row, number, multiplicity in zip(rows.tolist(), numbers.tolist(), multiplicities.tolist(), strict=True):
         target, values = targets[row], dense[number, documents[row]] if cut else dense[number]

@@ -21,7 +21,6 @@ from ..engine.plan.plan import Plan
 from ..engine.plan.verbs import Output, empty_output
 from ..engine.timing import Phases
 from .newest import search_newest
-from .prune import score_tiles
 from .score import CHUNK_BYTES, score_chunk, workspace
 from .segment_work import SegmentWork
 from .select import NO_KEY, best_keys, best_narrow, best_wide, select_candidates, store_wide, unpack
@@ -52,11 +51,10 @@ def search_numpy(
 ) -> Output:
     """The k best of each query: (scores in quanta [batch, k], documents [batch, k], counts [batch]).
 
-    Rows are best first; places past a row's count hold 0 and -1. `execution` is ``exhaustive`` (score every posting),
-    ``pruned`` (skip tiles that cannot reach the k best, except where contributions are signed) or ``auto``; all give
-    the same answer, as does any number of `threads`, of which a Python with the interpreter's lock uses one
-    (`THREADS_PAY`). ``auto`` is exhaustive here: in numpy, looking through the tiles took 4 to 17 times as long as
-    scoring all postings on every corpus tried (docs/decisions.md).
+    Rows are best first; places past a row's count hold 0 and -1. Any `execution` and any number of `threads` gives the
+    same answer; a Python with the interpreter's lock uses one thread (`THREADS_PAY`). Every posting of a query without
+    a half-life is scored: in numpy, looking for what can be left out took longer on every corpus tried
+    (docs/decisions.md).
     """
     out = empty_output(batch, k)
     counted, phases = phases is not None, phases or Phases()
@@ -66,7 +64,7 @@ def search_numpy(
     with phases("derive"):
         for plan in plans if k else ():
             decays = plan.rates[plan.answerable] > 0
-            tasks += _undecayed_tasks(plan, plan.answerable[~decays], threads, out, execution)
+            tasks += _undecayed_tasks(plan, plan.answerable[~decays], threads, out)
             if decays.any():
                 tasks += _decayed_tasks(plan, plan.answerable[decays], threads, out, execution)
     with phases("score and select"):
@@ -76,19 +74,13 @@ def search_numpy(
     return out
 
 
-def _undecayed_tasks(
-    plan: Plan, queries: Integers, threads: int, out: Output, execution: str
-) -> list[Callable[[], int]]:
+def _undecayed_tasks(plan: Plan, queries: Integers, threads: int, out: Output) -> list[Callable[[], int]]:
     """Functions that each answer some of these queries, and return how many postings they read."""
     if not len(queries):
         return []
-    prunes = execution == "pruned" and not plan.signed
-    segments = [
-        SegmentWork(plan, part, queries, part.low[queries], part.high[queries], derives_all=prunes)
-        for part in plan.segments
-    ]
+    segments = [SegmentWork(plan, part, queries, part.low[queries], part.high[queries]) for part in plan.segments]
     groups = split_rows(plan.large[queries], threads)
-    return [partial(_search_group, plan, segments, queries, group, out, prunes) for group in groups]
+    return [partial(_search_group, plan, segments, queries, group, out) for group in groups]
 
 
 def _decayed_tasks(plan: Plan, queries: Integers, threads: int, out: Output, execution: str) -> list[Callable[[], int]]:
@@ -131,9 +123,7 @@ def split_rows(wide: Flags, threads: int) -> list[Integers]:
     return chosen
 
 
-def _search_group(
-    plan: Plan, segments: Sequence[SegmentWork], queries: Integers, group: Integers, out: Output, prunes: bool
-) -> int:
+def _search_group(plan: Plan, segments: Sequence[SegmentWork], queries: Integers, group: Integers, out: Output) -> int:
     """Answer the rows `group` of `segments`. Returns how many postings were read."""
     members = queries[group]
     k = int(plan.k[members].max())
@@ -148,17 +138,14 @@ def _search_group(
         pending: list[ScoredRows] = []
         first = start = 0
         while start < len(order):
-            rows = 1 if prunes else max(1, CHUNK_BYTES // (dtype.itemsize * int(widths[start])))
+            rows = max(1, CHUNK_BYTES // (dtype.itemsize * int(widths[start])))
             places = order[start : start + rows]
             places.sort()
             chunk = group[places]
-            if prunes:
-                row, column, score = score_tiles(plan, work, int(chunk[0]), k, int(thresholds[places[0]]))
-            else:
-                matrix = score_chunk(plan, work, chunk, dtype, workspace())
-                row, column, score = select_candidates(matrix, min(k, matrix.shape[1]), thresholds[places])
-                if not work.whole:
-                    column += work.base[chunk][row]
+            matrix = score_chunk(plan, work, chunk, dtype, workspace())
+            row, column, score = select_candidates(matrix, min(k, matrix.shape[1]), thresholds[places])
+            if not work.whole:
+                column += work.base[chunk][row]
             if not wide and len(row) > MANY * k and np.bincount(row).max() > MANY * k:
                 # Ties: rank this chunk by itself, so that one row does not widen the whole group's table.
                 row, column, score = _candidates_of(best_narrow(row, column, score, len(chunk), k))

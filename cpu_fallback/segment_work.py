@@ -43,27 +43,13 @@ class Pairs:
 class SegmentWork:
     """How queries of a plan (ascending) read one segment: decided once for the batch. Row r is ``queries[r]``.
 
-    Its scores begin with document ``base[r]`` and have ``width[r]`` columns, both multiples of `block`. A document
-    outside ``[low[r], high[r])`` scores as one that does not match. The width is 0 if the range is empty. With
-    `derives_all` the contributions of every list are ready in full.
+    Its scores begin with document ``base[r]`` and have ``width[r]`` columns.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        part: SegmentPlan,
-        queries: Integers,
-        low: Integers,
-        high: Integers,
-        *,
-        block: int = 1,
-        derives_all: bool = False,
-    ) -> None:
+    def __init__(self, plan: Plan, part: SegmentPlan, queries: Integers, low: Integers, high: Integers) -> None:
         self.part, self.queries = part, queries
-        self.low, self.high = low, np.maximum(low, high)
-        self.base = low - low % block
-        self.width = (self.high - self.base + block - 1) // block * block
-        self.width[self.high == low] = 0
+        self.base, self.high = low, np.maximum(low, high)
+        self.width = self.high - self.base
         self.whole = not low.any() and bool((high == part.segment.size).all())
         counts = np.diff(plan.offsets)
         slots, multiplicities = plan.slots, plan.multiplicities
@@ -74,7 +60,7 @@ class SegmentWork:
         owners = np.repeat(np.arange(len(queries)), counts)
         terms, firsts, lasts, numbers = self._cut(owners, slots)
         self.lengths = lasts - firsts
-        derived = self._derive(plan, terms, numbers, derives_all)
+        derived = self._derive(plan, terms, numbers)
         ends = zip(firsts.tolist(), lasts.tolist(), strict=True)
         self.documents = [part.segment.documents[first:last] for first, last in ends]
         self.quanta = self._quanta(plan, terms, firsts, derived)
@@ -94,13 +80,13 @@ class SegmentWork:
         part, size = self.part, self.part.segment.size
         if self.whole:
             return np.arange(len(part.starts)), part.starts, part.ends, slots
-        keys = self.low * (size + 1) + self.high
+        keys = self.base * (size + 1) + self.high
         if (keys == keys[0]).all():
             # One range for all, as of a batch with one `since`. Flags are ten times as fast as sorting.
             used = np.zeros(len(part.starts), dtype=np.bool_)
             used[slots] = True
             terms, numbers = np.flatnonzero(used), (np.cumsum(used) - 1)[slots]
-            low, high = np.full_like(terms, self.low[0]), np.full_like(terms, self.high[0])
+            low, high = np.full_like(terms, self.base[0]), np.full_like(terms, self.high[0])
         else:
             bounds, of_row = np.unique(keys, return_inverse=True)
             lists, numbers = np.unique(slots * len(bounds) + of_row.reshape(-1)[owners], return_inverse=True)
@@ -113,7 +99,7 @@ class SegmentWork:
             ends[chosen] = lower_bounds(part.segment.documents, part.starts[of_cut], part.ends[of_cut], targets[chosen])
         return terms, firsts, lasts, numbers.reshape(-1)
 
-    def _derive(self, plan: Plan, terms: Integers, numbers: Integers, derives_all: bool) -> Flags:
+    def _derive(self, plan: Plan, terms: Integers, numbers: Integers) -> Flags:
         """Derives the lists that are read in large part. Returns which are derived."""
         part = self.part
         used = np.zeros(len(terms), dtype=np.bool_)
@@ -122,7 +108,7 @@ class SegmentWork:
         if self.whole:
             part.contributions.derive(part.positions[used], plan.idf[used])
             return used
-        large = used if derives_all else used & (self.lengths * DERIVE_SHARE >= (part.ends - part.starts)[terms])
+        large = used & (self.lengths * DERIVE_SHARE >= (part.ends - part.starts)[terms])
         wanted = np.zeros(len(plan.terms), dtype=np.bool_)
         wanted[terms[large]] = True
         part.contributions.derive(part.positions[wanted], plan.idf[wanted])

@@ -43,6 +43,8 @@ def encode_rows(
     plain: int,
     with_payload: int,
     orders: list[int] | None,
+    strings: tuple[str, ...],
+    numbers: tuple[str, ...],
     /,
 ) -> list[Row]: ...
 

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fanrank::python {
 
@@ -139,14 +140,14 @@ void put_value(std::string& to, PyObject* value, int depth) {
     }
 }
 
-constexpr std::array CATEGORIES = {"role", "session", "user", "agent", "tool", "type"};
 constexpr std::array OTHERS = {"embedding", "passages", "weights", "entities", "relations"};
 
 class Encoder {
 public:
     // `type` is the tuple that a row becomes, of (id, checksum, data, vectors, version).
-    Encoder(PyObject* type, PyObject* plain, PyObject* with_payload)
-        : type_(type), plain_(plain), with_payload_(with_payload) {
+    Encoder(PyObject* type, PyObject* plain, PyObject* with_payload, PyObject* strings, PyObject* numbers)
+        : type_(type), plain_(plain), with_payload_(with_payload), strings_(names_in(strings)),
+          numbers_(names_in(numbers)) {
         if (!PyType_Check(type) || !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), &PyTuple_Type)) {
             throw std::invalid_argument("a type of tuples is expected");
         }
@@ -165,11 +166,11 @@ public:
         data_ = "{\"text\":";
         put_string(data_, text.get());
         std::size_t at = 3;
-        for (const char* name : CATEGORIES) {
-            if (const Ref value = value_of(record, names_[at++]); value.get() != Py_None) put_string(begin(name), value.get());
+        for (const Ref& name : strings_) {
+            if (const Ref value = value_of(record, name); value.get() != Py_None) put_string(begin(name), value.get());
         }
-        for (const char* name : {"time", "importance"}) {
-            if (const Ref value = value_of(record, names_[at++]); value.get() != Py_None) put_float(begin(name), value.get());
+        for (const Ref& name : numbers_) {
+            if (const Ref value = value_of(record, name); value.get() != Py_None) put_float(begin(name), value.get());
         }
         for (const char* name : {"fields", "extra"}) {
             const Ref value = value_of(record, names_[at++]);
@@ -204,13 +205,20 @@ public:
     }
 
 private:
-    static constexpr std::array NAMES = {"text", "id",   "namespace", "role",       "session", "user",  "agent",
-                                         "tool", "type", "time",      "importance", "fields",  "extra", "payload",
-                                         "expires"};
+    static constexpr std::array NAMES = {"text", "id", "namespace", "fields", "extra", "payload", "expires"};
+
+    static std::vector<Ref> names_in(PyObject* names) {
+        if (!PyTuple_Check(names)) throw std::invalid_argument("a tuple of names is expected");
+        std::vector<Ref> held;
+        for (Py_ssize_t at = 0; at < PyTuple_Size(names); ++at) held.push_back(Ref::borrow(PyTuple_GetItem(names, at)));
+        return held;
+    }
 
     static Ref value_of(PyObject* record, const Ref& name) { return checked(PyObject_GetAttr(record, name.get())); }
 
-    std::string& begin(const char* name) {
+    std::string& begin(const Ref& name) { return begin(utf8_of(name.get())); }
+
+    std::string& begin(std::string_view name) {
         data_ += ",\"";
         data_ += name;
         data_ += "\":";
@@ -218,19 +226,20 @@ private:
     }
 
     PyObject *type_, *plain_, *with_payload_;
+    std::vector<Ref> strings_, numbers_;
     newfunc make_;
     std::array<Ref, NAMES.size()> names_;
     std::array<Ref, OTHERS.size()> others_;
     std::string data_;
 };
 
-// encode_rows(records, encode, type, plain, with_payload, orders): the rows of a list of records. `encode` makes those
-// that the loops do not know; `plain` and `with_payload` are the formats of the others. `orders` is None, or a list of the
-// numbers of their writes.
+// encode_rows(records, encode, type, plain, with_payload, orders, strings, numbers): the rows of a list of records. `encode`
+// makes those that the loops do not know; `plain` and `with_payload` are the formats of the others. `orders` is None, or a
+// list of the numbers of their writes. `strings` and `numbers` name the fields that may hold one.
 PyObject* encode_rows(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
-        const Arguments arguments(values, given, 6, "encode_rows");
-        Encoder encoder(arguments[2], arguments[3], arguments[4]);
+        const Arguments arguments(values, given, 8, "encode_rows");
+        Encoder encoder(arguments[2], arguments[3], arguments[4], arguments[6], arguments[7]);
         if (!PyList_Check(arguments[0])) throw std::invalid_argument("a list of records is expected");
         const bool ordered = arguments[5] != Py_None;
         if (ordered && (!PyList_Check(arguments[5]) || PyList_Size(arguments[5]) != PyList_Size(arguments[0]))) {

@@ -6,13 +6,15 @@ import hashlib
 import json
 from dataclasses import fields
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.types import CallToolResult, TextContent
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ..engine.errors import RecordError
-from ..engine.records.record import Record
+from ..engine.records.declared import declared
+from ..engine.records.record import CATEGORIES, NUMBERS, Record
+from .mcp_fields import argument
 from .problems import Problem
 
 CUT = "…"
@@ -21,27 +23,25 @@ LONG_VALUE = 200
 """Characters of a value of the metadata, beyond which it is left out first."""
 
 
-class NewRecord(BaseModel):
-    """A record to remember."""
-
+class _Given(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     text: str = Field(description="What to remember, in words that a later question would use.")
     id: str | None = Field(None, description="A name of your own. Left out, it is made from the text.")
-    time: str | float | None = Field(
-        None, description="When it happened: ISO 8601, or seconds since 1970 UTC. Left out: now."
-    )
-    session: str | None = Field(None, description="The conversation that it came from.")
-    user: str | None = Field(None, description="Whom it is about or from.")
-    role: str | None = Field(None, description="Who said it: user, assistant, tool.")
-    agent: str | None = Field(None, description="The agent that wrote it.")
-    tool: str | None = Field(None, description="The tool that gave it.")
-    type: str | None = Field(None, description="The kind of record, such as fact or preference.")
-    importance: float | None = Field(None, description="0 to 1.")
-    expires: str | float | None = Field(None, description="When it is forgotten, given as time is.")
-    payload: dict[str, Any] | None = Field(None, description="A JSON object that is kept and never searched.")
     metadata: dict[str, str | bool | int | float | None] = Field(
         default_factory=dict, description="Further values. Those of the memory's columns can be filtered by."
+    )
+
+
+if TYPE_CHECKING:
+    NewRecord = _Given
+else:
+    _TAKEN = declared(Record, {*CATEGORIES, *NUMBERS, "payload"})
+    NewRecord = create_model(
+        "NewRecord",
+        __base__=_Given,
+        __doc__="A record to remember.",
+        **{name: argument(each) for name, each in _TAKEN.items()},
     )
 
 

@@ -1,4 +1,4 @@
-"""Arguments of tools by their declaration: fields of a query, which `search_memory` takes, and parameters of verbs."""
+"""Arguments of tools by their declaration: fields of queries and of records, and parameters of verbs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,15 @@ _KINDS: dict[str, Any] = {
 }
 
 
+def argument(field: Declared) -> tuple[Any, Any]:
+    """The type of an argument, and what is said of it."""
+    about = f"{field.about.text} {MOMENT}" if field.kind == "moment" else field.about.text
+    kind = list[str] if field.kind == "strings" else _KINDS.get(field.kind, field.type)
+    if field.required:
+        return kind, Field(description=about)
+    return kind | None if field.kind in _KINDS else kind, Field(default=field.default, description=about)
+
+
 def with_fields(function: Callable[..., Any], fields: Mapping[str, Declared]) -> Callable[..., Any]:
     """The function with these fields as parameters, in place of its ``**fields``."""
     signature = inspect.signature(function, eval_str=True)
@@ -44,11 +53,8 @@ def with_fields(function: Callable[..., Any], fields: Mapping[str, Declared]) ->
         return await function(**arguments)
 
     for name, field in fields.items():
-        about = f"{field.about.text} {MOMENT}" if field.kind == "moment" else field.about.text
-        kind = list[str] if field.kind == "strings" else _KINDS.get(field.kind, field.type)
-        said = Field(description=about) if field.required else Field(default=field.default, description=about)
-        optional = kind if field.required or field.kind not in _KINDS else kind | None
-        plain.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=said, annotation=optional))
+        kind, said = argument(field)
+        plain.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=said, annotation=kind))
     parameters: Any = taken
     parameters.__signature__ = signature.replace(parameters=plain)
     parameters.__annotations__ = {each.name: each.annotation for each in plain}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..engine.encoders.patch import FIELDS
 from ..engine.records.declared import Declared, declared
 from ..engine.records.filters import MAX_DEPTH
 from ..engine.records.neighbours import MAX_WINDOW
 from ..engine.records.query import Query
+from ..engine.records.record import Record
 from .limits import Limits
 from .vector_stores import COMPARISONS, DEFAULT_RESULTS, MOST_RESULTS, RANKERS
 
@@ -86,17 +88,6 @@ FILTER: Schema = {
 NAMESPACE = text("The namespace; empty for the one without a name.", default="", examples=["users/ana"])
 WEIGHTS = mapping({"type": "number", "minimum": 0}, "Learned weights of terms.")
 VECTOR = several({"type": "number"}, "The embedding, of the dimension of the engine's.")
-CATEGORY = {
-    name: text(about)
-    for name, about in {
-        "role": "Who speaks.",
-        "session": "The session.",
-        "user": "The user.",
-        "agent": "The agent.",
-        "tool": "The tool.",
-        "type": "The type of the record.",
-    }.items()
-}
 ID = text("The id, one of its namespace.", minLength=1)
 
 
@@ -155,41 +146,37 @@ def field_schema(field: Declared, shape: Schema = ANYTHING) -> Schema:
         "moment": MOMENT,
         "span": SPAN,
         "filter": FILTER,
-        "other": shape,
+        "other": ANYTHING,
     }
-    schema = kinds.get(field.kind) or {"type": field.kind, **({} if least is None else {"minimum": least})}
+    bounds = {"minimum": least, "maximum": about.most}
+    number = {"type": field.kind, **{name: bound for name, bound in bounds.items() if bound is not None}}
+    schema = shape or kinds.get(field.kind) or number
+    said = f"{about.text} {MOMENT['description']}" if field.kind == "moment" else about.text
     return {
         **schema,
         **({"enum": [*field.choices]} if field.choices else {}),
         **({"default": field.default} if field.default is not None else {}),
-        **({"description": about.text} if about.text else {}),
+        **({"description": said} if said else {}),
         **({"examples": [*about.examples]} if about.examples else {}),
     }
 
 
 def record_fields() -> dict[str, Schema]:
     """What a record may have beside its id and namespace."""
-    return {
-        "text": text("The text that is searched and returned."),
-        **CATEGORY,
-        "time": {**MOMENT, "description": f"When it happened. {MOMENT['description']}"},
-        "expires": {**MOMENT, "description": f"When it expires. {MOMENT['description']}"},
-        "importance": number("Its importance.", minimum=0, maximum=1),
-        "fields": mapping({"type": "string"}, "Further text fields, for BM25F."),
-        "extra": mapping(ANYTHING, "Any other values; columns that the engine declares are read from here."),
-        "payload": mapping(ANYTHING, "An object of the caller's own, kept and given back."),
-        "passages": several({"type": "string", "minLength": 1}, "Texts that are embedded instead.", minItems=1),
-        "embedding": {
-            "anyOf": [VECTOR, several(VECTOR, "One for each passage."), {"type": "object"}],
-            "description": "A vector, one for each passage, or half-precision numbers as an answer gives them.",
-        },
+    shapes: dict[str, Schema] = {
+        "fields": mapping({"type": "string"}, ""),
+        "extra": mapping(ANYTHING, ""),
+        "payload": mapping(ANYTHING, ""),
+        "passages": several({"type": "string", "minLength": 1}, "", minItems=1),
+        "embedding": {"anyOf": [VECTOR, several(VECTOR, "One for each passage."), {"type": "object"}]},
         "weights": WEIGHTS,
         "entities": {
-            "anyOf": [several({"type": "string"}, "Ids."), mapping({"type": "string"}, "Names in the text, and ids.")],
-            "description": "The entities that the text mentions.",
+            "anyOf": [several({"type": "string"}, "Ids."), mapping({"type": "string"}, "Names in the text, and ids.")]
         },
-        "relations": several(ref("Relation"), "Edges between entities that the record states."),
+        "relations": several(ref("Relation"), ""),
     }
+    read = declared(Record, set(FIELDS))
+    return {name: field_schema(each, shapes.get(name, ANYTHING)) for name, each in read.items()}
 
 
 IMPORTED: Schema = thing(

@@ -14,7 +14,6 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.cpu_fallback import prune
 from fanrank.engine.evaluate.protocol import TAUS_A087 as TAUS
 from fanrank.engine.feedback.centroid import SoftCentroid
 from fanrank.engine.feedback.registry import feedback_of
@@ -24,7 +23,7 @@ from fanrank.engine.fuse.agent_rrf import SAFE_ALPHA, TAU_DAYS_BY_TYPE, AgentRRF
 from fanrank.engine.fuse.rrf import RRF
 from fanrank.engine.fuse.score_rrf import GRAPH_WEIGHT, MULTI_HOP_WEIGHT, SPECULATIVE_WEIGHT, TEMPORAL_WEIGHT, ScoreRRF
 from fanrank.engine.hybrid.strategy import NAMED, Graph, Strategy, Temporal
-from fanrank.engine.index import contributions, snapshot
+from fanrank.engine.index import snapshot
 from fanrank.engine.metrics.bootstrap import paired_bootstrap
 from fanrank.engine.monitor.recency import Recency
 from fanrank.engine.recall.conversation import MIN_LENGTH, PageRank
@@ -141,13 +140,12 @@ def test_depth_of_every_list() -> None:
 
 
 def test_a_border_is_set_wherever_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = snapshot.MAX_SEGMENT_DOCUMENTS, contributions.TILE_BITS, prune.TILE
+    before = snapshot.MAX_SEGMENT_DOCUMENTS
     with monkeypatch.context() as patch:
-        borders.shrink(patch, MAX_SEGMENT_DOCUMENTS=7, TILE_BITS=3)
+        borders.shrink(patch, MAX_SEGMENT_DOCUMENTS=7)
         assert (snapshot.MAX_SEGMENT_DOCUMENTS, storage.MAX_SEGMENT_DOCUMENTS) == (7, 7)
-        assert (contributions.TILE_BITS, prune.TILE_BITS, prune.TILE) == (3, 3, 8)
-        assert borders.value("TILE_BITS") == 3
-    assert before == (storage.MAX_SEGMENT_DOCUMENTS, prune.TILE_BITS, prune.TILE)
+        assert borders.value("MAX_SEGMENT_DOCUMENTS") == 7
+    assert before == snapshot.MAX_SEGMENT_DOCUMENTS == storage.MAX_SEGMENT_DOCUMENTS
     for name, words in (("NOT_THERE", "no module"), ("QUERIES", "cpu_fallback.dense"), ("MAX_BATCH", "once, when")):
         with pytest.raises(LookupError, match=words):
             borders.shrink(monkeypatch, {name: 1})

@@ -138,7 +138,7 @@ def test_architecture_names_functions_where_they_are() -> None:
     [
         ("engine/index/postings.py", "# the other road\n", 1),
         ("kernels/cuda/score.cu", "// raises the floor\n", 1),
-        ("cpu_fallback/prune.py", "# a dead document\n", 1),
+        ("cpu_fallback/score.py", "# a dead document\n", 1),
         ("engine/engine.py", "said = 1; self.told = (said := 2); told: int = 3\n", 4),
         ("engine/engine.py", "x = said + other.told\nassert said == 2\n", 0),
         ("bench/report/tables.py", 'row["road"]\n', 0),

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..errors import RecordError
 from ..records.entities import Relation
-from ..records.record import CATEGORIES, Record
+from ..records.record import CATEGORIES, NUMBERS, Record
 from ..vectors.carried import halves_from_json, halves_to_json
 
 
@@ -35,7 +35,7 @@ def to_json(record: Record, model: str | None = None, *, vectors: bool = True) -
     row: dict[str, Any] = {"id": record.id, "text": record.text}
     if record.namespace:
         row["namespace"] = record.namespace
-    for name in (*CATEGORIES, "time", "importance", "expires"):
+    for name in (*CATEGORIES, *NUMBERS):
         value = getattr(record, name)
         if value is not None:
             row[name] = value

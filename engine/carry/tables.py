@@ -25,7 +25,7 @@ from typing import IO, Any
 import numpy as np
 
 from ..errors import MissingExtraError, NewerFormatError, RecordError
-from ..records.record import CATEGORIES, Record
+from ..records.record import CATEGORIES, NUMBERS, Record
 from ..storage.row_codec import JSON
 from .files import AnyFile, name_of, opened
 from .rows import Carried, to_json
@@ -39,7 +39,6 @@ GROUP_NUMBERS = 1 << 23
 READ_RECORDS = 1_000
 
 _STRINGS = ("id", "text", "namespace", *CATEGORIES)
-_NUMBERS = ("time", "importance", "expires")
 _JSON = ("fields", "extra", "payload", "weights", "entities", "relations")
 _EMBEDDING, _ROWS = "embedding", "embedding_rows"
 
@@ -94,7 +93,7 @@ def _schema(pyarrow: Any) -> Any:
     return pyarrow.schema(
         [
             *((name, pyarrow.string()) for name in _STRINGS),
-            *((name, pyarrow.float64()) for name in _NUMBERS),
+            *((name, pyarrow.float64()) for name in NUMBERS),
             ("passages", pyarrow.list_(pyarrow.string())),
             (_EMBEDDING, pyarrow.list_(pyarrow.float32())),
             (_ROWS, pyarrow.int32()),
@@ -118,7 +117,7 @@ def _groups(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 def _table(pyarrow: Any, schema: Any, records: list[Record]) -> Any:
     rows = [to_json(record, vectors=False) for record in records]
-    columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in (*_STRINGS, *_NUMBERS, "passages")}
+    columns: dict[str, Any] = {name: [row.get(name) for row in rows] for name in (*_STRINGS, *NUMBERS, "passages")}
     for name in _JSON:
         columns[name] = [JSON.encode(row[name]) if name in row else None for row in rows]
     embeddings = [record.embedding for record in records]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-from datetime import datetime, timezone
-from typing import Any
-
 import click
 
+from ..carry.rows import to_json
 from ..errors import ForeignIndexError
 from ..listing.orders import ORDERS
 from ..memory import Memory
 from ..records.record import Record
 from .options import json_option, open_engine, served_argument
-from .output import print_json, print_result, print_text
+from .output import cut_to, one_line, print_json, print_result, print_text, shown_time, terminal_width
 from .values import FILTER_HELP, parse_filters
 
 COLUMN = 20
@@ -74,10 +70,10 @@ def list_command(
             after=after,
             limit=limit,
         )
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        width = terminal_width()
         for record in listing:
             if as_json:
-                print_json(as_object(record))
+                print_json(to_json(record, vectors=False))
             else:
                 print_text(as_line(record, everywhere, width))
         if as_json:
@@ -106,36 +102,15 @@ def count_command(
             return
         values = engine.distinct(column, filter, namespace=scope)
     counts = [{"value": value, "count": count} for value, count in values.items()]
-    lines = [f"{count:>12,}  {'-' if value is None else _one_line(str(value))}" for value, count in values.items()]
+    lines = [f"{count:>12,}  {'-' if value is None else one_line(str(value))}" for value, count in values.items()]
     print_result({"path": path, "column": column, "counts": counts}, as_json, "\n".join(lines) or "no records")
 
 
-def as_object(record: Record) -> dict[str, Any]:
-    """The fields of a record that say something, without its vectors."""
-    fields = {name: getattr(record, name) for name in record.__dataclass_fields__ if name != "embedding"}
-    if record.relations is not None:
-        fields["relations"] = [relation.to_dict() for relation in record.relations]  # type: ignore[union-attr]
-    return {name: value for name, value in fields.items() if name in ("id", "text") or value not in (None, "", {})}
-
-
 def as_line(record: Record, named: bool, width: int | None) -> str:
-    """The record on one line, cut to `width` characters; with `named` it says the namespace."""
-    time = "-" if record.time is None else show_time(record.time)
+    """The record on one line, cut to `width` columns; with `named` it says the namespace."""
+    time = "-" if record.time is None else shown_time(record.time)
     space = f"{record.namespace or '-'}  " if named else ""
-    line = f"{_one_line(record.id):{COLUMN}}  {time:19}  {space}{_one_line(record.text)}"
-    return line if width is None or len(line) <= width else line[: max(width - 1, 0)] + "…"
-
-
-def show_time(seconds: float) -> str:
-    """The moment in UTC; seconds where no calendar holds it."""
-    try:
-        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"{seconds:g}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return cut_to(f"{one_line(record.id):{COLUMN}}  {time:20}  {space}{one_line(record.text)}", width)
 
 
 def _open_memory(path: str) -> Memory:

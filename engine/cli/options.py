@@ -456,12 +456,12 @@ def holds_records(path: str) -> bool:
     return os.path.exists(os.path.join(path, RECORDS)) or is_sharded(path)
 
 
-def open_memory(path: str, settings: ShardSettings | None = None, **options: Any) -> Memory:
-    """Open the directory that is there, of either kind, or a server. Raises `ForeignIndexError` where none is."""
+def open_memory(path: str, settings: ShardSettings | None = None, *, make: bool = False, **options: Any) -> Memory:
+    """Open a directory, which `make` may make if it is not there, or a server. Raises `ForeignIndexError`."""
     key = given_key(path)
     if not is_address(path):
         refuse_address(path)
-        if not holds_records(path):
+        if not (make or holds_records(path)):
             raise ForeignIndexError(f"{path}: no engine's directory (it has no {RECORDS})")
     # At its default an option says nothing of a server, which has none of a directory's.
     given = {name: value for name, value in options.items() if value or not is_address(path)}

@@ -38,8 +38,8 @@ def print_result(result: dict[str, Any], as_json: bool, text: str) -> None:
 
 
 def one_line(text: str) -> str:
-    """The text on one line. Control characters, which could steer a terminal, become spaces."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """The text on one line, with single spaces. Control characters, which could steer a terminal, are spaces, too."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())
 
 
 def terminal_width() -> int | None:

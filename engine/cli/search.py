@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from ..errors import StorageError
-from ..index.columns import NUMBERS
 from ..plan.options import EXECUTIONS
 from ..records.decision import Decision
 from ..records.declared import declared
@@ -20,7 +19,7 @@ from ..records.hits import Hits
 from ..records.jsonl import read_json_lines
 from ..records.query import DEFAULTS, Query
 from ..records.query_json import QUERY_FIELDS, SCOPES, parse_query
-from ..records.record import CATEGORIES
+from ..records.record import CATEGORIES, NUMBERS
 from ..route import policy as policies
 from ..route.by_namespace import AnyAnswerer
 from ..route.parts import divide

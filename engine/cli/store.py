@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from ...shards.choosing import ShardSettings, open_directory
+from ...shards.choosing import ShardSettings, is_address, open_directory
 from ..carry.files import format_of
 from ..carry.importing import check_model, read
 from ..carry.rows import model_of
@@ -33,7 +33,7 @@ from .values import STANDARD, check_source, parse_filters
 
 
 @click.command()
-@memory_argument
+@served_argument
 @click.argument("file", type=click.Path(allow_dash=True))
 @format_option
 @click.option("--upsert", "--update", "replace", is_flag=True, help="Replace records that have an id of FILE.")
@@ -67,7 +67,8 @@ def add(
     FILE holds JSON lines or is a Parquet table (.parquet), also what `fanrank export` wrote; - stands for JSON lines on
     standard input. A memory that is not there is made. One that is there keeps the parameters that it was made with.
 
-    With --resume, what stands before an error is added, and records that have expired are passed over.
+    With --resume, and at the address of a server, what stands before an error is added, and records that have expired
+    are passed over.
     """
     given = parameters.given_keywords(context)
     started = time.perf_counter()
@@ -75,11 +76,10 @@ def add(
     format = format_of(source, format, otherwise="jsonl")
     check_source(file, path)
     expired = Expired()
-    with open_directory(
-        path, shard_settings, progress=True, accept_loss=accept_loss, **models.load(), **given
-    ) as engine:
-        if resume:
-            done = vars(engine.import_records(source, format=format, upsert=replace, progress=True))
+    opened = open_memory(path, shard_settings, make=True, accept_loss=accept_loss, **models.load(), **given)
+    with opened as engine:
+        if resume or is_address(path):  # a server takes so many records in one write alone
+            done = vars(engine.import_records(source, format=format, upsert=replace, progress=True, resume=resume))
         else:
             model = model_of(engine.pin)
             records = expired.counted(check_model(carried, model) for carried in read(source, format))

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..errors import ParameterError, StorageError
 from ..evaluate.dataset import read_json
-from ..index.columns import KINDS, NUMBERS
+from ..index.columns import KINDS
 from ..moments import to_seconds, to_span
 from ..records.checks import is_finite
 from ..records.filters import TIMES, ColumnComparison, Filter, all_of, parse_filter
-from ..records.record import CATEGORIES
+from ..records.record import CATEGORIES, NUMBERS
 from ..records.values import ORDERINGS
 from ..storage.index_files import MANIFEST
 from ..storage.row_codec import RECORDS

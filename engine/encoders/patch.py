@@ -19,7 +19,7 @@ from .pins import Models
 
 
 class RecordFields(TypedDict, total=False):
-    """The fields of a record that a patch can change: all but its id and its namespace."""
+    """The fields of a record that a patch can change, for type checkers."""
 
     text: str
     role: str | None
@@ -41,7 +41,7 @@ class RecordFields(TypedDict, total=False):
     expires: Moment | None
 
 
-FIELDS = tuple(RecordFields.__annotations__)
+FIELDS = tuple(name for name in Record.__dataclass_fields__ if name not in ("id", "namespace"))
 
 
 @dataclass(frozen=True)

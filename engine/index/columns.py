@@ -21,16 +21,13 @@ from ..arrays import offsets_of, ranges
 from ..errors import ParameterError, RecordError, choices
 from ..locks import once
 from ..records.filters import CONNECTIVES, PAYLOAD
-from ..records.record import CATEGORIES, Record
+from ..records.record import CATEGORIES, NUMBERS, Record
 from ..records.values import json_text
 from ..settings import compiled_loops
 from ..text.vocabulary import Vocabulary
 
 ABSENT = -1
 """The code in a category column of a document that has no value there."""
-
-NUMBERS = ("time", "importance", "expires")
-"""The built-in metadata columns that hold numbers."""
 
 KINDS = ("category", "number", "json")
 """What a column that the user declares can hold: strings, numbers, or any JSON value."""

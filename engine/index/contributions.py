@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,21 +14,8 @@ from ..locks import make_short_lock, once
 from .bm25 import BM25, FloatArray, Statistics
 from .segment import Segment
 
-# A tile is 2**TILE_BITS neighbouring documents. On SGD (463,284 turns, k 10) tiles of 64, 256 and 1,024 documents
-# leave 21, 47 and 68 % of the postings to score.
-TILE_BITS = 6
-
 # Postings derived at a time: about 200 MB of float64 temporaries.
 DERIVE_CHUNK = 1 << 22
-
-
-@dataclass(frozen=True, eq=False)
-class TileBounds:
-    """The tiles in which one posting list has postings."""
-
-    tiles: npt.NDArray[np.int32]  # [tiles] ascending
-    starts: npt.NDArray[np.int64]  # [tiles + 1] into the segment's postings
-    maxima: npt.NDArray[np.signedinteger[Any]]  # [tiles] largest absolute contribution there, in quanta
 
 
 class Contributions:
@@ -40,15 +26,12 @@ class Contributions:
         self._bm25 = bm25
         self._dtype: npt.DTypeLike = np.int64 if bm25.needs_int64(statistics) else np.int32
         self._statistics = statistics
-        self._tile_bounds: dict[int, TileBounds] = {}
         self.lock = make_short_lock()
 
     @property
     def bytes(self) -> int:
         """Bytes of what was derived so far."""
         arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
-        for bounds in list(self._tile_bounds.values()):
-            arrays += [bounds.tiles, bounds.starts, bounds.maxima]
         return sum(array.nbytes for array in arrays)
 
     @once
@@ -73,18 +56,6 @@ class Contributions:
         A row is valid once its list is derived.
         """
         return np.empty((self._segment.dense_rows, self._segment.size), dtype=self._dtype)
-
-    def tile_bounds(self, position: int) -> TileBounds:
-        """The tiles of the list at this position, which must be derived, and how much it can add in each."""
-        bounds = self._tile_bounds.get(position)
-        if bounds is None:
-            start, end = self._segment.offsets[position : position + 2].tolist()
-            tiles = self._segment.documents[start:end] >> TILE_BITS
-            first = np.flatnonzero(np.diff(tiles, prepend=-1))
-            maxima = np.maximum.reduceat(np.abs(self.quanta[start:end]), first)
-            bounds = TileBounds(tiles[first], np.append(first, end - start) + start, maxima)
-            self._tile_bounds[position] = bounds
-        return bounds
 
     def derive(self, positions: npt.NDArray[np.int64], idf: FloatArray) -> None:
         """Derive the lists at these positions of the segment's terms; `idf` [positions] is that of each term."""

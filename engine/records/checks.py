@@ -19,11 +19,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class About:
-    """One line on a field, the least value (of a text and of each in a list: the least length), and examples."""
+    """One line on a field, the least value (of a text and of each in a list: the least length), examples, and the most
+    that a number may be."""
 
     text: str
     least: int | None = None
     examples: tuple[str, ...] = ()
+    most: int | None = None
 
 
 def naming(kind: type[T]) -> type[T]:

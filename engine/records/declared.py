@@ -7,7 +7,7 @@ options of the command line read it here.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, Field, dataclass, fields, replace
 from inspect import signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -39,7 +39,11 @@ def declared(kind: type, names: Container[str] | None = None) -> dict[str, Decla
     """The fields of a dataclass by their names, in their order; `names` says which. None: all."""
     hints = get_type_hints(kind, include_extras=True)
     taken = [each for each in fields(kind) if names is None or each.name in names]
-    return {each.name: _read(each.name, hints[each.name], each.default) for each in taken}
+    return {each.name: _read(each.name, hints[each.name], _default(each)) for each in taken}
+
+
+def _default(each: Field[Any]) -> Any:
+    return None if each.default is MISSING else each.default
 
 
 def declared_parameters(function: Callable[..., Any], without: Container[str]) -> dict[str, Declared]:

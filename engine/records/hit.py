@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import NotBroughtError
-from .record import CATEGORIES, Record
+from .filters import TIMES
+from .record import CATEGORIES, NUMBERS, Record
 
 
 class Hit(tuple[str, float]):
@@ -94,9 +95,12 @@ class Hit(tuple[str, float]):
         return values
 
 
+_SHOWN = (*CATEGORIES, *(name for name in NUMBERS if name not in TIMES))
+
+
 def metadata_of(record: Record) -> dict[str, Any]:
     """What a record holds beside its text, its time and its payload: the columns that are set, and `Record.extra`."""
-    columns = {name: getattr(record, name) for name in (*CATEGORIES, "importance")}
+    columns = {name: getattr(record, name) for name in _SHOWN}
     return {**record.extra, **{name: value for name, value in columns.items() if value is not None}}
 
 

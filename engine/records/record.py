@@ -8,21 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
 from ..errors import RecordError
 from ..moments import MAX_TIME, NO_TIME, MomentField, to_seconds
 from ..vectors.vectors import Halves, unit_rows
-from .checks import checked_weights, is_finite, naming, shorten
+from .checks import About, checked_weights, is_finite, naming, shorten
 from .entities import Relation, checked_entities, checked_relations
-
-CATEGORIES = ("role", "session", "user", "agent", "tool", "type")
-"""The built-in metadata columns that hold strings."""
-
-_categories_of = attrgetter(*CATEGORIES)
-_NO_CATEGORIES = (None,) * len(CATEGORIES)
 
 
 @naming
@@ -51,26 +45,32 @@ class Record:
     later. Raises `RecordError` for a value of the wrong type or out of range.
     """
 
-    id: str
-    text: str
-    namespace: str = ""
-    role: str | None = None
-    session: str | None = None
-    user: str | None = None
-    agent: str | None = None
-    tool: str | None = None
-    type: str | None = None
-    time: MomentField = NO_TIME
-    importance: float | None = None
-    fields: Mapping[str, str] = field(default_factory=dict)
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    passages: Sequence[str] | None = None
-    embedding: Any = field(default=None, compare=False, repr=False)
-    weights: Mapping[str, float] | None = None
-    entities: Mapping[str, str] | Sequence[str] | None = None
-    relations: Sequence[Relation | Mapping[str, Any]] | None = None
-    payload: Mapping[str, Any] | None = None
-    expires: MomentField = NO_TIME
+    id: Annotated[str, About("The id, one of its namespace.", least=1)]
+    text: Annotated[str, About("The text that is searched and returned.")]
+    namespace: Annotated[str, About("The namespace; empty for the one without a name.", examples=("users/ana",))] = ""
+    role: Annotated[str | None, About("Who said it: user, assistant, tool.")] = None
+    session: Annotated[str | None, About("The conversation that it came from.")] = None
+    user: Annotated[str | None, About("Whom it is about or from.")] = None
+    agent: Annotated[str | None, About("The agent that wrote it.")] = None
+    tool: Annotated[str | None, About("The tool that gave it.")] = None
+    type: Annotated[str | None, About("The kind of record, such as fact or preference.")] = None
+    time: Annotated[MomentField, About("When it happened.")] = NO_TIME
+    importance: Annotated[float | None, About("Its importance, from 0 to 1.", least=0, most=1)] = None
+    fields: Annotated[Mapping[str, str], About("Further text fields, for BM25F.")] = field(default_factory=dict)
+    extra: Annotated[
+        Mapping[str, Any], About("Any other values; columns that the engine declares are read from here.")
+    ] = field(default_factory=dict)
+    passages: Annotated[Sequence[str] | None, About("Texts that are embedded instead.", least=1)] = None
+    embedding: Annotated[
+        Any, About("A vector, one for each passage, or half-precision numbers as an answer gives them.")
+    ] = field(default=None, compare=False, repr=False)
+    weights: Annotated[Mapping[str, float] | None, About("Learned weights of terms.")] = None
+    entities: Annotated[Mapping[str, str] | Sequence[str] | None, About("The entities that the text mentions.")] = None
+    relations: Annotated[
+        Sequence[Relation | Mapping[str, Any]] | None, About("Edges between entities that the record states.")
+    ] = None
+    payload: Annotated[Mapping[str, Any] | None, About("A JSON object that is kept and never searched.")] = None
+    expires: Annotated[MomentField, About("When it expires.")] = NO_TIME
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not self.id:
@@ -244,7 +244,14 @@ class Record:
         return cls(**values)
 
 
-_RECORD_FIELDS = frozenset(Record.__dataclass_fields__)
+_TYPES = get_type_hints(Record)
+_RECORD_FIELDS = frozenset(_TYPES)
+CATEGORIES = tuple(name for name, kind in _TYPES.items() if kind == str | None)
+"""The built-in metadata columns that hold strings: the fields of this type."""
+NUMBERS = tuple(name for name, kind in _TYPES.items() if kind == float | None)
+"""The built-in metadata columns that hold numbers: the fields of this type, and times, which are stored as seconds."""
+_categories_of = attrgetter(*CATEGORIES)
+_NO_CATEGORIES = (None,) * len(CATEGORIES)
 
 RecordsOf = Callable[[str, Sequence[str]], Sequence[Record | None]]
 """Fetches records of a namespace by id; None for an id that is not there."""

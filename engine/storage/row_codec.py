@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import DamagedStoreError, RecordError
 from ..index.columns import ORDER
 from ..records.entities import Relation
-from ..records.record import CATEGORIES, Record
+from ..records.record import CATEGORIES, NUMBERS, Record
 from ..settings import compiled_loops
 from ..vectors.vectors import Halves
 
@@ -29,6 +29,8 @@ JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":
 
 # The name in a record's JSON of how many rows its embedding has.
 _ROWS = "rows"
+# The numbers that stand before the payload; an expiry stands behind it.
+_NUMBERS = tuple(name for name in NUMBERS if name != "expires")
 
 PLAIN_VERSION, ENTITIES_VERSION, PAYLOAD_VERSION, JSON_VERSION, SYMBOLS_VERSION = 2, 3, 4, 5, 6
 """Formats of a store: since the second, records have vectors; since the third, entities and relations; since the
@@ -71,10 +73,10 @@ def encode(record: Record, order: int | None = None) -> EncodedRecord:
         value = getattr(record, name)
         if value is not None:
             parts.append(f',"{name}":{encode_basestring(value)}')
-    if record.time is not None:
-        parts.append(f',"time":{float(record.time)!r}')
-    if record.importance is not None:
-        parts.append(f',"importance":{float(record.importance)!r}')
+    for name in _NUMBERS:
+        value = getattr(record, name)
+        if value is not None:
+            parts.append(f',"{name}":{float(value)!r}')
     if record.fields:
         parts.append(f',"fields":{JSON.encode(dict(record.fields))}')
     if extra := record.extra if order is None else {**record.extra, ORDER: order}:
@@ -112,7 +114,8 @@ def encode_all(records: Sequence[Record], orders: Sequence[int] | None = None) -
     for start in range(0, len(records), ROWS):
         part = list(records[start : start + ROWS])
         own = None if orders is None else list(orders[start : start + ROWS])
-        rows += loops.encode_rows(part, encode, EncodedRecord, PLAIN_VERSION, PAYLOAD_VERSION, own)
+        formats = PLAIN_VERSION, PAYLOAD_VERSION
+        rows += loops.encode_rows(part, encode, EncodedRecord, *formats, own, CATEGORIES, _NUMBERS)
     return rows
 
 

@@ -40,15 +40,15 @@ def objects(*arguments: object) -> tuple[list[dict[str, Any]], str | None]:
 
 def test_a_line_a_record(memory: Path) -> None:
     assert lines(memory) == [
-        f"{'a':20}  1970-01-02 00:00:00  tea with milk",
-        f"{'b':20}  {'-':19}  snow",
-        f"{'c':20}  1970-01-01 00:00:00  {' '.join(['rain'] * 60)}",
+        f"{'a':20}  1970-01-02T00:00:00Z  tea with milk",
+        f"{'b':20}  {'-':20}  snow",
+        f"{'c':20}  1970-01-01T00:00:00Z  {' '.join(['rain'] * 60)}",
     ]
     assert lines(memory, "--all", "--order", "id")[:2] == [
-        f"{'a':20}  1970-01-02 00:00:00  -  tea with milk",
-        f"{'a':20}  {'-':19}  bob  tea of bob",
+        f"{'a':20}  1970-01-02T00:00:00Z  -  tea with milk",
+        f"{'a':20}  {'-':20}  bob  tea of bob",
     ]
-    assert lines(memory, "--namespace", "bob") == [f"{'a':20}  {'-':19}  tea of bob"]
+    assert lines(memory, "--namespace", "bob") == [f"{'a':20}  {'-':20}  tea of bob"]
     assert lines(memory, "--namespace", "nobody") == []
 
 
@@ -124,6 +124,6 @@ def test_what_is_wrong_is_said_in_one_line(memory: Path, arguments: list[str], m
 
 def test_lines_are_cut_to_a_terminal() -> None:
     record = fr.Record("c", "rain " * 60, "bob", time=0.0)
-    assert as_line(record, False, 60) == f"{'c':20}  1970-01-01 00:00:00  rain rain rain r…"
+    assert as_line(record, False, 60) == f"{'c':20}  1970-01-01T00:00:00Z  rain rain rain …"
     assert len(as_line(record, True, 60)) == 60
-    assert as_line(fr.Record("a", "tea"), True, 60) == f"{'a':20}  {'-':19}  -  tea"
+    assert as_line(fr.Record("a", "tea"), True, 60) == f"{'a':20}  {'-':20}  -  tea"

@@ -88,17 +88,8 @@ def expected_of(records: Sequence[fr.Record], batch: Sequence[fr.Query], k: int)
 LAYOUTS: dict[str, dict[str, Any]] = {
     "as they are": {},
     "groups": {
-        "TIME_BLOCK": 16,
-        "FIRST_BLOCK": 64,
-        "LAST_BLOCK": 256,
-        "LEAST_WORK": 1,
-        "FEW_POSTINGS": 0,
-        "LEAST_MEMBERS": 2,
         "FEW_RANGES": 0,
-        "newest.MANY": 1,
         "select.GROUPS_PER_K": 2,
-        "TILE_BITS": 2,
-        "MIN_TILES": 2,
         "DENSE_POSTINGS": 8,
     },
     "chunks": {
@@ -209,32 +200,21 @@ def test_a_narrow_range_scores_its_documents_alone(monkeypatch: pytest.MonkeyPat
     assert [int((part.maxima > 0).sum()) for part in parts] == [0, 0, 1, 1]
 
 
-def test_a_query_leaves_the_search_where_nothing_older_can_enter(
-    monkeypatch: pytest.MonkeyPatch, small_segments: None
-) -> None:
-    """Each query of a group by itself: the segments that it is scored in."""
+def test_a_search_ends_where_nothing_older_can_enter(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
     engine = grown(8)
-    borders.shrink(monkeypatch, LEAST_WORK=1, TIME_BLOCK=16, FIRST_BLOCK=16, LAST_BLOCK=32)
-    batch = [
-        fr.Query("a1", now=NOW, half_life=2 * HOUR),
-        fr.Query("a1", now=NOW, half_life=1e9 * DAY),
-        fr.Query("a1", now=NOW, half_life=DAY, k=60),
-        fr.Query("a1 b2", now=NOW, half_life=2 * HOUR, until=NOW - 120 * HOUR),
-        fr.Query("unknown", now=NOW, half_life=DAY),
-    ]
     scored = Scored(monkeypatch)
-    hits = engine.search(batch, 3)
-    reached: dict[int, set[int]] = {}
-    for number, queries, _ in scored:
-        for query in queries:
-            reached.setdefault(query, set()).add(number)
-    assert reached == {0: {7}, 1: set(range(8)), 2: {6, 7}, 3: {5}}
-    planned = engine.search([batch[0], batch[2]], 3, execution="exhaustive")
-    assert planned.scores[0].tobytes() == hits.scores[0].tobytes()
-    assert planned[1] == hits[2]
-    scored.calls.clear()
-    engine.search([batch[0]], 3, execution="exhaustive")
-    assert {number for number, _, _ in scored} == set(range(8))
+    for query, segments in (
+        (fr.Query("a1", now=NOW, half_life=2 * HOUR), {7}),
+        (fr.Query("a1", now=NOW, half_life=DAY, k=60), {6, 7}),
+        (fr.Query("a1 b2", now=NOW, half_life=2 * HOUR, until=NOW - 120 * HOUR), {5}),
+        (fr.Query("a1", now=NOW, half_life=1e9 * DAY), {*range(8)}),
+        (fr.Query("unknown", now=NOW, half_life=DAY), set()),
+    ):
+        scored.calls.clear()
+        hits = engine.search([query], 3)
+        assert {number for number, _, _ in scored} == segments
+        assert engine.search([query], 3, execution="exhaustive").scores.tobytes() == hits.scores.tobytes()
+    assert {number for number, _, _ in scored} == set()
 
 
 def test_a_bound_that_is_reached_ends_nothing(monkeypatch: pytest.MonkeyPatch, small_segments: None) -> None:
@@ -246,15 +226,6 @@ def test_a_bound_that_is_reached_ends_nothing(monkeypatch: pytest.MonkeyPatch, s
     score = engine.search([query], 2).scores[0, :1] * 2.0**18
     monkeypatch.setattr(Plan, "bounds_before", lambda plan, number, queries: score.view(np.int64))
     assert [name for name, _ in engine.search([query], 2)[0]] == ["r0", "r1"]
-
-
-def test_a_better_document_in_a_cut_tile_hides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tile of a range's border holds documents outside it; their scores must raise no threshold."""
-    borders.shrink(monkeypatch, TILE_BITS=2, MIN_TILES=2)
-    records = [fr.Record(f"r{n}", "a1 a1 a1 b2" if n < 22 else "a1 c3 d4 e5", time=NOW + n) for n in range(90)]
-    engine = fr.Engine.from_records(records, analyzer="minimal", backend="numpy")
-    query = fr.Query("a1 b2", since=NOW + 22, until=NOW + 80)
-    assert engine.search([query], 2, execution="pruned")[0] == history.expected(records, query, 2)
 
 
 def test_bounds_of_ages_hold_at_every_edge(monkeypatch: pytest.MonkeyPatch) -> None:

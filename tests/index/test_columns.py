@@ -19,11 +19,11 @@ from support.plain_operators import PLAIN
 
 import fanrank as fr
 from fanrank.engine.index import columns, record_ids
-from fanrank.engine.index.columns import NUMBERS, Columns, Ids, Schema, Strings, stable_hash, value_in
+from fanrank.engine.index.columns import Columns, Ids, Schema, Strings, stable_hash, value_in
 from fanrank.engine.index.masks import compile_filter
 from fanrank.engine.index.record_ids import RecordIds
 from fanrank.engine.records.filters import OPERATORS, ColumnComparison, Filter, parse_filter
-from fanrank.engine.records.record import CATEGORIES
+from fanrank.engine.records.record import CATEGORIES, NUMBERS
 from fanrank.engine.settings import compiled_loops
 from fanrank.engine.text.vocabulary import Vocabulary
 

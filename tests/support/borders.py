@@ -8,7 +8,7 @@ so that no module goes on with the old value.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -39,15 +39,8 @@ MEANT = {
 # Modules that read a border once, when they are imported, and where the old value does no harm.
 FROZEN = {"LUCENE_ENGLISH": "engine.text.analyzers", "SYSTEMS": "engine.cli.tune"}
 
-# Module-level values that are worked out from a border when their module is imported.
-DERIVED: dict[str, tuple[tuple[str, str, Callable[[Any], Any]], ...]] = {
-    "TILE_BITS": (("cpu_fallback.prune", "TILE", lambda bits: 1 << bits),)
-}
-
 # So small that a few dozen records cross every border of a search.
 SMALL: dict[str, Any] = {
-    "TILE_BITS": 2,
-    "MIN_TILES": 2,
     "select.MIN_GROUPS": 3,
     "select.GROUPS_PER_K": 2,
     "CONTIGUOUS_GROUP": 4,
@@ -72,12 +65,6 @@ SMALL: dict[str, Any] = {
     "DEEP_PLACES": 40,
     "STEP": 3,
     "TIME_BLOCK": 2,
-    "FIRST_BLOCK": 2,
-    "LAST_BLOCK": 8,
-    "LEAST_WORK": 4,
-    "FEW_POSTINGS": 3,
-    "LEAST_MEMBERS": 2,
-    "newest.MANY": 1,
     "DERIVE_SHARE": 2,
     "SCATTER_BLOCK": 3,
     "THREADS_PAY": True,
@@ -105,8 +92,8 @@ def shrink(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any] | None = N
     module whose optional package is missing is left out, as nothing can read it.
     """
     for key, value in {**(values or {}), **named}.items():
-        for owner, name, derive in list(_places(key)):
-            monkeypatch.setattr(owner, name, value if derive is None else derive(value))
+        for owner, name in list(_places(key)):
+            monkeypatch.setattr(owner, name, value)
 
 
 @contextmanager
@@ -124,25 +111,25 @@ def shrink_all(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any] | None
 
 def value(key: str) -> Any:
     """What the border is now."""
-    owner, name, _ = next(_places(key))
+    owner, name = next(_places(key))
     return getattr(owner, name)
 
 
-def _places(key: str) -> Iterator[tuple[Any, str, Callable[[Any], Any] | None]]:
-    """(object, attribute, how its value follows from the border's) of all that hold the border."""
-    for place, owner, local, derive in _held(key):
+def _places(key: str) -> Iterator[tuple[Any, str]]:
+    """(object, attribute) of all that hold the border."""
+    for place, owner, local in _held(key):
         try:
             target = importlib.import_module(f"{source.PACKAGE}.{place}")
         except ModuleNotFoundError as error:
             if (error.name or "").split(".")[0] == source.PACKAGE:
                 raise
             continue
-        yield getattr(target, owner) if owner else target, local, derive
+        yield getattr(target, owner) if owner else target, local
 
 
 @cache
-def _held(key: str) -> tuple[tuple[str, str, str, Callable[[Any], Any] | None], ...]:
-    """(module, its class, name there, how its value follows) of all that hold the border.
+def _held(key: str) -> tuple[tuple[str, str, str], ...]:
+    """(module, its class, name there) of all that hold the border.
 
     Raises where setting it would do nothing, or not everything.
     """
@@ -159,12 +146,9 @@ def _held(key: str) -> tuple[tuple[str, str, str, Callable[[Any], Any] | None], 
     read = source.reads(module, name, owner)
     if all(one.frozen for one in read):
         raise LookupError(f"no code reads {key!r} when it runs")
-    derived = DERIVED.get(key, ())
-    known = {FROZEN.get(key), *(place for place, _, _ in derived)}
     for one in read:
-        if one.frozen and one.module not in known:
+        if one.frozen and one.module != FROZEN.get(key):
             raise LookupError(f"{one.module}:{one.line} reads {key!r} once, when it is imported or compiled")
     if owner:
-        return ((module, owner, name, None),)
-    held = source.holders(module, name)
-    return (*((one, "", own, None) for one, own in held), *((place, "", own, how) for place, own, how in derived))
+        return ((module, owner, name),)
+    return tuple((one, "", own) for one, own in source.holders(module, name))

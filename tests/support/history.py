@@ -59,9 +59,6 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
     borders.shrink(
         monkeypatch,
         TIME_BLOCK=documents,
-        FIRST_BLOCK=documents,
-        LAST_BLOCK=2 * documents,
-        LEAST_WORK=1,
         FADED_TILE=documents,
     )
 

@@ -1,8 +1,9 @@
-"""A keyword of a search is one line, a verb one entry: what is planted into the declaration is found by every way."""
+"""A field of a query or a record is one line, a verb one entry: planted there, it is found by every way."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -20,6 +21,8 @@ from support.sharding import sharded
 
 import fanrank as fr
 from fanrank.engine.cli.main import main
+from fanrank.engine.encoders.patch import FIELDS as FIELDS_OF_PATCH
+from fanrank.engine.encoders.patch import RecordFields
 from fanrank.engine.offered import OFFERED, REST, offered_at
 from fanrank.engine.records.query import DEFAULTS
 from fanrank.engine.search import batch
@@ -27,6 +30,10 @@ from fanrank.server.mcp import LIMITS, make_mcp
 from fanrank.server.openapi import make_document
 
 QUERY, READING = ("engine", "records", "query.py"), ("engine", "reading.py")
+RECORD, FIELD = ("engine", "records", "record.py"), "    time: Annotated["
+FIELDS = """    planted: Annotated[str | None, About("A line.")] = None
+    counted: Annotated[float | None, About("A number.", least=0)] = None
+"""
 BEFORE, LINE = "    unit: Annotated[", '    planted: Annotated[str, About("A line.")] = ""\n'
 LAST = "    # Sources: C041.\n"
 VERB = '''
@@ -40,6 +47,7 @@ VERB = '''
 '''
 SCHEMA = {"type": "string", "default": "", "description": "A line."}
 TEA, make_batch, arrived = ["tea"], batch.make_batch, []
+SAID = "A line.", "A number."
 
 
 def with_one_file_copied(package: Path, copy: Path, way: tuple[str, ...]) -> Path:
@@ -68,6 +76,11 @@ def test_a_field_that_is_planted_into_the_declaration_arrives_by_every_way(tmp_p
     listed = whole[whole.index("class QueryDefaults") :].split("else:")[0]
     assert {*re.findall(r"^ {8}(\w+):", listed, re.MULTILINE)} == DEFAULTS  # what type checkers read
     check_planted(tmp_path, QUERY, BEFORE, LINE)
+
+
+def test_fields_of_a_record_that_are_planted_arrive_by_every_way(tmp_path: Path) -> None:
+    assert (*RecordFields.__annotations__,) == FIELDS_OF_PATCH  # what type checkers read
+    check_planted(tmp_path, RECORD, FIELD, FIELDS)
 
 
 def test_a_verb_that_is_planted_is_found_by_every_way(tmp_path: Path) -> None:
@@ -153,5 +166,84 @@ def check_verb(folder: str) -> None:
     assert run.output == '["tea", 4]\n'
 
 
+def said_of(memory: Any, name: str) -> Any:
+    """What a memory says of a record: got, found, filtered, listed."""
+    (record,) = memory.fetch([name], namespace="ana")
+    query = {"text": "tea", "filter": {"planted": record.planted, "counted": record.counted}, "namespace": "ana"}
+    found = {hit.id: hit.to_dict()["metadata"] for hit in memory.search([query], texts=True)[0]}
+    listed = {one.id: one.planted for one in memory.records(namespace="ana")}
+    assert (found[name]["planted"], found[name]["counted"], listed[name]) == (record.planted, 7.0, record.planted)
+    return record.planted
+
+
+def check_writes(name: str, memory: Any, url: str, folder: str) -> None:
+    def made(way: str) -> dict[str, Any]:
+        return {"id": way, "text": "tea", "namespace": "ana", "planted": way, "counted": 7.0}
+
+    def post(way: str) -> Any:
+        return httpx.post(f"{url}/v1/records", json={"records": [made(way)]}).raise_for_status()
+
+    async def remember(client: Client, way: str) -> Any:
+        told = {name: value for name, value in made(way).items() if name != "namespace"}
+        return await ask(client, "remember", records=[told], namespace="ana")
+
+    def add(way: str, target: str) -> None:
+        Path(folder, "lines.jsonl").write_text(json.dumps(made(way)))
+        run = CliRunner().invoke(main, ["add", target, f"{folder}/lines.jsonl"])
+        assert run.exit_code == 0, run.output
+
+    view, plain = memory.namespace("ana"), {"text": "tea"}
+    tools, client = make_mcp(memory, local=True), fr.Client(url)
+    with client:
+        sent = client.namespace("ana")
+        ways: dict[str, Callable[[str], Any]] = {
+            "Record": lambda way: memory.add([fr.Record(**made(way))]),
+            "add": lambda way: memory.add([made(way)]),
+            "aadd": lambda way: asyncio.run(memory.aadd([made(way)])),
+            "namespace": lambda way: view.add([made(way)]),
+            "namespace.aadd": lambda way: asyncio.run(view.aadd([made(way)])),
+            "patch": lambda way: (view.add([plain | {"id": way}]), view.patch(way, planted=way, counted=7.0)),
+            "client": lambda way: client.add([fr.Record(**made(way))]),
+            "client.namespace": lambda way: sent.upsert([made(way)]),
+            "client.patch": lambda way: (
+                sent.add([{"id": way, "text": "tea"}]),
+                sent.patch(way, planted=way, counted=7),
+            ),
+            "AsyncClient": lambda way: within(fr.AsyncClient(url), lambda c: c.add([made(way)])),
+            "REST": post,
+            "MCP": lambda way: within(Client(tools), lambda c: remember(c, way)),
+            "fanrank add ADDRESS": lambda way: add(way, url),
+        }
+        for way, write in ways.items():
+            write(way)
+            assert said_of(memory, way) == said_of(client, way) == way, f"{name}: {way}"
+        for source in (memory, client):
+            for suffix in ("jsonl", "parquet"):
+                file, copy = f"{folder}/{name}.{suffix}", fr.Engine()
+                source.export(file)
+                copy.import_records(file)
+                assert [said_of(copy, way) for way in ways] == [*ways]
+    (tool,) = [one for one in within(Client(tools), Client.list_tools).tools if one.name == "remember"]
+    (given,) = [one for one in tool.input_schema["$defs"].values() if "planted" in one["properties"]]
+    assert (given["properties"]["planted"]["description"], given["properties"]["counted"]["description"]) == SAID
+
+
+def check_record(folder: str) -> None:
+    fields = make_document(LIMITS)["components"]["schemas"]["StoredRecord"]["properties"]
+    assert fields["planted"] == {"type": "string", "description": SAID[0]}
+    assert fields["counted"] == {"type": "number", "minimum": 0, "description": SAID[1]}
+    for number, memory in enumerate((fr.Engine.open(folder), sharded(2, split=("ana",)))):
+        with served(memory) as url:
+            check_writes(f"of-{number}", memory, url, folder)
+        memory.close()
+    line = Path(folder, "lines.jsonl")
+    line.write_text(json.dumps({"id": "cli", "text": "tea", "namespace": "ana", "planted": "cli", "counted": 7}))
+    assert CliRunner().invoke(main, ["add", folder, str(line)]).exit_code == 0
+    with fr.Engine.open(folder) as again:  # from disk
+        assert (said_of(again, "cli"), said_of(again, "add")) == ("cli", "add")
+    listed = CliRunner().invoke(main, ["list", folder, "--namespace", "ana", "--filter", "planted=cli", "--json"])
+    assert json.loads(listed.output.splitlines()[0])["counted"] == 7.0
+
+
 if __name__ == "__main__":
-    {QUERY[-1]: check_all, READING[-1]: check_verb}[sys.argv[1]](sys.argv[2])
+    {QUERY[-1]: check_all, READING[-1]: check_verb, RECORD[-1]: check_record}[sys.argv[1]](sys.argv[2])
