@@ -1,6 +1,6 @@
 """Lexical, dense and fused evidence side by side, as rows: ``python -m bench.hybrid``.
 
-Appends to ``bench/results/hybrid.jsonl``. One ``study`` row a dataset holds what `fanrank.engine.evaluate.study`
+Appends to ``bench/results/hybrid.jsonl``. One ``study`` row a dataset holds what `bench.study.study`
 returns: every system's metrics, differences with bootstrap intervals, and on LoCoMo the tables by category, session
 length and alpha. One ``batch`` row a dataset and strategy holds milliseconds of 20 queries in one call and in 20 calls,
 query vectors given (no encoder in either), and the stages of the one call.
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fanrank.engine.errors import FanrankError
-from fanrank.engine.evaluate import find_preset, study
+from fanrank.engine.evaluate import find_preset
 from fanrank.engine.evaluate.encoders import describe_encoder
 from fanrank.engine.evaluate.presets import LOADERS
 from fanrank.engine.evaluate.protocol import engine_of
@@ -25,6 +25,7 @@ from fanrank.engine.evaluate.protocol import engine_of
 from .harness.command import Command, among
 from .harness.paths import data_folder
 from .harness.vectors import add_encoder, encoder_of, versions
+from .study import study
 
 DATASETS = {
     "locomo": ("locomo", "locomo/locomo10.json", "opsem"),

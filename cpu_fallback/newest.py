@@ -78,9 +78,9 @@ def _candidates(
     dtype = np.dtype(np.int64 if plan.large[queries[0]] else np.int32)
     scores = score_chunk(plan, work, chunk, dtype, workspace())
     faded = np.zeros(scores.shape)
-    for row, number in enumerate(chunk.tolist()):
-        factor = factors(int(queries[row]))[work.base[number] : work.high[number]]
-        np.multiply(scores[row, : len(factor)], factor, out=faded[row, : len(factor)])
+    for place, number in enumerate(chunk.tolist()):
+        factor = factors(int(queries[place]))[work.base[number] : work.high[number]]
+        np.multiply(scores[place, : len(factor)], factor, out=faded[place, : len(factor)])
     lowest = np.where(least > NO_KEY, least.view(np.float64), 0.0)
     members = scores.shape[1] // (GROUPS_PER_K * k)
     if members > 1:

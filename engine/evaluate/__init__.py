@@ -17,8 +17,8 @@ from .answering import (
 from .beir import load_beir
 from .chat import ChatAnswerer, ChatJudge, ChatModel
 from .command import Answering, compare_strategies, evaluate
+from .comparison import study_strategies
 from .dataset import Dataset
-from .hybrid import study, study_conversations, study_strategies
 from .latency import Latency, measure_latency
 from .locomo import load_locomo
 from .longmemeval import load_longmemeval
@@ -64,8 +64,6 @@ __all__ = [
     "rank",
     "render",
     "run",
-    "study",
-    "study_conversations",
     "study_strategies",
     "token_recall",
 ]

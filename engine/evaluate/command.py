@@ -20,9 +20,9 @@ from ..records.neighbours import Neighbours
 from ..route.cascade import Cascade
 from ..route.policy import Answerer, Policy, load, strategy_of
 from .answering import ANSWER_DEPTH, AnswerJudge, JudgedAnswers, QuestionAnswerer, answers_in_context, judge_answers
+from .comparison import study_strategies
 from .dataset import Dataset
 from .encoders import RememberedQueries, default_encoder, describe_encoder, open_encoder
-from .hybrid import study_strategies
 from .presets import LOADERS, Preset, check_reading, find_preset
 from .protocol import Evaluation, default_depth, measure, open_engine, prepare_dataset, run, warm_up
 from .runs import check_folder, judge_run, write_run

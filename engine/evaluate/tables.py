@@ -7,13 +7,12 @@ from typing import Any
 
 from ..metrics.bootstrap import format_p
 
-_TITLES = {"categories": "Hit@1 by category", "lengths": "Hit@1 by turns of the longest gold session"}
 _TIMES = ("mean_ms", "p50_ms", "p95_ms", "p99_ms")
 _SHOWN = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@3", "recall@5", "recall@100", "mrr", "ndcg@5", "ndcg@10")
 
 
 def render(study: Mapping[str, Any]) -> str:
-    """The tables of a study of `study_conversations` or `study_strategies`, with blank lines between them.
+    """The tables of a comparison of systems, with blank lines between them.
 
     Differences are in points, hundredths of the metric, with their 95 % interval, and p as it is and by Holm.
     """
@@ -44,22 +43,6 @@ def render(study: Mapping[str, Any]) -> str:
             for name, times in timed.items()
         )
         parts.append(table(head, rows))
-    for part, title in _TITLES.items():
-        if study.get(part):
-            names = [name for name in next(iter(study[part].values())) if name != "n"]
-            rows = (
-                [label, str(row["n"]), *(_share(row[name]) for name in names)] for label, row in study[part].items()
-            )
-            parts.append(table([title, "n", *names], rows))
-    if study.get("alpha"):
-        fits = study["alpha"]
-        grid = next(iter(fits.values()))["alphas"]
-        rows = ([f"{alpha:.2f}", *(_share(fit["curve"][i]) for fit in fits.values())] for i, alpha in enumerate(grid))
-        parts.append(table(["Hit@1 over alpha", *fits], rows))
-        groups = next(iter(fits.values()))["chosen"]
-        if len(groups) <= 20:
-            rows = ([group, *(f"{fit['chosen'][group]:.2f}" for fit in fits.values())] for group in groups)
-            parts.append(table(["alpha fitted on the others", *fits], rows))
     return "\n\n".join(parts)
 
 

@@ -32,8 +32,6 @@ from .engine.evaluate import (
     rank,
     render,
     run,
-    study,
-    study_conversations,
     study_strategies,
     token_recall,
 )
@@ -95,8 +93,6 @@ __all__ = [
     "rank",
     "render",
     "run",
-    "study",
-    "study_conversations",
     "study_strategies",
     "token_recall",
     "tune",

@@ -38,7 +38,7 @@ THEMES = {
         "Tuned TunedBM25 Verdict answer_metrics answer_substring answers_in_context check_policy "
         "cluster_bootstrap compare compare_strategies draw_per_category evaluate find_preset fit_alpha fit_weights "
         "gold_recency judge_answers labelled_questions load_beir load_locomo load_longmemeval means "
-        "measure_latency paired_bootstrap per_query rank render run study study_conversations study_strategies "
+        "measure_latency paired_bootstrap per_query rank render run study_strategies "
         "token_recall tune tune_bm25 validate"
     ),
     "published": "PUBLISHED",

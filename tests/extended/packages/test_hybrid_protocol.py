@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.study import study, study_conversations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.evaluations import Letters, Scripted, write_locomo
@@ -23,8 +24,6 @@ from fanrank.engine.evaluate import (
     paired_bootstrap,
     rank,
     render,
-    study,
-    study_conversations,
     study_strategies,
 )
 from fanrank.engine.fuse.candidates import Candidates, Channel
@@ -167,18 +166,6 @@ def test_candidates_that_do_not_fit() -> None:
     nothing = Dataset("toy", [], [Query("", id="q", namespace="x")], {"q": {"d": 1}})
     with pytest.raises(ParameterError, match="'q' has no session"):
         study_conversations(nothing, candidates)
-
-
-def test_rendered() -> None:
-    dataset = conversations(SHAPE)
-    found = study_conversations(dataset, evidence(dataset, 4), stronger=evidence(dataset, 5), resamples=50)
-    text = render(found)
-    for part in ("toy: 10 questions, 4 clusters", "fused-stronger - bm25-stronger", "Hit@1 over alpha", "c3", "8-15"):
-        assert part in text
-    for block in text.split("\n\n")[1:]:
-        assert len({len(line) for line in block.splitlines()}) == 1, block
-    fused = next(line for line in text.splitlines() if line.startswith("fused "))
-    assert fused.split()[1:] == [f"{value:.4f}" for value in found["systems"]["fused"].values()]
 
 
 # Strategies

@@ -9,27 +9,28 @@ conversation, and equal scores stand in document order (D008). On documents (E01
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Flags, Floats, Integers, offsets_of
-from ..encoders.encoder import Encoder
-from ..errors import ParameterError, choices
-from ..fuse.alpha import ALPHAS, AlphaFit, fit_alpha
-from ..fuse.candidates import Candidates
-from ..fuse.rrf import RRF
-from ..fuse.zscore import ZScore
-from ..hybrid.strategy import BM25, AnyChannel, Dense, Lexical, Strategy
-from ..metrics.bootstrap import Comparison, cluster_bootstrap, holm, paired_bootstrap
-from ..metrics.ranking import means, per_query, trec_eval
-from ..vectors.interaction import Interaction
-from .dataset import Dataset
-from .encoders import describe_encoder, open_encoder
-from .presets import LOADERS, Preset, check_reading, find_preset
-from .protocol import Evaluation, default_depth, engine_of, rank
+from fanrank.engine.arrays import Flags, Floats, Integers, offsets_of
+from fanrank.engine.encoders.encoder import Encoder
+from fanrank.engine.errors import ParameterError, choices
+from fanrank.engine.evaluate.comparison import differences_of, study_strategies
+from fanrank.engine.evaluate.dataset import Dataset
+from fanrank.engine.evaluate.encoders import describe_encoder, open_encoder
+from fanrank.engine.evaluate.presets import LOADERS, Preset, check_reading, find_preset
+from fanrank.engine.evaluate.protocol import default_depth, engine_of, rank
+from fanrank.engine.fuse.alpha import ALPHAS, AlphaFit, fit_alpha
+from fanrank.engine.fuse.candidates import Candidates
+from fanrank.engine.fuse.rrf import RRF
+from fanrank.engine.fuse.zscore import ZScore
+from fanrank.engine.hybrid.strategy import BM25, AnyChannel, Dense, Lexical, Strategy
+from fanrank.engine.metrics.bootstrap import cluster_bootstrap
+from fanrank.engine.metrics.ranking import means, per_query, trec_eval
+from fanrank.engine.vectors.interaction import Interaction
 
 STRONGER = "bm25-stronger"
 """The stronger lexical system, over texts with date lines and captions (R42). Only LoCoMo has it."""
@@ -195,7 +196,7 @@ def study_conversations(
         "n": len(dataset.queries),
         "clusters": len(set(groups)),
         "systems": {name: means(columns) for name, columns in values.items()},
-        "differences": _differences(
+        "differences": differences_of(
             hits, DIFFERENCES, lambda a, b: cluster_bootstrap(a, b, groups, resamples=resamples, seed=seed)
         ),
         "categories": _break_down(
@@ -209,48 +210,6 @@ def study_conversations(
             },
         ),
         "alpha": {name: fit.to_dict() for name, fit in fits.items()},
-    }
-
-
-def study_strategies(
-    evaluations: Mapping[str, Evaluation],
-    *,
-    metric: str = "ndcg@10",
-    against: Sequence[str] = (BM25, "dense"),
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """The study of evaluations of one dataset, by strategy, as one object of plain JSON values.
-
-    Each strategy is compared with those named in `against`, each pair once, by a paired bootstrap over questions
-    (`resamples`, `seed`); p is two-sided, ``p_holm`` corrected for their number. ``stages_ms`` are milliseconds for the
-    whole batch. Raises `ParameterError` if the evaluations ran over different queries or if one lacks `metric`.
-    """
-    if not evaluations:
-        raise ParameterError("there is no evaluation to study")
-    dataset = next(iter(evaluations.values())).dataset
-    for name, evaluation in evaluations.items():
-        if list(evaluation.dataset.relevant) != list(dataset.relevant):
-            raise ParameterError(f"the evaluation {name!r} ran over other queries")
-        if metric not in evaluation.values:
-            raise ParameterError(f"{metric!r} was not measured for {name!r}{choices(name, evaluation.values)}")
-    columns = {name: evaluation.values[metric] for name, evaluation in evaluations.items()}
-    pairs = [
-        (first, second)
-        for first in evaluations
-        for second in against
-        if first not in against[: against.index(second) + 1]
-    ]
-    return {
-        "study": "strategies",
-        "dataset": dataset.name,
-        "n": len(dataset.queries),
-        "metric": metric,
-        "systems": {name: evaluation.metrics() for name, evaluation in evaluations.items()},
-        "stages_ms": {name: evaluation.stages for name, evaluation in evaluations.items()},
-        "differences": _differences(
-            columns, pairs, lambda a, b: paired_bootstrap(a, b, resamples=resamples, seed=seed)
-        ),
     }
 
 
@@ -347,17 +306,3 @@ def _break_down(values: Mapping[str, Floats], parts: Mapping[str, Flags]) -> dic
         for part, of in parts.items()
         if of.any()
     }
-
-
-def _differences(
-    values: Mapping[str, Floats],
-    pairs: Iterable[tuple[str, str]],
-    compare: Callable[[Floats, Floats], Comparison],
-) -> list[dict[str, Any]]:
-    rows = [
-        {"first": first, "second": second, **asdict(compare(values[first], values[second]))}
-        for first, second in pairs
-        if first in values and second in values
-    ]
-    corrected = holm([row["p"] for row in rows])
-    return [{**row, "p_holm": p} for row, p in zip(rows, corrected, strict=True)]
