@@ -233,9 +233,9 @@ private:
     std::string data_;
 };
 
-// encode_rows(records, encode, type, plain, with_payload, orders, strings, numbers): the rows of a list of records. `encode`
-// makes those that the loops do not know; `plain` and `with_payload` are the formats of the others. `orders` is None, or a
-// list of the numbers of their writes. `strings` and `numbers` name the fields that may hold one.
+// encode_rows(records, encode, type, plain, with_payload, orders, strings, numbers): the rows of a list of records.
+// `encode` makes those that the loops do not know; `plain` and `with_payload` are the formats of the others. `orders` is
+// None, or a list of the numbers of their writes. `strings` and `numbers` name the fields that may hold one.
 PyObject* encode_rows(PyObject*, PyObject* const* values, Py_ssize_t given) {
     return guarded([&]() -> PyObject* {
         const Arguments arguments(values, given, 8, "encode_rows");
