@@ -38,6 +38,7 @@ from ..engine.route.policy import Policy
 from ..engine.search.batch import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
 from ..engine.storage.row_codec import JSON
+from ..engine.trust.runs import Writes
 from ..engine.writing import AnyRecord
 from . import answers, calls
 from .answers import Page
@@ -407,6 +408,12 @@ class Client(Memory, lacking=CLIENT, made=_sent):
     def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
         """As `Memory.stats`; of a handle those of its namespace."""
         return self._send(calls.stats(self.space if namespace is None else namespace))
+
+    def _epoch(self) -> None:
+        """A server does not say it."""
+
+    def _writes(self, namespace: str, ids: Sequence[str], epoch: Any) -> Writes:
+        return Writes()
 
     def _named(self, namespace: str | None) -> str:
         return calls.named(namespace, self.space)

@@ -450,7 +450,7 @@ class Memory(Proving, Reading, Writing, Carrying):
         achange_columns = awaited(Carrying.change_columns)
         aobserve, aresolved = awaited(observe), awaited(resolved)
         aaudit, areceipts = awaited(Proving.audit), awaited(Proving.receipts)
-        aforget = awaited(Proving.forget)
+        aforget, areplay = awaited(Proving.forget), awaited(Proving.replay)
 
 
 for _verb in OFFERED.values():

@@ -108,6 +108,7 @@ class Namespace(Memory, lacking=NAMESPACE, made=_offered):
 
     searcher, coalescer, columns, closed = map(_of_memory, ("searcher", "coalescer", "columns", "closed"))
     encoder, pin, term_encoder, backend = map(_of_memory, ("encoder", "pin", "term_encoder", "backend"))
+    _epoch, _writes = map(_of_memory, ("_epoch", "_writes"))
     keeps_texts, opened, opening = map(_of_memory, ("keeps_texts", "opened", "opening"))
 
     add, aadd = _of_records(Memory.add), _of_records(Memory.aadd)

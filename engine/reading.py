@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,6 +33,7 @@ from .searcher import Searcher
 
 if TYPE_CHECKING:
     from .trust.audit import Audit
+    from .trust.runs import Recording, Writes
 
 T = TypeVar("T")
 AnyFilterField = Annotated[Filter | Mapping[str, Any] | None, "filter", About("Only records that pass.")]
@@ -220,6 +223,8 @@ class Proving:
 
         def _source(self, namespace: str | None, vectors: bool) -> Source: ...
 
+        def _secret(self) -> str: ...
+
     @offered(REST, TOOL, COMMAND)
     def audit(
         self,
@@ -305,6 +310,58 @@ class Proving:
         store = self.index.memory.store
         return [] if store is None else [store.path.parent]
 
+    def record(self, path: str | os.PathLike[str]) -> Recording:
+        """Record what this object is asked to a file of JSON lines, while the ``with`` block lasts, for `replay`.
+
+        A line holds a query with all of its fields, k and strategy, the moment of the memory, and the hits with their
+        scores, whole. `search`, `asearch` and `submit` are recorded, streams are not. Lines are added to a file that is
+        there. The file holds the texts of the queries. Raises `StorageError`.
+        """
+        from .trust.runs import Recording  # which a search does not need
+
+        return Recording(self, path)
+
+    @offered(COMMAND)
+    def replay(
+        self,
+        run: Annotated[str | os.PathLike[str], "path", About("A run that was recorded.")],
+        *,
+        progress: bool = False,
+    ) -> dict[str, Any]:
+        """Ask the queries of a recorded run again, and report whether the answers have the same bits.
+
+        The memory may be the one that was asked, or a copy. ``passed`` says that no answer differs. ``differences``
+        names up to 100 with the query, the first rank that differs, the hits that it had and has, and what ``change``
+        made it: ``removed`` or ``written`` (the record of the hit, with the number of that write where it is still
+        known), ``statistics`` (another record of the namespace: the first that was written since), ``unknown`` (a
+        client, or records that have other numbers), or ``unexplained``: nothing was written. Records expire, and some
+        strategies read the clock; give such queries a ``now``. Answers of a reranker are counted as ``skipped``.
+
+        Raises `ParameterError` for a file that is no run, and as `search`.
+        """
+        from .carry.progress import counted
+        from .trust.runs import read_run, replay
+
+        return replay(self, counted(read_run(run), "replaying", None, progress))
+
+    def _epoch(self) -> Any:
+        """The moment of the memory, by which `_writes` tells what came later. It names the store by a hash."""
+        memory = self.index.ready()
+        if memory.store is None:
+            return [None, memory.counters.batches]
+        return [store_name(self._secret()), memory.sequence]
+
+    def _writes(self, namespace: str, ids: Sequence[str], epoch: Any) -> Writes:
+        """What was written to a namespace since an epoch, and to these of its records."""
+        from .trust.runs import Writes
+
+        memory = self.index.ready()
+        if memory.store is None and epoch is not None and epoch == self._epoch():
+            return Writes({})
+        if memory.store is None or epoch is None or epoch[0] != self._epoch()[0]:
+            return Writes()
+        return Writes(*memory.store.writes_since(namespace, ids, epoch[1]))
+
     @offered(REST)
     def receipts(
         self,
@@ -333,6 +390,11 @@ class Proving:
             raise QueryError("k must be 1 or more, as a record that is found is a hit")
         memory = self.index.ready()
         return Audit(self, memory.analyzer, memory.bm25.fields, k, words, filter)
+
+
+def store_name(secret: str) -> str:
+    """What names a store in a file that others may read."""
+    return hashlib.blake2b(secret.encode(), digest_size=8).hexdigest()
 
 
 def checked_wanted(

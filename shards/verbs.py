@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from ..engine.records.record import Record
 from ..engine.storage.pending import Decision
 from ..engine.storage.sizes import snapshot_stats
 from ..engine.storage.state import MemoryState
+from ..engine.trust.runs import Writes
 from .coordinator.columns import change_columns
 from .coordinator.coordinator import Coordinator
 from .coordinator.learning import find_windows, frequencies_of, learned_of, most_frequent, ranks_over, tell
@@ -213,6 +214,20 @@ class ShardedVerbs(Memory):
         self._note_copy("backup", path)
         return report
 
+    def _epoch(self) -> Any:
+        return [*call_all(self.coordinator.links, None, "call", of_engine, "_epoch").values()]
+
+    def _writes(self, namespace: str, ids: Sequence[str], epoch: Any) -> Writes:
+        """The numbers are those of each record's own shard."""
+        if not isinstance(epoch, list) or len(epoch) != len(self.coordinator.links):
+            return Writes()
+        asked = call_all(self.coordinator.links, None, "call", writes_of, namespace, ids, epoch)
+        parts = [part for part in asked.values() if part.written is not None]
+        if len(parts) < len(epoch):
+            return Writes()
+        written, removed = ChainMap(*[{**one.written} for one in parts]), ChainMap(*[{**one.removed} for one in parts])
+        return Writes(written, removed, min((one.first for one in parts if one.first), default=None))
+
     def _folders(self) -> list[Path]:
         if self.coordinator.owner.path is None:
             return []
@@ -323,6 +338,11 @@ def stream_all(
         records = Records(coordinator.until, links, names, vectors=vectors, merged=True)
     with closing(records):
         yield from (record for _, record in records)
+
+
+def writes_of(shard: Shard, namespace: str, ids: Sequence[str], epoch: Sequence[Any]) -> Writes:
+    """What a shard says of the writes since its part of an epoch."""
+    return shard.engine._writes(namespace, ids, epoch[shard.number])
 
 
 def stats_of(shard: Shard, state: MemoryState, namespace: str) -> dict[str, int]:

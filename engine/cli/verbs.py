@@ -37,9 +37,13 @@ def _command(verb: Offered) -> click.Command:
         default = "all" if verb.namespace is None else "the unnamed one"
         about = f"Namespace of the records. Default: {default}."
         decorated = click.option("--namespace", default=verb.namespace, help=about)(decorated)
+    paths = [field for field in verb.parameters.values() if field.kind == "path"]
     for field in reversed(verb.parameters.values()):
-        decorated = declared_option(field)(decorated)
-    return click.command(verb.name.replace("_", "-"), help=verb.about.replace("``", "'"))(served_argument(decorated))
+        decorated = decorated if field in paths else declared_option(field)(decorated)
+    decorated = served_argument(decorated)
+    for field in paths:  # a file is named before the memory
+        decorated = click.argument(field.name, type=click.Path())(decorated)
+    return click.command(verb.name.replace("_", "-"), help=verb.about.replace("``", "'"))(decorated)
 
 
 COMMANDS = [_command(verb) for verb in offered_at(COMMAND)]

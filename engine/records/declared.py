@@ -24,8 +24,8 @@ class Declared:
 
     name: str
     kind: str
-    """``string``, ``integer``, ``number``, ``boolean``, ``strings``, ``object``, ``moment``, ``span`` or ``filter``;
-    ``other`` is none."""
+    """``string``, ``integer``, ``number``, ``boolean``, ``strings``, ``object``, ``moment``, ``span``, ``path`` or
+    ``filter``; ``other`` is none."""
     type: Any
     """Without what was said about it."""
     choices: tuple[str, ...]

@@ -649,6 +649,24 @@ class RecordStore:
         records = [(sequence, decode_data(namespace, *row)[0]) for sequence, *row in rows]
         return {record.id: (sequence, record) for sequence, record in records}
 
+    def writes_since(
+        self, namespace: str, ids: Sequence[str], sequence: int
+    ) -> tuple[dict[str, int], dict[str, int], tuple[int, str, str] | None]:
+        """Of these ids those that were written and those that were removed after `sequence`, with the last number of
+        each; and the first write to the namespace after it: its number, its id and its kind. Removals that were pruned
+        are not known."""
+        known = zip(ids, self.sequences(namespace, ids), strict=True)
+        written = {one: last for one, last in known if last is not None and last > sequence}
+        where, asked = f"namespace = {NUMBER} AND sequence > ? ORDER BY sequence", (storable(namespace), sequence)
+        with self._reads() as reader:
+            gone = reader.execute(f"SELECT id, sequence FROM deletions WHERE {where}", asked).fetchall()
+            added = reader.execute(f"SELECT id, sequence FROM records WHERE {where} LIMIT 1", asked).fetchall()
+        removals = [("" if one is None else name_of(one), last) for one, last in gone]
+        removed = {one: last for one, last in removals if one in ids}
+        firsts = [(last, name_of(one), "written") for one, last in added]
+        firsts += [(last, one, "removed" if one else "dropped") for one, last in removals[:1]]
+        return written, removed, min(firsts, default=None)
+
     @contextmanager
     def moment(self) -> Iterator[StoreMoment]:
         """The store as it is now, for `texts`. Other reads and writes do not wait for it."""

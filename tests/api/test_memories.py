@@ -26,7 +26,7 @@ OTHER_PARAMETERS = {
 KINDS = [fr.Engine, fr.ShardedEngine, fr.scopes.Namespace, fr.Client]
 INHERITED = {
     *("aadd", "aupdate", "aupsert", "adelete", "asearch", "submit", "coalescer", "get", "lacking", "space"),
-    *("encoder", "term_encoder", *(f"a{name}" for name in OFFERED)),
+    *("record", "replay", "encoder", "term_encoder", *(f"a{name}" for name in OFFERED)),
 }
 """What works for every memory by what it has."""
 

@@ -18,7 +18,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 COMMANDS = {
     *("demo", "add", "delete", "list", "count", "stats", "search", "export", "copy", "columns"),
     *("backup", "restore", "vacuum", "serve", "keys", "mcp", "shards"),
-    *("eval", "published", "tune", "check", "doctor", "events", "update-where", "audit", "forget"),
+    *("eval", "published", "tune", "check", "doctor", "events", "update-where", "audit", "forget", "replay"),
 }
 
 
