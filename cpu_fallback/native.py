@@ -160,7 +160,7 @@ def search_dialogues(
     analysed: Any,
     texts: Sequence[str],
     k: int,
-    dialogue: _compiled.Dialogue,
+    dialogue: _compiled.Asked,
     *,
     threads: int,
     execution: str,
@@ -179,7 +179,7 @@ def _search_texts(
     k: int,
     threads: int,
     execution: str,
-    dialogue: _compiled.Dialogue | None,
+    dialogue: _compiled.Asked | None,
 ) -> TextHits | list[int] | None:
     compiled = native_snapshot(snapshot)
     if compiled is None:

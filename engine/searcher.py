@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -328,7 +327,7 @@ class Searcher:
             # An answer keeps its sources, so they must hold no other tenant's records.
             names = {name for fields in {*map(searched_fields, queries)} for name in state.searched(*fields)}
             kept = {name: state.snapshots[name] for name in names if name in state.snapshots}
-            records = replace(state, snapshots=kept, unions={}).records_of
+            records = state.holding(kept).records_of
         return Sources(
             models.encoder,
             models.pin,

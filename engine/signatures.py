@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, TypedDict, TypeVar, cast
 
 from .encoders.encoder import Encoder
 from .encoders.sparse import TermEncoder
 from .errors import check_names
-from .hybrid.strategy import BM25, PLAIN, AnyStrategy
+from .hybrid.strategy import BM25, AnyStrategy
 from .moments import Span
 from .plan.options import AUTO
 from .records.query import DEFAULTS, QueryDefaults
@@ -127,8 +127,12 @@ _DEFAULTS: dict[str, object] = {
 _KEYWORDS = {*_DEFAULTS}
 _SHOWN = (*SearchKeywords.__annotations__, "k")
 _NONE: Mapping[str, Any] = {}
-_UNTIMED = PLAIN, SearchOptions(), _NONE
-_TIMED = PLAIN, SearchOptions(timing=True), _NONE
+
+
+@lru_cache(maxsize=64)
+def _named(strategy: str, timing: bool) -> tuple[AnyAnswerer, SearchOptions, Mapping[str, Any]]:
+    """What `read_keywords` reads where all but these are at their defaults."""
+    return answerer_of(strategy), SearchOptions(timing=timing), _NONE
 
 
 def read_keywords(
@@ -141,20 +145,19 @@ def read_keywords(
     rest = {**_DEFAULTS, **keywords}
     # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
     # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
+    strategy = rest["strategy"]
     if (
-        rest["strategy"] is BM25
+        type(strategy) is str
         and rest["reranker"] is None
         and rest["rerank_depth"] is DEPTH
         and rest["threads"] is DEFAULT_THREADS
         and rest["execution"] is AUTO
         and rest["texts"] is False
         and rest["payload"] is False
+        and (rest["timing"] is False or rest["timing"] is True)
         and {*rest} == _KEYWORDS
     ):
-        if rest["timing"] is False:
-            return _UNTIMED
-        if rest["timing"] is True:
-            return _TIMED
+        return _named(strategy, rest["timing"])
     defaults = _NONE
     if {*rest} != _KEYWORDS:
         defaults, rest = split_defaults(rest)

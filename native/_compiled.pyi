@@ -62,26 +62,12 @@ Setting = tuple[object, float, float, float, float]
 Work = tuple[int, int, int, int, int, int, int]
 """(postings, row entries, lookups, bytes; nanoseconds of analysis, of planning, of scoring)."""
 
-CuePart = tuple[
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int32],
-    npt.NDArray[np.int32] | None,
-    npt.NDArray[np.int64] | None,
-    npt.NDArray[np.int32] | None,
-]
-"""(what was read of the texts, lengths, codes of roles, offsets and numbers of the speakers that each text names)."""
-Dialogue = tuple[
-    "Links",
-    npt.NDArray[np.int64],
-    npt.NDArray[np.int64],
-    int,
-    tuple[tuple[int, float, bool], ...],
-    tuple[CuePart, ...],
-    int,
-    tuple[float, int, int],
-    npt.NDArray[np.uint8],
-]
-"""(links, lent, around, depth, shares, parts, the assistant's code, options, which texts ask what it told)."""
+CuePart = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32] | None]
+"""(what was read of the texts, lengths, codes of roles) of a segment."""
+Speakers = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]
+"""(offsets, numbers) of the speakers of a segment that each text names."""
+Asked = tuple["Dialogue", bytes, tuple[Speakers | None, ...] | None]
+"""(the strategy, which texts ask what an assistant told, the speakers that they name)."""
 
 class Segment:
     def survey(self, saturated: npt.NDArray[np.float64], position: int, /) -> tuple[float, float, float, float]: ...
@@ -89,6 +75,7 @@ class Segment:
 
 class Masks: ...
 class Links: ...
+class Dialogue: ...
 
 class Snapshot:
     def search_texts(
@@ -104,7 +91,7 @@ class Snapshot:
         documents: npt.NDArray[np.int64],
         counts: npt.NDArray[np.int32],
         source: npt.NDArray[np.int64],
-        dialogue: Dialogue | None,
+        dialogue: Asked | None,
         /,
     ) -> Work | list[int] | None: ...
     def search_terms(
@@ -136,6 +123,17 @@ def links(
     earlier_of: npt.NDArray[np.int64],
     /,
 ) -> Links: ...
+def dialogue(
+    links: Links,
+    lent: npt.NDArray[np.int64],
+    around: npt.NDArray[np.int64],
+    depth: int,
+    shares: tuple[tuple[int, float, bool], ...],
+    parts: tuple[CuePart, ...],
+    assistant: int,
+    options: tuple[float, int, int],
+    /,
+) -> Dialogue: ...
 def snapshot(*values: Any) -> Snapshot: ...
 
 # text_binding.cpp

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -20,9 +23,6 @@ struct CuePart {
     std::span<const std::int32_t> said;     // [documents]
     std::span<const std::int32_t> lengths;  // [fields, documents]
     std::span<const std::int32_t> roles;    // [documents] codes; empty: no record has one
-    // The speakers that each text names: those of text q are ``ids[offsets[q]:offsets[q + 1]]``. Empty: none.
-    std::span<const std::int64_t> offsets;
-    std::span<const std::int32_t> ids;
 };
 
 enum class Evidence { words, asks, answers, length, speaker, assistant_length, told };
@@ -40,57 +40,65 @@ struct CueOptions {
     std::int64_t wordy, times;
 };
 
-struct Dialogue {
+// What cues say of the document at a place whatever is asked: bits, and its length from `LENGTH_SHIFT` on.
+namespace cue {
+constexpr std::uint64_t KNOWN = 1, TURN = 2, BY_ASSISTANT = 4, NARROW = 8, ASKS = 16, ANSWERS = 32;
+constexpr int LENGTH_SHIFT = 8;
+}  // namespace cue
+
+// A strategy over one snapshot.
+class Dialogue {
+public:
     std::int64_t depth = 0;                 // candidates of a query
     std::span<const std::int64_t> around;   // [window] what words around count, in steps by distance
     std::vector<Share> shares;
     std::vector<CuePart> parts;
-    std::span<const std::uint8_t> told;  // [texts] whether each asks what an assistant told
     std::int32_t assistant = -2;  // the code of the role
     CueOptions options{};
 
     std::int64_t window() const { return std::max<std::int64_t>(static_cast<std::int64_t>(around.size()), NARROW); }
+    bool reads_texts() const;
+    // The cues of each place as far as they are known, else 0. Those of a layout are worked out when a query needs them.
+    std::atomic<std::uint32_t>* cues(const Layout& layout) const;
+
+private:
+    mutable std::once_flag once_;
+    mutable std::unique_ptr<std::atomic<std::uint32_t>[]> cues_;
+};
+
+// What the texts of a batch ask of cues.
+struct Asked {
+    // The speakers that each text names in a part: those of text q are ``ids[offsets[q]:offsets[q + 1]]``. Empty: none.
+    struct Speakers {
+        std::span<const std::int64_t> offsets;
+        std::span<const std::int32_t> ids;
+    };
+    std::span<const std::uint8_t> told;  // [texts] whether each asks what an assistant told
+    std::vector<Speakers> speakers;      // [parts], or empty: no text names any
+};
+
+// What one query is scored over.
+struct Talk {
+    const Snapshot& snapshot;
+    const Links& links;
+    const Layout& layout;
+    const Dialogue& dialogue;
+    const Asked& asked;
 };
 
 // The contribution of a list's posting, in quanta.
 std::int32_t quanta_of(const Part& part, const TermList& list, std::int64_t posting);
 
-// A posting's contribution to a document, in quanta; 0: the list has no such posting.
-std::int32_t contribution_of(const Part& part, const TermList& list, std::int32_t position);
-
 // Scores one query's candidates.
 class DialogueScorer {
 public:
-    // `lists_of(part number)` are the lists of the distinct terms of the batch.
-    template <class Lists>
-    void run(const Snapshot& snapshot, const Links& links, const Layout& layout, const Dialogue& dialogue,
-             std::span<const Slot> query, std::int64_t text, PlacedSums& own, Lists&& lists_of) {
-        gather(layout, dialogue.around.size(), own);
-        look_around(snapshot, links, layout, dialogue);
-        given_.assign(near_.size() * query.size(), 0);
-        for (std::size_t row = 0; row < near_.size(); ++row) {
-            const std::int64_t document = near_[row].document;
-            const std::size_t number = links.part_number(document);
-            const Part& part = *snapshot.parts[number];
-            const std::span<const TermList> lists = lists_of(number);
-            // What the lists that were read left of the document's own sum: at 0 no other list has it.
-            std::int32_t left = own.sums[near_[row].place];
-            for (std::size_t slot = 0; slot < query.size() && left > 0; ++slot) {
-                const std::int32_t found = contribution_of(part, lists[query[slot].term],
-                                                           static_cast<std::int32_t>(document - part.first));
-                given_[row * query.size() + slot] = found;
-                left -= found * query[slot].weight;
-            }
-        }
-        add_words(dialogue.around, query);
-        fuse(snapshot, links, layout, dialogue, text);
-    }
+    // Scores the hits of `own`, by the postings that it kept.
+    void run(const Talk& talk, std::span<const Slot> query, std::size_t text, LentSums& own);
 
     struct Candidate {
         std::int32_t place, document;
-        std::int32_t reach;  // places before and after it that may lend: none without a session
-        std::int32_t before, after;  // how many of them do
-        bool by_assistant;
+        std::int32_t before, after;  // how many places before and after it lend
+        std::uint64_t cues;
         std::int64_t words;  // in steps
         double score;
     };
@@ -98,17 +106,13 @@ public:
     std::vector<std::int64_t> unread;  // documents whose texts must be read first
 
 private:
-    struct Near {
-        std::int32_t place, document;
-    };
-    void gather(const Layout& layout, std::size_t window, const PlacedSums& own);
-    void look_around(const Snapshot& snapshot, const Links& links, const Layout& layout, const Dialogue& dialogue);
-    void add_words(std::span<const std::int64_t> around, std::span<const Slot> query);
-    void fuse(const Snapshot& snapshot, const Links& links, const Layout& layout, const Dialogue& dialogue,
-              std::int64_t text);
+    void gather(const Talk& talk, const LentSums& own);
+    std::uint64_t cues_of(const Talk& talk, std::int32_t place);
+    void add_words(const Talk& talk, std::span<const Slot> query, LentSums& own);
+    void fuse(const Talk& talk, std::size_t text);
 
-    std::vector<Near> near_;  // documents near a candidate that have a word of the query, by place
-    std::vector<std::int32_t> given_;  // [near, terms] what each term adds to each
+    std::vector<std::uint64_t> near_;  // a bit a place: whether a candidate is near; all 0 before and after a query
+    std::vector<std::int64_t> most_;   // [candidates, terms] the most that each term gives each, in steps
     std::vector<double> values_;
 };
 

@@ -12,7 +12,7 @@ namespace fanrank::search {
 std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<std::unique_ptr<Part>>& parts,
                                           std::int64_t gap) {
     auto made = std::make_unique<Layout>();
-    auto& [own_gap, alone, end, place_of, document_at] = *made;
+    auto& [own_gap, alone, alone_end, end, place_of, document_at, held] = *made;
     const Part& last = *parts.back();
     const std::int64_t documents = last.first + last.segment.arrays.size;
     if (documents * (gap / 2 + 1) > std::numeric_limits<std::int32_t>::max() - 4 * PLACE_BLOCK) {
@@ -21,11 +21,11 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
     own_gap = gap;
     place_of.assign(static_cast<std::size_t>(documents), 0);
     // As wide as memories with short sessions need it; grown where there are more of them.
-    document_at.assign(static_cast<std::size_t>(documents + documents / 4 + 4 * PLACE_BLOCK), -1);
+    document_at.assign(static_cast<std::size_t>(documents + documents / 4 + 8 * PLACE_BLOCK), -1);
     std::vector<std::int32_t> others;
-    std::int64_t place = gap, taken = 0;
+    std::int64_t place = MAX_WINDOW, taken = 0;
     const auto make_room = [&] {
-        const auto needed = static_cast<std::size_t>(place + (documents - taken) + 2 * PLACE_BLOCK + 2 * gap);
+        const auto needed = static_cast<std::size_t>(place + (documents - taken) + 2 * PLACE_BLOCK + 4 * MAX_WINDOW);
         if (document_at.size() < needed) document_at.resize(needed + needed / 2, -1);
     };
     // Takes `count` documents that stand one after another.
@@ -42,7 +42,6 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
         place += count;
         taken += count;
     };
-    const auto fill_block = [&] { return place = gap + (place - gap + PLACE_BLOCK - 1) / PLACE_BLOCK * PLACE_BLOCK; };
     for (std::size_t number = 0; number < parts.size(); ++number) {
         const auto& alive = parts[number]->alive;
         const std::int64_t first = links.parts[number].first;
@@ -69,10 +68,17 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
         }
     }
     make_room();
-    alone = fill_block();
+    alone = place;
     for (const std::int32_t document : others) take(document, 1);
-    end = fill_block();
-    document_at.resize(static_cast<std::size_t>(end + gap), -1);
+    alone_end = place;
+    end = place + MAX_WINDOW;
+    document_at.resize(static_cast<std::size_t>((end + MAX_WINDOW) / PLACE_BLOCK + 1) * PLACE_BLOCK, -1);
+    held.assign(document_at.size() / PLACE_BLOCK, 0);
+    for (std::size_t block = 0; block < held.size(); ++block) {
+        for (std::size_t at = 0; at < PLACE_BLOCK; ++at) {
+            held[block] |= static_cast<std::uint16_t>((document_at[block * PLACE_BLOCK + at] >= 0) << at);
+        }
+    }
     for (const auto& part : parts) {
         for (std::size_t position = 0; position < part->alive.size(); ++position) {
             if (part->alive[position] == 0) {

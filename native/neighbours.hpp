@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -14,10 +15,11 @@
 
 namespace fanrank::search {
 
+class Part;
+struct TermList;
+
 // Steps of a quantum: `neighbours.STEPS`.
 constexpr std::int64_t STEPS = 64;
-constexpr std::int64_t MAX_WINDOW = 8;  // `neighbours.MAX_WINDOW`
-constexpr std::int64_t NARROW = 4;      // a window up to here needs a narrower gap between sessions
 
 // The links of a snapshot's live documents: within its parts, and the joins between them.
 struct Links {
@@ -84,17 +86,72 @@ struct Lending {
     std::span<const std::int64_t> weights;  // [window] in steps of 1/64, by distance
 };
 
-// The own sums of one query's documents by place of a layout, and the largest borrowed sum of each block of places. A
-// thread uses its memory again for each query.
-struct PlacedSums {
-    std::vector<std::int32_t> sums;    // [end + gap + 1]
-    std::vector<std::int64_t> peaks, ranked;  // [blocks]
-    std::vector<Hit> hits;
+// What a query's documents lend: `weights[distance]`, in steps of ``factor / 64``.
+struct Loan {
+    std::int64_t weights[MAX_WINDOW + 1] = {STEPS};
+    std::int64_t window = 0, factor = STEPS;
+    bool wide = false;  // whether sums may leave 32 bits
 
-    void prepare(const Layout& layout) {
-        sums.assign(static_cast<std::size_t>(layout.end + layout.gap + 1), 0);
-        peaks.resize(static_cast<std::size_t>((layout.end - layout.gap) / PLACE_BLOCK));
+    // No document's own quanta add up to more than `highest`.
+    Loan(std::span<const std::int64_t> lent, double highest) : window(static_cast<std::int64_t>(lent.size())) {
+        // In steps of what divides all weights, sums of common queries fit 32 bits.
+        for (const std::int64_t each : lent) factor = std::gcd(factor, each);
+        std::copy(lent.begin(), lent.end(), weights + 1);
+        std::int64_t whole = -(weights[0] /= factor);
+        for (std::int64_t distance = 1; distance <= window; ++distance) weights[distance] /= factor;
+        for (const std::int64_t each : weights) whole += 2 * each;
+        wide = (highest + 1.0) * static_cast<double>(whole) >= 4294967295.0;
+    }
+};
+
+// A posting by the place of its document.
+struct Placed {
+    std::int32_t place, quanta;
+};
+
+// The postings of a query's term in one part: from `first` on in `LentSums::postings`, or kept nowhere.
+struct Run {
+    std::size_t term;  // of the query
+    const Part* part;
+    const TermList* list;
+    std::size_t first;
+    bool kept;
+};
+
+// Longer lists are not kept: documents are looked up in them.
+constexpr std::int64_t KEPT_POSTINGS = 1 << 12;
+
+// The borrowed sums of one query's documents by place of a layout. A thread uses its memory again for each query.
+struct LentSums {
+    std::vector<std::uint32_t> sums;       // [places] in steps of the loan; all 0 before and after a query
+    std::vector<std::uint64_t> wide_sums;  // in place of `sums` where they may be larger
+    std::vector<std::uint8_t> touched;     // [blocks] whether a sum was added to
+    std::vector<std::int32_t> blocks;      // those that were,
+    std::vector<std::int64_t> peaks, ranked;  // and the largest sum of a document in each
+    std::vector<Hit> hits;
+    bool keeps = false;  // whether postings are kept, for dialogues
+    std::vector<Placed> postings;
+    std::vector<Run> runs;
+    bool clean = true;  // false: a query ended by an exception
+
+    void prepare(const Layout& layout, bool wide) {
+        const std::size_t size = layout.document_at.size(), count = layout.held.size();
+        if (!clean) {
+            std::fill(sums.begin(), sums.end(), 0);
+            std::fill(wide_sums.begin(), wide_sums.end(), 0);
+            std::fill(touched.begin(), touched.end(), 0);
+        }
+        if (sums.size() < size) sums.resize(size, 0);
+        if (wide && wide_sums.size() < size) wide_sums.resize(size, 0);
+        if (touched.size() < count) touched.resize((count / 8 + 1) * 8, 0);
+        if (blocks.size() <= touched.size()) {
+            blocks.resize(touched.size() + 1);
+            peaks.resize(touched.size() + 1);
+        }
         hits.clear();
+        postings.clear();
+        runs.clear();
+        clean = false;
     }
 };
 

@@ -7,21 +7,22 @@ namespace fanrank::search {
 using Score = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Accepted&, const Decay&,
                    const ScoreOptions&, Best&, Scratch&, Counted&);
 
-using Place = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Layout&, PlacedSums&, Counted&);
+using Lend = void(const Part&, std::span<const TermList>, std::span<const Slot>, const Layout&, const Loan&, LentSums&,
+                  Counted&);
 
-using Borrow = void(const Layout&, std::span<const std::int64_t>, std::int64_t, const Acceptance*, PlacedSums&);
+using Take = void(const Layout&, const Loan&, std::int64_t, const Acceptance*, LentSums&);
 
 namespace generic {
 Score score;
-Place place;
-Borrow best_borrowing;
+Lend lend;
+Take take_best;
 }
 
 #ifdef FANRANK_AVX2
 namespace avx2 {
 Score score;
-Place place;
-Borrow best_borrowing;
+Lend lend;
+Take take_best;
 }
 #endif
 
@@ -71,24 +72,23 @@ void score(const Part& part, std::span<const TermList> lists, std::span<const Sl
     loops(part, lists, query, accepted, decay, options, best, scratch, counted);
 }
 
-void place(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
-           PlacedSums& own, Counted& counted) {
+void lend(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+          const Loan& loan, LentSums& own, Counted& counted) {
 #ifdef FANRANK_AVX2
-    static Place* const loops = has_avx2() ? avx2::place : generic::place;
+    static Lend* const loops = has_avx2() ? avx2::lend : generic::lend;
 #else
-    static Place* const loops = generic::place;
+    static Lend* const loops = generic::lend;
 #endif
-    loops(part, lists, query, layout, own, counted);
+    loops(part, lists, query, layout, loan, own, counted);
 }
 
-void best_borrowing(const Layout& layout, std::span<const std::int64_t> lent, std::int64_t k,
-                    const Acceptance* accepted, PlacedSums& own) {
+void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, LentSums& own) {
 #ifdef FANRANK_AVX2
-    static Borrow* const loops = has_avx2() ? avx2::best_borrowing : generic::best_borrowing;
+    static Take* const loops = has_avx2() ? avx2::take_best : generic::take_best;
 #else
-    static Borrow* const loops = generic::best_borrowing;
+    static Take* const loops = generic::take_best;
 #endif
-    loops(layout, lent, k, accepted, own);
+    loops(layout, loan, k, accepted, own);
 }
 
 }  // namespace fanrank::search

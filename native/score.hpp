@@ -110,16 +110,15 @@ void start(Best& best, Scratch& scratch, std::int64_t k, const ScoreOptions& opt
 void score(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Accepted& accepted,
            const Decay& decay, const ScoreOptions& options, Best& best, Scratch& scratch, Counted& counted);
 
-// Sums up what one query's lists contribute to all live documents of one segment, into their places.
-void place(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
-           PlacedSums& own, Counted& counted);
+// Adds what the lists of one query give to the live documents of one segment, and lends it to those around.
+void lend(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+          const Loan& loan, LentSums& own, Counted& counted);
 
-// The k best documents by sums in steps, in no order, from all own sums; `own.hits` gets them.
+// The k best documents by sums in steps, in no order; `own.hits` gets them, and all sums are 0 again.
 //
-// The sums of a block of places are worked out together, at vector speed, and their largest is kept. k blocks reach the
-// k-th largest of these, so only blocks that do are looked through. Where not all documents may be hits, the bound is
-// what k of those reach that were seen so far.
-void best_borrowing(const Layout& layout, std::span<const std::int64_t> lent, std::int64_t k,
-                    const Acceptance* accepted, PlacedSums& own);
+// The largest sum of each block of places that holds any is found first. k blocks reach the k-th largest of these, so
+// only blocks that do are looked through. Where not all documents may be hits, the bound is what k of those reach that
+// were seen so far.
+void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, LentSums& own);
 
 }  // namespace fanrank::search

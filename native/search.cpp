@@ -13,7 +13,7 @@ namespace fanrank::search {
 namespace {
 
 thread_local Scratch scratch;
-thread_local PlacedSums placed;
+thread_local LentSums lent_sums;
 thread_local FewSums few;
 thread_local DialogueScorer dialogues;
 
@@ -150,15 +150,17 @@ private:
         std::size_t query;
     };
 
-    // Finds the k best of a query whose documents borrow from their neighbours, in no order: `placed.hits`.
-    void lend(std::size_t query, std::int64_t k, const Layout& layout, Counted& own) {
-        placed.prepare(layout);
+    // Finds the k best of a query whose documents borrow from their neighbours, in no order: `own.hits`.
+    void lend(std::size_t query, std::int64_t k, const Layout& layout, LentSums& own, Counted& counts) {
+        const Loan loan(request.lending->weights, plan.highest[query]);
+        own.keeps = request.dialogue != nullptr;
+        own.prepare(layout, loan.wide);
         for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
-            place(*snapshot.parts[number], prepared(number).lists, slots(query), layout, placed, own);
+            search::lend(*snapshot.parts[number], prepared(number).lists, slots(query), layout, loan, own, counts);
         }
         const Passing passing(*this, query);
         const bool narrowed = setting(query).masks != nullptr || setting(query).ranged;
-        best_borrowing(layout, request.lending->weights, k, narrowed ? &passing : nullptr, placed);
+        take_best(layout, loan, k, narrowed ? &passing : nullptr, own);
     }
 
     // As `lend`, for a query whose postings lend to few documents: it needs no layout, and passes by all others.
@@ -190,7 +192,7 @@ private:
         }
         const Passing passing(*this, query);
         const bool narrowed = setting(query).masks != nullptr || setting(query).ranged;
-        auto& hits = placed.hits;
+        auto& hits = lent_sums.hits;
         hits.clear();
         few.each([&](std::int32_t document, std::int64_t steps) {
             if (steps > 0 && (!narrowed || passing(document))) hits.push_back({steps, document});
@@ -209,9 +211,9 @@ private:
         if (postings[query] * (2 * window + 1) * request.options.lent_share <= documents) {
             lend_few(query, k_of(query), own);
         } else {
-            lend(query, k_of(query), request.lending->links->layout(window, snapshot.parts), own);
+            lend(query, k_of(query), request.lending->links->layout(window, snapshot.parts), lent_sums, own);
         }
-        auto& hits = placed.hits;
+        auto& hits = lent_sums.hits;
         std::sort(hits.begin(), hits.end(), [](const Hit& one, const Hit& other) { return one.precedes(other); });
         write(query, nullptr, hits.data(), static_cast<std::int64_t>(hits.size()));
         add(own);
@@ -220,19 +222,18 @@ private:
     // Ranks the best of a query whose documents borrow by what stands around them and how they are said.
     void answer_dialogue(std::size_t query) {
         const Dialogue& dialogue = *request.dialogue;
-        const std::int64_t depth = std::min(dialogue.depth, snapshot.statistics.documents);
-        if (slots(query).empty() || depth <= 0 || k_of(query) <= 0) return write(query, nullptr, nullptr, 0);
+        const std::int64_t depth = std::min(std::max(dialogue.depth, k_of(query)), snapshot.statistics.documents);
+        if (!can_have_hits(query) || depth <= 0) return write(query, nullptr, nullptr, 0);
         Counted own;
         const Links& links = *request.lending->links;
         const auto lent = static_cast<std::int64_t>(request.lending->weights.size());
         const Layout& layout = links.layout(std::max(dialogue.window(), lent), snapshot.parts);
-        lend(query, depth, layout, own);
-        dialogues.unread.clear();
+        LentSums& sums = lent_sums;
+        lend(query, depth, layout, sums, own);
         const std::int64_t row = answer.rows[query], first = row * answer.width;
-        dialogues.run(snapshot, links, layout, dialogue, slots(query), row, placed, [&](std::size_t number) {
-            return std::span<const TermList>(prepared(number).lists);
-        });
-        auto& found = dialogues.candidates;
+        DialogueScorer& scorer = dialogues;
+        scorer.run({snapshot, links, layout, dialogue, *request.asked}, slots(query), static_cast<std::size_t>(row), sums);
+        auto& found = scorer.candidates;
         const std::int64_t kept = std::min(k_of(query), static_cast<std::int64_t>(found.size()));
         std::partial_sort(found.begin(), found.begin() + kept, found.end(), [](const auto& one, const auto& other) {
             return one.score > other.score || (one.score == other.score && one.document < other.document);
@@ -244,7 +245,7 @@ private:
         answer.counts[row] = static_cast<std::int32_t>(kept);
         const std::lock_guard<std::mutex> lock(mutex);
         counted.add(own);
-        unread->insert(unread->end(), dialogues.unread.begin(), dialogues.unread.end());
+        unread->insert(unread->end(), scorer.unread.begin(), scorer.unread.end());
     }
 
     // Answers a query on several threads. Each reads a stretch of documents; they share the threshold.

@@ -35,7 +35,9 @@ struct Request {
     ScoreOptions options;
     int threads = 1;
     const Lending* lending = nullptr;  // null: nothing is borrowed. Else no setting decays, and sums are in steps
-    const Dialogue* dialogue = nullptr;  // else `lending` is there, too, and hits are ranked by its shares
+    // Not null: `lending` is there, too, and hits are ranked by its shares.
+    const Dialogue* dialogue = nullptr;
+    const Asked* asked = nullptr;
 };
 
 // Where the hits of query q go: row `rows[q]` of arrays [.., width]. Places beyond a query's hits are left as they are.

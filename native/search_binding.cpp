@@ -24,6 +24,7 @@ PyTypeObject* segment_type = nullptr;
 PyTypeObject* snapshot_type = nullptr;
 PyTypeObject* masks_type = nullptr;
 PyTypeObject* links_type = nullptr;
+PyTypeObject* dialogue_type = nullptr;
 
 // With at most so many postings to read, terms to plan and places to fill, a call keeps the interpreter's lock: it takes
 // less than 50 us, and taking the lock again may cost more where other threads wait for it.
@@ -60,6 +61,15 @@ struct HeldLinks {
     std::vector<Array<const std::int32_t>> parts;
     Array<const std::int64_t> earlier, later, later_sorted, earlier_of;
     Links links;
+};
+
+// A strategy for dialogues over a snapshot with its arrays.
+struct HeldDialogue {
+    Ref links;
+    Array<const std::int64_t> lent, around;
+    std::vector<Array<const std::int32_t>> columns;
+    Lending lending;
+    Dialogue dialogue;
 };
 
 PyObject* item(PyObject* tuple, Py_ssize_t index) {
@@ -170,6 +180,56 @@ PyObject* make_links(PyObject*, PyObject* const* values, Py_ssize_t given) {
             made->links.later = made->later.span();
             made->links.later_sorted = made->later_sorted.span();
             made->links.earlier_of = made->earlier_of.span();
+            return made.release();
+        });
+    });
+}
+
+// dialogue(links, lent, around, depth, shares, parts, assistant, options)
+// A share is (evidence, weight, relative); a part is (said, lengths, roles or None); options are (half_length, wordy,
+// times).
+PyObject* make_dialogue(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 8, "dialogue");
+        return wrap<HeldDialogue>(dialogue_type, [&] {
+            auto made = std::make_unique<HeldDialogue>();
+            Dialogue& dialogue = made->dialogue;
+            const Links& links = checked_held<HeldLinks>(arguments[0], links_type).links;
+            made->links = Ref::borrow(arguments[0]);
+            made->lending.links = &links;
+            made->lent = Array<const std::int64_t>(arguments[1], "weights of neighbours");
+            made->around = Array<const std::int64_t>(arguments[2], "weights of words around");
+            made->lending.weights = made->lent.span();
+            dialogue.around = made->around.span();
+            if (std::max(made->lent.size(), made->around.size()) > static_cast<std::size_t>(MAX_WINDOW)) {
+                throw std::invalid_argument("a window of neighbours that is too large");
+            }
+            dialogue.depth = to_int(arguments[3]);
+            for (std::int64_t number = 0; number < size_of(arguments[4]); ++number) {
+                PyObject* share = item(arguments[4], number);
+                const std::int64_t evidence = to_int(item(share, 0));
+                if (evidence < 0 || evidence > static_cast<std::int64_t>(Evidence::told)) {
+                    throw std::invalid_argument("unknown evidence");
+                }
+                dialogue.shares.push_back(
+                    {static_cast<Evidence>(evidence), to_double(item(share, 1)), to_bool(item(share, 2))});
+            }
+            bool fits = static_cast<std::size_t>(size_of(arguments[5])) == links.parts.size();
+            for (std::size_t number = 0; fits && number < links.parts.size(); ++number) {
+                PyObject* part = item(arguments[5], static_cast<Py_ssize_t>(number));
+                const std::size_t size = links.parts[number].previous.size();
+                CuePart own;
+                own.said = made->columns.emplace_back(item(part, 0), "said").span();
+                own.lengths = made->columns.emplace_back(item(part, 1), "lengths").span();
+                if (item(part, 2) != Py_None) own.roles = made->columns.emplace_back(item(part, 2), "roles").span();
+                fits = own.said.size() == size && (own.roles.empty() || own.roles.size() == size) &&
+                       (size == 0 || own.lengths.size() % size == 0);
+                dialogue.parts.push_back(own);
+            }
+            if (!fits) throw std::invalid_argument("columns of another snapshot");
+            dialogue.assistant = static_cast<std::int32_t>(to_int(arguments[6]));
+            PyObject* options = arguments[7];
+            dialogue.options = {to_double(item(options, 0)), to_int(item(options, 1)), to_int(item(options, 2))};
             return made.release();
         });
     });
@@ -354,67 +414,36 @@ void check_links(const Links& links, const Snapshot& snapshot, std::span<const S
     }
 }
 
-// What a search for dialogues is given, with its arrays.
-struct HeldDialogue {
-    // (links, lent, around, depth, shares, parts, assistant, options, told). A share is (evidence, weight, relative); a part is
-    // (said, lengths, roles or None, offsets or None, ids); options are (half_length, wordy, times).
-    HeldDialogue(PyObject* given, const Snapshot& snapshot, std::size_t texts) {
-        lending.links = &checked_held<HeldLinks>(item(given, 0), links_type).links;
-        lent = Array<const std::int64_t>(item(given, 1), "weights of neighbours");
-        around = Array<const std::int64_t>(item(given, 2), "weights of words around");
-        lending.weights = lent.span();
-        dialogue.around = around.span();
-        if (std::max(lent.size(), around.size()) > static_cast<std::size_t>(MAX_WINDOW)) {
-            throw std::invalid_argument("a window of neighbours that is too large");
-        }
-        dialogue.depth = to_int(item(given, 3));
-        for (std::int64_t number = 0; number < size_of(item(given, 4)); ++number) {
-            PyObject* share = item(item(given, 4), number);
-            const std::int64_t evidence = to_int(item(share, 0));
-            if (evidence < 0 || evidence > static_cast<std::int64_t>(Evidence::told)) {
-                throw std::invalid_argument("unknown evidence");
-            }
-            dialogue.shares.push_back(
-                {static_cast<Evidence>(evidence), to_double(item(share, 1)), to_bool(item(share, 2))});
-        }
-        const std::int64_t parts = size_of(item(given, 5));
-        bool fits = static_cast<std::size_t>(parts) == snapshot.parts.size();
-        for (std::int64_t number = 0; fits && number < parts; ++number) {
-            PyObject* part = item(item(given, 5), number);
-            const auto size = static_cast<std::size_t>(snapshot.parts[number]->segment.arrays.size);
-            CuePart own;
-            own.said = columns.emplace_back(item(part, 0), "said").span();
-            own.lengths = columns.emplace_back(item(part, 1), "lengths").span();
-            if (item(part, 2) != Py_None) own.roles = columns.emplace_back(item(part, 2), "roles").span();
-            if (item(part, 3) != Py_None) {
-                own.offsets = offsets.emplace_back(item(part, 3), "offsets of speakers").span();
-                own.ids = columns.emplace_back(item(part, 4), "speakers").span();
+// The arrays of what the texts of a batch ask of cues.
+struct HeldAsked {
+    // (dialogue, told, speakers): `told` are bytes; of each part None or (offsets, ids), or None for all.
+    HeldAsked(PyObject* given, std::size_t parts, std::size_t texts) : told(item(given, 1), "told") {
+        asked.told = told.span();
+        bool fits = told.size() == texts;
+        if (item(given, 2) != Py_None) {
+            fits = fits && static_cast<std::size_t>(size_of(item(given, 2))) == parts;
+            for (std::size_t number = 0; fits && number < parts; ++number) {
+                PyObject* part = item(item(given, 2), static_cast<Py_ssize_t>(number));
+                Asked::Speakers& own = asked.speakers.emplace_back();
+                if (part == Py_None) continue;
+                own.offsets = offsets.emplace_back(item(part, 0), "offsets of speakers").span();
+                own.ids = ids.emplace_back(item(part, 1), "speakers").span();
                 fits = own.offsets.size() == texts + 1 && own.offsets.front() == 0 &&
                        std::is_sorted(own.offsets.begin(), own.offsets.end()) &&
                        own.offsets.back() == static_cast<std::int64_t>(own.ids.size());
             }
-            fits = fits && own.said.size() == size && (own.roles.empty() || own.roles.size() == size) &&
-                   (size == 0 || own.lengths.size() % size == 0);
-            dialogue.parts.push_back(own);
         }
-        told = Array<const std::uint8_t>(item(given, 8), "told");
-        dialogue.told = told.span();
-        if (!fits || told.size() != texts) throw std::invalid_argument("columns of another snapshot or batch");
-        dialogue.assistant = static_cast<std::int32_t>(to_int(item(given, 6)));
-        PyObject* options = item(given, 7);
-        dialogue.options = {to_double(item(options, 0)), to_int(item(options, 1)), to_int(item(options, 2))};
+        if (!fits) throw std::invalid_argument("cues of another batch");
     }
 
-    Array<const std::int64_t> lent, around;
-    std::vector<Array<const std::int32_t>> columns;
-    std::vector<Array<const std::int64_t>> offsets;
     Array<const std::uint8_t> told;
-    Lending lending;
-    Dialogue dialogue;
+    std::vector<Array<const std::int64_t>> offsets;
+    std::vector<Array<const std::int32_t>> ids;
+    Asked asked;
 };
 
 // Snapshot.search_texts(analysis, texts, k, setting, options, threads, unit, scores, documents, counts, source, dialogue)
-// All queries share k and the setting. Equal texts are answered once. `dialogue` is None, or as `HeldDialogue` takes it.
+// All queries share k and the setting. Equal texts are answered once. `dialogue` is None, or as `HeldAsked` takes it.
 // Returns what `report` does; a list of the documents whose texts must be read first, where there are some; None where
 // sums may leave int32: then nothing was answered.
 PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given) {
@@ -433,10 +462,12 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
             counts.size() != static_cast<std::size_t>(count) || source.size() != static_cast<std::size_t>(count)) {
             throw std::invalid_argument("the arrays of the answer have other sizes than the batch");
         }
-        std::optional<HeldDialogue> dialogue;
+        const HeldDialogue* dialogue = nullptr;
+        std::optional<HeldAsked> asked;
         if (arguments[11] != Py_None) {
-            dialogue.emplace(arguments[11], snapshot, static_cast<std::size_t>(count));
+            dialogue = &checked_held<HeldDialogue>(item(arguments[11], 0), dialogue_type);
             check_links(*dialogue->lending.links, snapshot, {&setting, 1});
+            asked.emplace(arguments[11], snapshot.parts.size(), static_cast<std::size_t>(count));
         }
         Clock clock;
         std::vector<std::int64_t> rows, unread;
@@ -456,9 +487,10 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
         request.settings = {&setting, 1};
         request.options = options_of(arguments[4]);
         request.threads = static_cast<int>(to_int(arguments[5]));
-        if (dialogue) {
+        if (dialogue != nullptr) {
             request.lending = &dialogue->lending;
             request.dialogue = &dialogue->dialogue;
+            request.asked = &asked->asked;
         }
         Answer answer{.rows = rows,
                       .width = width,
@@ -468,7 +500,7 @@ PyObject* search_texts(PyObject* self, PyObject* const* values, Py_ssize_t given
                       .counts = counts.data()};
         Counted counted;
         {
-            const WithoutLock released(is_long || dialogue || is_long_work(plan));
+            const WithoutLock released(is_long || dialogue != nullptr || is_long_work(plan));
             std::fill(scores.data(), scores.data() + places, -std::numeric_limits<double>::infinity());
             std::fill(documents.data(), documents.data() + places, -1);
             counted = search::search(snapshot, plan, request, answer, &unread);
@@ -588,6 +620,7 @@ PyMethodDef functions[] = {
     method("segment", make_segment, "A segment as searches read it."),
     method("masks", make_masks, "Which documents of each part of a snapshot pass a filter."),
     method("links", make_links, "The links of a snapshot's documents to their neighbours."),
+    method("dialogue", make_dialogue, "A strategy for dialogues over a snapshot."),
     method("snapshot", make_snapshot, "A snapshot as searches read it."),
     {nullptr, nullptr, 0, nullptr},
 };
@@ -627,8 +660,10 @@ int add_search(PyObject* module) {
     segment_type = add_type<HeldSegment>(module, "fanrank.native._compiled.Segment", segment_methods);
     masks_type = add_type<HeldMasks>(module, "fanrank.native._compiled.Masks", nullptr);
     links_type = add_type<HeldLinks>(module, "fanrank.native._compiled.Links", nullptr);
+    dialogue_type = add_type<HeldDialogue>(module, "fanrank.native._compiled.Dialogue", nullptr);
     snapshot_type = add_type<HeldSnapshot>(module, "fanrank.native._compiled.Snapshot", snapshot_methods);
-    const bool complete = segment_type != nullptr && masks_type != nullptr && links_type != nullptr;
+    const bool complete = segment_type != nullptr && masks_type != nullptr && links_type != nullptr &&
+                          dialogue_type != nullptr;
     if (!complete || snapshot_type == nullptr) return -1;
     return PyModule_AddFunctions(module, functions);
 }

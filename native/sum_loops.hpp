@@ -1,79 +1,133 @@
 // The loops of neighbours.hpp. `score_generic.cpp` and `score_avx2.cpp` include this file as they do score_loops.hpp.
 
-template <class Class>
-void place_part(const Part& part, const Class* classes, std::span<const TermList> lists, std::span<const Slot> query,
-                const std::int32_t* place_of, std::int32_t* sums, Counted& counted) {
+template <class Class, class Value, std::int64_t WINDOW>
+void lend_part(const Part& part, const Class* classes, std::span<const TermList> lists, std::span<const Slot> query,
+               const Layout& layout, const Value* weights, Value* sums, LentSums& own, Counted& counted) {
     const std::int32_t* documents = part.segment.arrays.documents.data();
-    const double* quanta = part.quanta.data();
-    for (const Slot& slot : query) {
-        const TermList& list = lists[slot.term];
-        const double idf = list.idf;
-        for (std::int64_t posting = list.start; posting < list.end; ++posting) {
-            const auto value = static_cast<std::int32_t>(std::lrint(idf * quanta[classes[posting]]));
-            sums[place_of[documents[posting]]] += std::max(value, 1) * slot.weight;
-        }
-        counted.postings += list.end - list.start;
-        counted.bytes += (list.end - list.start) * static_cast<std::int64_t>(sizeof(std::int32_t) + sizeof(Class));
-    }
-}
-
-void place(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
-           PlacedSums& own, Counted& counted) {
-    const auto& arrays = part.segment.arrays;
     const std::int32_t* place_of = layout.place_of.data() + part.first;
-    if (arrays.wide_classes.empty()) {
-        place_part(part, arrays.classes.data(), lists, query, place_of, own.sums.data(), counted);
-    } else {
-        place_part(part, arrays.wide_classes.data(), lists, query, place_of, own.sums.data(), counted);
+    const double* quanta = part.quanta.data();
+    std::uint8_t* touched = own.touched.data();
+    const auto alone = static_cast<std::uint32_t>(layout.alone);
+    const auto alone_count = static_cast<std::uint32_t>(layout.alone_end - layout.alone);
+    Value factors[WINDOW + 1];
+    for (std::size_t number = 0; number < query.size(); ++number) {
+        const TermList& list = lists[query[number].term];
+        if (list.start == list.end) continue;
+        const std::int64_t end = list.end, count = list.end - list.start;
+        const double idf = list.idf;
+        for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
+            factors[distance] = weights[distance] * static_cast<Value>(query[number].weight);
+        }
+        const std::size_t before = own.postings.size();
+        const bool kept = own.keeps && count <= KEPT_POSTINGS;
+        if (own.keeps) own.runs.push_back({number, &part, &list, before, kept});
+        if (kept) own.postings.resize(before + static_cast<std::size_t>(count));
+        Placed* placed = kept ? own.postings.data() + before : nullptr;
+        for (std::int64_t posting = list.start; posting < end; ++posting) {
+            const auto value = std::max(static_cast<std::int32_t>(std::lrint(idf * quanta[classes[posting]])), 1);
+            const std::int32_t place = place_of[documents[posting]];
+            Value* at = sums + place;
+            at[0] += factors[0] * static_cast<Value>(value);
+            // As `Layout::lends`.
+            if (static_cast<std::uint32_t>(place) - alone >= alone_count) {
+                for (std::int64_t distance = 1; distance <= WINDOW; ++distance) {
+                    const Value lent = factors[distance] * static_cast<Value>(value);
+                    at[-distance] += lent;
+                    at[distance] += lent;
+                }
+            }
+            touched[static_cast<std::uint32_t>(place - static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
+            touched[static_cast<std::uint32_t>(place + static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
+            if (placed != nullptr) *placed++ = {place, value};
+        }
+        counted.postings += count;
+        counted.bytes += count * static_cast<std::int64_t>(sizeof(std::int32_t) + sizeof(Class));
     }
 }
 
-// The borrowed sums of a block of places; 0 at empty ones. Returns the largest, and the largest own sum with `highest`.
-// Sums that leave `Value` wrap around: `highest` shows it.
 template <class Value, std::int64_t WINDOW>
-Value sum_block(const std::int32_t* sums, const std::int32_t* document_at, const Value* weights, Value* values,
-                std::int32_t& highest) {
-    using Bits = std::make_unsigned_t<Value>;
-    Value largest = 0;
-    std::int32_t own = highest;
-    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
-        Bits total = static_cast<Bits>(weights[0]) * static_cast<Bits>(sums[place]);
-        for (std::int64_t distance = 1; distance <= WINDOW; ++distance) {
-            total += static_cast<Bits>(weights[distance]) *
-                     (static_cast<Bits>(sums[place - distance]) + static_cast<Bits>(sums[place + distance]));
-        }
-        values[place] = document_at[place] >= 0 ? static_cast<Value>(total) : 0;
-        largest = std::max(largest, values[place]);
-        own = std::max(own, sums[place]);
+void lend_part(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+               const Value* weights, Value* sums, LentSums& own, Counted& counted) {
+    const auto& arrays = part.segment.arrays;
+    if (arrays.wide_classes.empty()) {
+        lend_part<std::uint16_t, Value, WINDOW>(part, arrays.classes.data(), lists, query, layout, weights, sums, own,
+                                                counted);
+    } else {
+        lend_part<std::uint32_t, Value, WINDOW>(part, arrays.wide_classes.data(), lists, query, layout, weights, sums,
+                                                own, counted);
     }
-    highest = own;
+}
+
+template <class Value>
+void lend_part(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+               const Loan& loan, Value* sums, LentSums& own, Counted& counted) {
+    Value weights[MAX_WINDOW + 1];
+    for (std::int64_t distance = 0; distance <= MAX_WINDOW; ++distance) {
+        weights[distance] = static_cast<Value>(loan.weights[distance]);
+    }
+    switch (loan.window) {
+        case 0: return lend_part<Value, 0>(part, lists, query, layout, weights, sums, own, counted);
+        case 1: return lend_part<Value, 1>(part, lists, query, layout, weights, sums, own, counted);
+        case 2: return lend_part<Value, 2>(part, lists, query, layout, weights, sums, own, counted);
+        case 3:
+        case 4: return lend_part<Value, 4>(part, lists, query, layout, weights, sums, own, counted);
+        default: return lend_part<Value, MAX_WINDOW>(part, lists, query, layout, weights, sums, own, counted);
+    }
+}
+
+void lend(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
+          const Loan& loan, LentSums& own, Counted& counted) {
+    if (loan.wide) {
+        lend_part(part, lists, query, layout, loan, own.wide_sums.data(), own, counted);
+    } else {
+        lend_part(part, lists, query, layout, loan, own.sums.data(), own, counted);
+    }
+}
+
+// The largest sum of a document in a block of places; a bit of `there` for each place says whether it holds one. Without
+// a branch, so that it runs at vector speed.
+template <class Value>
+Value peak_of(const Value* sums, std::uint32_t there) {
+    Value largest = 0;
+#pragma GCC unroll 1
+    for (std::uint32_t place = 0; place < PLACE_BLOCK; ++place) {
+        largest = std::max(largest, sums[place] & (Value{0} - static_cast<Value>(there >> place & 1)));
+    }
     return largest;
 }
 
-// `best_borrowing` with sums of the type `Value`, divided by `factor`. Returns false where they may leave it.
-template <class Value, std::int64_t WINDOW>
-bool take_best(const Layout& layout, const Value* weights, std::int64_t factor, std::int64_t k,
-               const Acceptance* accepted, PlacedSums& own) {
-    const std::int64_t blocks = static_cast<std::int64_t>(own.peaks.size());
-    const std::int64_t sessions = (layout.alone - layout.gap) / PLACE_BLOCK;
-    Value values[PLACE_BLOCK];
-    std::int32_t highest = 0;
-    const auto sum = [&](std::int64_t block) {
-        const std::int64_t first = layout.gap + block * PLACE_BLOCK;
-        const std::int32_t *sums = own.sums.data() + first, *document_at = layout.document_at.data() + first;
-        return block < sessions ? sum_block<Value, WINDOW>(sums, document_at, weights, values, highest)
-                                : sum_block<Value, 0>(sums, document_at, weights, values, highest);
-    };
-    for (std::int64_t block = 0; block < blocks; ++block) own.peaks[block] = sum(block);
-    std::int64_t whole = weights[0];
-    for (std::int64_t distance = 1; distance <= WINDOW; ++distance) whole += 2 * weights[distance];
-    if (highest > std::numeric_limits<Value>::max() / whole) return false;
-    std::int64_t bound = 1;
-    if (accepted == nullptr && k < blocks) {
-        own.ranked = own.peaks;
-        bound = std::max<std::int64_t>(bound, keep_best(own.ranked.data(), blocks, k));
+template <class Value>
+void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
+               LentSums& own) {
+    const std::int32_t* document_at = layout.document_at.data();
+    std::size_t count = 0;
+    for (std::size_t chunk = 0; chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
+        std::uint64_t touched;
+        std::memcpy(&touched, &own.touched[chunk], sizeof(touched));
+        if (touched == 0) continue;
+        for (std::size_t block = chunk; block < chunk + sizeof(touched); ++block) {
+            own.blocks[count] = static_cast<std::int32_t>(block);
+            count += own.touched[block];
+        }
+        std::memset(&own.touched[chunk], 0, sizeof(touched));
     }
-    const std::size_t room = static_cast<std::size_t>(4 * k) + 2 * PLACE_BLOCK;
+    for (std::size_t number = 0; number < count; ++number) {
+        const std::int32_t block = own.blocks[number];
+        own.peaks[number] = static_cast<std::int64_t>(peak_of(sums + block * PLACE_BLOCK, layout.held[block]));
+    }
+    // k blocks reach the k-th largest peak.
+    std::int64_t bound = 1;
+    if (accepted == nullptr && k < static_cast<std::int64_t>(count)) {
+        const std::size_t groups = std::min(count, static_cast<std::size_t>(std::max(2 * k, MIN_GROUPS)));
+        own.ranked.assign(own.peaks.begin(), own.peaks.begin() + groups);
+        for (std::size_t start = groups; start < count; start += groups) {
+            for (std::size_t at = 0; at < std::min(groups, count - start); ++at) {
+                own.ranked[at] = std::max(own.ranked[at], own.peaks[start + at]);
+            }
+        }
+        bound = std::max(bound, keep_best(own.ranked.data(), static_cast<std::int64_t>(groups), k));
+    }
+    const std::size_t room = static_cast<std::size_t>(4 * k + PLACE_BLOCK);
     const auto cut = [&] {
         if (static_cast<std::int64_t>(own.hits.size()) <= k) return;
         const Hit last = keep_best(own.hits.data(), static_cast<std::int64_t>(own.hits.size()), k);
@@ -81,48 +135,25 @@ bool take_best(const Layout& layout, const Value* weights, std::int64_t factor, 
         // A later place may hold an earlier document, so it need only equal the k-th sum.
         bound = std::max(bound, last.key);
     };
-    for (std::int64_t block = 0; block < blocks; ++block) {
-        if (own.peaks[block] < bound) continue;
-        sum(block);
-        const std::int32_t* document_at = layout.document_at.data() + layout.gap + block * PLACE_BLOCK;
-        for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
-            if (values[place] < bound) continue;
+    for (std::size_t number = 0; number < count; ++number) {
+        const std::int64_t first = own.blocks[number] * PLACE_BLOCK;
+        for (std::int64_t place = first; own.peaks[number] >= bound && place < first + PLACE_BLOCK; ++place) {
+            if (static_cast<std::int64_t>(sums[place]) < bound || document_at[place] < 0) continue;
             if (accepted != nullptr && !(*accepted)(document_at[place])) continue;
-            own.hits.push_back({values[place], document_at[place]});
+            own.hits.push_back({static_cast<std::int64_t>(sums[place]), document_at[place]});
         }
+        std::fill_n(sums + first, PLACE_BLOCK, Value{0});
         if (own.hits.size() >= room) cut();
     }
     cut();
-    for (Hit& hit : own.hits) hit.key *= factor;
-    return true;
+    for (Hit& hit : own.hits) hit.key *= loan.factor;
 }
 
-template <std::int64_t WINDOW>
-void take_best(const Layout& layout, std::span<const std::int64_t> lent, std::int64_t k, const Acceptance* accepted,
-               PlacedSums& own) {
-    // In steps of what divides all weights, sums of common queries fit 32 bits.
-    std::int64_t factor = STEPS, wide[WINDOW + 1] = {STEPS};
-    for (std::size_t distance = 0; distance < lent.size(); ++distance) {
-        wide[distance + 1] = lent[distance];
-        factor = std::gcd(factor, lent[distance]);
+void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, LentSums& own) {
+    if (loan.wide) {
+        take_best(layout, loan, k, accepted, own.wide_sums.data(), own);
+    } else {
+        take_best(layout, loan, k, accepted, own.sums.data(), own);
     }
-    std::int32_t weights[WINDOW + 1];
-    for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
-        weights[distance] = static_cast<std::int32_t>(wide[distance] / factor);
-    }
-    if (!take_best<std::int32_t, WINDOW>(layout, weights, factor, k, accepted, own)) {
-        take_best<std::int64_t, WINDOW>(layout, wide, 1, k, accepted, own);
-    }
-}
-
-void best_borrowing(const Layout& layout, std::span<const std::int64_t> lent, std::int64_t k,
-                    const Acceptance* accepted, PlacedSums& own) {
-    switch (lent.size()) {
-        case 0: return take_best<0>(layout, lent, k, accepted, own);
-        case 1: return take_best<1>(layout, lent, k, accepted, own);
-        case 2: return take_best<2>(layout, lent, k, accepted, own);
-        case 3:
-        case 4: return take_best<4>(layout, lent, k, accepted, own);
-        default: return take_best<MAX_WINDOW>(layout, lent, k, accepted, own);
-    }
+    own.clean = true;
 }

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...native import compiled
 from ..arrays import offsets_of
 from ..backends.choose import Backend
 from ..fuse.linear import Linear
@@ -33,16 +34,18 @@ from ..search.explain import position_of
 from ..search.options import SearchOptions
 from ..storage.state import MemoryState
 from . import context
-from .said import asks_what_was_told, read_texts, said_of, words_of
+from .said import Said, asks_what_was_told, read_texts, said_of, words_of
 from .search import explain_deep
 from .sources import NO_VECTORS, Sources, has_live_vector
 from .strategy import ContextWords, Cue, Lexical, Strategy
+
+if TYPE_CHECKING:
+    from ...native import _compiled
 
 _KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length", "told"
 """In the order of `Evidence` in native/dialogue.hpp."""
 _beyond_words = attrgetter("model", "type", "now", "entities", "hints", "last_session_end", "timezone", "vector")
 _NOTHING = _beyond_words(Query())
-_PARTS = "cue parts"
 
 
 @lru_cache(maxsize=16)
@@ -91,8 +94,8 @@ def answer(
     `windows` is as in `prepare`. `chosen`: a policy chooses this strategy for queries that search a dialogue and cannot
     be compared by vectors; decisions say so.
     """
-    search, read = backend.dialogues, _read_strategy(strategy)
-    if search is None or read is None or options.reranker is not None or options.timing:
+    search = backend.dialogues
+    if search is None or options.reranker is not None or options.timing:
         return None
     started = time.perf_counter() if chosen else 0.0
     alike = read_alike(memory, queries, k, windows)
@@ -104,27 +107,26 @@ def answer(
     # Where there are events, a query may name a time and nothing else.
     if chosen and (not is_dialogue(snapshot) or EVENT in memory.values["type"].ids or has_live_vector(snapshot)):
         return None
+    assistant = memory.values["role"].ids.get(context.ASSISTANT, ABSENT - 1)
+    prepared = _prepare(snapshot, strategy, assistant)
+    if prepared is None:
+        return None
     sources = sources_of(memory, (as_query(alike.given[0], 0),))
     if sources.records is None:
         return None
     indexer = memory.indexer
     analysed: Any = indexer.encode_queries(alike.texts) if indexer.native is None else indexer.native
-    lent, around, shares = read
-    links, assistant = native_links(snapshot), memory.values["role"].ids.get(context.ASSISTANT, ABSENT - 1)
-    depth = max(strategy.depth or 0, alike.k)
-    asking = np.array([asks_what_was_told(text) for text in alike.texts], dtype=np.uint8)
-    options_of_cues = context.HALF_LENGTH, context.WORDY, context.TIMES
+    ask_what_was_told = bytes([asks_what_was_told(text) for text in alike.texts])
     found: Any = []
     unread: set[int] = set()
     while isinstance(found, list):
-        parts = _parts_of(snapshot, alike.texts, speakers=any(kind == _KINDS.index("speaker") for kind, *_ in shares))
         found = search(
             snapshot,
             alike.settings,
             analysed,
             alike.texts,
             alike.k,
-            (links, lent, around, depth, shares, parts, assistant, options_of_cues, asking),
+            (prepared.compiled, ask_what_was_told, _speakers_of(prepared.said, alike.texts)),
             threads=options.threads,
             execution=options.execution,
         )
@@ -142,29 +144,59 @@ def answer(
     )
     if chosen:
         each = (time.perf_counter() - started) * 1e3 / len(alike.given)
-        decision = Decision(strategy.name, each, skipped=NO_VECTORS)
+        decision = Decision.skipping(strategy.name, each, NO_VECTORS)
         vars(hits)["decisions"] = (decision,) * len(alike.given)
     return hits
 
 
-def _parts_of(snapshot: Snapshot, texts: Sequence[str], *, speakers: bool) -> tuple[Any, ...]:
-    """The columns of cues by segment, and the speakers that each text names."""
-    columns: tuple[Any, ...] | None = snapshot.derived.get(_PARTS)
-    if columns is None:
-        columns = tuple(
-            (said_of(segment), segment.lengths, segment.columns.categories.get("role")) for segment in snapshot.segments
+class _Prepared(NamedTuple):
+    """A strategy over a snapshot as the compiled search reads it."""
+
+    key: tuple[Strategy, int, float, int, int]
+    compiled: _compiled.Dialogue
+    said: tuple[Said, ...]
+    """What was read of the texts of each segment, where it asks for speakers."""
+
+
+def _prepare(snapshot: Snapshot, strategy: Strategy, assistant: int) -> _Prepared | None:
+    """The strategy over a snapshot, kept by it; None where one compiled call does not serve it. `assistant` is the code
+    of the role.
+    """
+    # By identity, as a strategy computes its hash at each call.
+    name = f"dialogue {id(strategy)}"
+    known: _Prepared | None = snapshot.derived.get(name)
+    limits = context.HALF_LENGTH, context.WORDY, context.TIMES
+    if known is None or known.key[0] is not strategy or known.key[1:] != (assistant, *limits):
+        read = _read_strategy(strategy)
+        if read is None:
+            return None
+        assert compiled is not None
+        lent, around, shares = read
+        columns = tuple(said_of(segment) for segment in snapshot.segments)
+        parts = tuple(
+            (own.values, segment.lengths, segment.columns.categories.get("role"))
+            for own, segment in zip(columns, snapshot.segments, strict=True)
         )
-        snapshot.derived[_PARTS] = columns
-    parts, words = [], None
-    for said, lengths, roles in columns:
-        offsets, numbers = None, None
-        if speakers and said.words:
-            if words is None:
-                words = [words_of(text) for text in texts]
-            named = [said.named(own) for own in words]
-            offsets = offsets_of([len(own) for own in named])
-            numbers = np.array([number for own in named for number in own], dtype=np.int32)
-        parts.append((said.values, lengths, roles, offsets, numbers))
+        links, depth = native_links(snapshot), strategy.depth or 0
+        made = compiled.dialogue(links, lent, around, depth, shares, parts, assistant, limits)
+        asked = any(kind == _KINDS.index("speaker") for kind, *_ in shares)
+        known = snapshot.derived[name] = _Prepared((strategy, assistant, *limits), made, columns if asked else ())
+    return known
+
+
+def _speakers_of(columns: Sequence[Said], texts: Sequence[str]) -> tuple[_compiled.Speakers | None, ...] | None:
+    """The speakers of each segment that each text names; None where no segment knows any."""
+    for said in columns:
+        if said.words:
+            break
+    else:
+        return None
+    words = [words_of(text) for text in texts]
+    parts: list[_compiled.Speakers | None] = []
+    for said in columns:
+        named = [said.named(own) for own in words]
+        numbers = np.array([number for own in named for number in own], dtype=np.int32)
+        parts.append((offsets_of([len(own) for own in named]), numbers))
     return tuple(parts)
 
 

@@ -84,7 +84,8 @@ def asks_what_was_told(text: str) -> bool:
     for a summary, which an assistant's long turns are. It knows English words alone."""
     folded = text.casefold()
     # Most queries say neither, and cutting up their words takes ten times as long as looking.
-    if "you" not in folded and not any(sign in folded for sign in _SUMS):
+    summary, recap, overview = _SUMS
+    if "you" not in folded and summary not in folded and recap not in folded and overview not in folded:
         return False
     words = _LETTERS.findall(folded)
     return any(

@@ -38,6 +38,14 @@ class Decision:
     skipped: Mapping[str, str] = field(default_factory=dict)
     widened: bool = False
 
+    @classmethod
+    def skipping(cls, strategy: str, milliseconds: float, skipped: Mapping[str, str]) -> Decision:
+        """A decision of these fields, in a tenth of the constructor's time: plain queries ask for one each call."""
+        made = object.__new__(cls)
+        values = {**_SILENT, "strategy": strategy, "milliseconds": milliseconds, "skipped": skipped, "entities": {}}
+        object.__setattr__(made, "__dict__", values)
+        return made
+
     def to_dict(self) -> dict[str, Any]:
         """The fields as plain JSON values, an infinite threshold as "inf". Fields that nothing set are left out."""
         values: dict[str, Any] = {}
@@ -64,6 +72,9 @@ class Decision:
         if "hints" in read:
             read["hints"] = tuple(read["hints"])
         return cls(**read)
+
+
+_SILENT = vars(Decision(""))
 
 
 def skip_share(decisions: Iterable[Decision]) -> float | None:

@@ -168,6 +168,12 @@ class Cascade:
         types = labels if type is None else [type]
         return any(each.needs_now(label) for each in self.costly for label in types)
 
+    @once
+    def words_alone(self) -> Strategy | None:
+        """What answers queries that search dialogues and have no vectors, whatever else they ask; None: it depends."""
+        decides = self.classifier is not None or self.needs_vectors or not isinstance(self.escalate, Strategy)
+        return None if decides or self.needs_now(None) else self.dialogue_words
+
     def deep(self, *, complete: bool = False) -> Cascade:
         """The same cascade with all but confident queries answered over all records that pass their filters."""
         return replace(

@@ -65,9 +65,7 @@ def words_alone(policy: object) -> Strategy | None:
     """The strategy that answers queries which search dialogues and have no vectors, whatever else they ask: one that
     `engine/hybrid/direct.py` may serve. None for other policies.
     """
-    if not isinstance(policy, Cascade) or policy.classifier is not None or policy.needs_vectors:
-        return None
-    return policy.dialogue_words if isinstance(policy.escalate, Strategy) and not policy.needs_now(None) else None
+    return policy.words_alone if isinstance(policy, Cascade) else None
 
 
 def _names_time_alone(query: Query, row: int) -> bool:
