@@ -46,7 +46,8 @@ async def in_thread_if_large(request: Request, function: Callable[..., T], *argu
     """What the function returns. It runs in a thread where the request has a large body, as it may take seconds."""
     if request.scope.get(HELD, 0) < LARGE_BODY:
         return function(*arguments)
-    return await in_thread(request, partial(function, *arguments), cost=request.scope[HELD])
+    work, cost = partial(function, *arguments), request.scope[HELD]
+    return await in_thread(request, work, threads=state_of(request).parsers, cost=cost)
 
 
 def _read(content: bytes, fields: Collection[str] | None) -> dict[str, Any]:

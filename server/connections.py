@@ -26,7 +26,10 @@ FULL = "TooManyConnections"
 """The problem of a connection beyond the limit."""
 LINGER = 2.0
 """Seconds after the time for a body in which the refusal still reaches the client."""
+LARGE = 64 << 10
+"""Bytes of a part of an answer that is not copied behind its head."""
 GREETING = b"\n"
+"""What a worker says to another one that has reached it."""
 SPARE_FILES = 256
 """Open files that are left to the memory beside the connections."""
 
@@ -50,6 +53,7 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
     class Protocol(HttpToolsProtocol):
         """HTTP/1.1 within limits of time and size."""
 
+        joined: Joined
         due = Due.HEAD
         timed = Due.NOTHING
         """What `reading` is the time of."""
@@ -64,6 +68,7 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            self.joined = self.transport = Joined(transport)  # type: ignore[assignment]
             if len(self.connections) > most:
                 refuse(FULL)
                 transport.write(_FULL)
@@ -170,6 +175,11 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
                 self.reading = None
             self.timed = Due.NOTHING
 
+        def on_response_complete(self) -> None:
+            # An answer to HEAD has no body.
+            self.joined.flush()
+            super().on_response_complete()
+
         def timeout_keep_alive_handler(self) -> None:
             super().timeout_keep_alive_handler()
             self.loop.call_later(limits.answer_seconds, self.transport.abort)
@@ -193,6 +203,46 @@ def protocol_of(limits: Limits, refuse: Callable[[str], None] = lambda title: No
             super().connection_lost(exc)
 
     return Protocol
+
+
+class Joined:
+    """A transport that sends the head of an answer with the first part of its body: one call of the system, not two.
+
+    Each takes 20 to 70 us, and wakes the client.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self._head = transport, b""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            if len(data) > LARGE:
+                self._transport.write(head)
+            else:
+                data = head + data
+        elif data.startswith(_HEAD) and not data.startswith(_CONTINUE):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Send a head without a body."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
+_HEAD, _CONTINUE = b"HTTP/1.1 ", b"HTTP/1.1 100 "
 
 
 def greeting(protocol: type[HttpToolsProtocol]) -> type[HttpToolsProtocol]:

@@ -47,6 +47,7 @@ SHARED = (*sorted(DEFAULTS), *SCOPES)
 SEARCH_FIELDS = (
     "query", "queries", "k", "strategy", "texts", "payload", "explain", "form", "timing", "partial", *SHARED,
 )  # fmt: skip
+_SHARED = frozenset(DEFAULTS - {SCOPE})
 FLAGS = frozenset(("texts", "payload", "explain", "timing"))
 _SIMPLE: dict[str, Any] = {"string": str, "integer": int, "number": (float, int), "boolean": bool}
 _TYPES = {
@@ -110,7 +111,10 @@ async def search(request: Request) -> Response:
     else:
         writing = Writing.of(request)
         write = partial(_as_json, hits, wanted, sharded, writing)
-        answer = await in_thread(request, write, cancellation=writing.cancellation, cost=hits.documents.size)
+        # Explanations may take seconds, in which the bodies of others would wait.
+        threads = None if wanted.explain else state.parsers
+        cancellation, cost = writing.cancellation, hits.documents.size
+        answer = await in_thread(request, write, cancellation=cancellation, threads=threads, cost=cost)
     return Response(answer, media_type="application/json")
 
 
@@ -263,7 +267,7 @@ def _read_shared(body: dict[str, Any], limits: Limits) -> dict[str, Any]:
     """What a body sets for its queries, as keywords of `Engine.search`. Raises `Problem`."""
     for name in body.keys() & _TYPES.keys():
         take(body, name, _TYPES[name])
-    shared = {name: body[name] for name in DEFAULTS - {SCOPE} if body.get(name) is not None}
+    shared = {name: body[name] for name in body.keys() & _SHARED if body[name] is not None}
     if not shared.get("offset"):
         # 0 is no default: each query would be made anew with it.
         shared.pop("offset", None)

@@ -41,6 +41,9 @@ class State:
     """Whether the time for what is under way is over."""
     threads: Threads = field(default_factory=lambda: Threads(16, 4))
     """Run what reads, what changes many records, and all that has a large body."""
+    parsers: Threads = field(default_factory=lambda: Threads(4, 1))
+    """Read large bodies and write large answers. They hold the interpreter: more at once would keep the event loop, and
+    with it all others, waiting for it."""
     writes: Tasks = field(default_factory=lambda: Tasks(1 << 20, 3 << 18))
     """Small writes, which the engine writes together. They cost their bytes, and so much is written at a time."""
     writers: Threads = field(default_factory=lambda: Threads(64, 48))

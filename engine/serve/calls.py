@@ -15,6 +15,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import DeadlineError, FanrankError, ParameterError
@@ -22,7 +23,7 @@ from ..hybrid.strategy import Strategy
 from ..locks import once
 from ..monitor.health import logger
 from ..records.hits import Hits
-from ..records.query import Query
+from ..records.query import FIELDS, Query
 from ..rerank.reranker import DEPTH
 from ..route.by_namespace import AnyAnswerer, ByNamespace, answerer_of, same_answerer
 from ..route.cascade import Cascade
@@ -88,6 +89,13 @@ class LaunchOptions:
         }
 
     @once
+    def plain(self) -> bool:
+        """Whether an answer needs the index alone: no vectors of queries, no records, no reranker."""
+        search, answerer = self.search, self.answerer
+        read = search.texts or search.payload or search.reranker is not None
+        return isinstance(answerer, Strategy) and answerer.plain and not read
+
+    @once
     def approximate(self) -> bool:
         """Whether the batch decides which documents are looked at."""
         return _is_approximate(self.answerer)
@@ -123,6 +131,15 @@ def _strategies(answerer: AnyAnswerer) -> list[Strategy]:
     if isinstance(answerer, ByNamespace):
         return [strategy for one in answerer.every for strategy in _strategies(one)]
     return list(answerer.strategies.values())
+
+
+_beside_place = attrgetter(*(name for name in FIELDS if name not in {"text", "namespace", "k", "id", "vector"}))
+_PLACE_ALONE = _beside_place(Query())
+
+
+def is_text_of_one(query: Query) -> bool:
+    """Whether a query asks by its text alone, in one namespace."""
+    return query.vector is None and bool(_beside_place(query) == _PLACE_ALONE)
 
 
 class Call:
@@ -285,6 +302,11 @@ def wake(loop: asyncio.AbstractEventLoop, calls: Sequence[Arrives]) -> None:
         for call in calls:
             call.arrive()
 
+    import asyncio  # who has a loop has it
+
+    if asyncio._get_running_loop() is loop:
+        arrive()
+        return
     try:
         loop.call_soon_threadsafe(arrive)
     except RuntimeError:

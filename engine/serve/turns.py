@@ -30,6 +30,15 @@ LARGE = 1 << 15
 """Work from which on a call of a tenant is launched by itself, and cut: some 10 ms of plain BM25."""
 TARGET = 0.01
 """Seconds that a launch for tenants is to take."""
+FEW = 8
+"""Fewer queries are launched together, whatever is known of them."""
+HELD = 0.02
+"""Seconds for which a launch may hold the others. A call that is to take longer is cut, whatever its work."""
+AT_ONCE = 0.001
+"""Seconds that a launch of small calls may take in the thread of their event loop, which spares two changes of
+threads: 40 to 100 us."""
+FADING = 0.9
+"""By how much the slowest launch is forgotten with each further one."""
 TIMES = 2
 """How many times as long as one query alone it may take, where that is more."""
 REMEMBERED = 1_024
@@ -80,11 +89,19 @@ class Pace:
         """The work of the next launch. One call, or one query of a call that is cut, always fits."""
         self._alone = math.inf
         """Seconds of one query, or of the shortest launch."""
+        self._slowest = math.inf
+        """Seconds for each work, of the slowest of the last launches."""
+
+    def seconds(self, work: int) -> float:
+        """How long a launch of so much work may take. Nothing is known before the first one."""
+        return self._slowest * work
 
     def learn(self, work: int, queries: int, seconds: float) -> None:
         """Note how long a launch took."""
         known = queries == 1 and self._alone < math.inf
         self._alone = (self._alone + seconds) / 2 if known else min(self._alone, seconds)
+        slowest = 0.0 if self._slowest == math.inf else FADING * self._slowest
+        self._slowest = max(seconds / max(work, 1), slowest)
         target = max(TARGET, TIMES * self._alone)
         self.room = max(1, int(work * target / seconds)) if seconds > target else max(self.room, 2 * work)
 
@@ -111,13 +128,30 @@ class Clock:
             self._begun = {name: begun for name, begun in self._begun.items() if begun > start}
 
 
+class Paces:
+    """The paces of the last ways to answer. The coalescer's lock guards them."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Options, Pace]] = []
+
+    def of(self, options: Options) -> Pace:
+        """The pace of launches with these options."""
+        for place, (known, pace) in enumerate(self._known):
+            if known is options or known.equals(options):
+                if place:
+                    self._known.insert(0, self._known.pop(place))
+                return pace
+        self._known.insert(0, (options, Pace()))
+        del self._known[PACES:]
+        return self._known[0][1]
+
+
 class Turns:
     """The turns of one lane. The coalescer's lock guards them."""
 
     def __init__(self) -> None:
         self.used = False
         """Whether a tenant was ever here."""
-        self._paces: list[tuple[Options, Pace]] = []
         self.clock = Clock()
 
     def order(self, queue: deque[Waits]) -> None:
@@ -133,16 +167,6 @@ class Turns:
         ordered = sorted(zip(starts, queue, strict=True), key=lambda pair: pair[0])
         queue.clear()
         queue.extend(call for _, call in ordered)
-
-    def pace(self, options: Options) -> Pace:
-        """The pace of launches with these options."""
-        for place, (known, pace) in enumerate(self._paces):
-            if known is options or known.equals(options):
-                self._paces.insert(0, self._paces.pop(place))
-                return pace
-        self._paces.insert(0, (options, Pace()))
-        del self._paces[PACES:]
-        return self._paces[0][1]
 
 
 class Cut:
@@ -171,6 +195,10 @@ class Cut:
             if searcher.index.filler is not None and searcher.index.scans():
                 return None
             self.parts = divide(self.queries, self.answerer)
+            firsts = self._firsts()
+            for divided in self.parts:
+                # Equal queries are answered once, so they are of one piece.
+                divided.rows.sort(key=firsts.__getitem__)
             self.state, self.clock = searcher.index.ready().state, time.time()
             self.timed = self.state.expiring or any(
                 query.half_life is not None or query.windows is not None for query in self.queries
@@ -179,9 +207,10 @@ class Cut:
         size = work = 0
         while size < len(part.rows):
             more = work_of([self.queries[part.rows[size]]])
-            if size and work + more > self.pace.room:
+            again = size and self._words(part.rows[size]) == self._words(part.rows[size - 1])
+            if size and not again and work + more > self.pace.room:
                 break
-            size, work = size + 1, work + more
+            size, work = size + 1, work + (0 if again else more)
         piece = Part(part.answerer, part.rows[:size])
         del part.rows[:size]
         if not part.rows:
@@ -207,6 +236,15 @@ class Cut:
         self.pieces.append(piece)
         self.answers.append(hits)
         return hits, work
+
+    def _words(self, row: int) -> tuple[object, ...]:
+        query = self.queries[row]
+        return query.text, query.terms and tuple(query.terms)
+
+    def _firsts(self) -> list[int]:
+        """For each row the first one with the same words."""
+        first: dict[tuple[object, ...], int] = {}
+        return [first.setdefault(self._words(row), row) for row in range(len(self.queries))]
 
     @property
     def done(self) -> bool:

@@ -274,6 +274,39 @@ def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_st
     assert_same(once, expected["once"])
 
 
+def test_short_queries_of_which_nothing_is_known_are_cut_until_many_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in ((coalesce, "HELD", 0.0), (turns, "TARGET", 60.0)):
+        monkeypatch.setattr(module, name, value)
+    engine, words = few(), [f"tea {number:02}" for number in range(15)]
+    launched: list[int] = []
+    engine.coalescer.on_launch = lambda hits, _: launched.append(len(hits))
+    for _ in range(2):
+        assert_same(asyncio.run(engine.asearch(words, tenant="a")), engine.search(words))
+    # The first call learns, each piece twice the last one. The next is one launch.
+    assert launched == [1, 2, 4, 8, 15]
+
+
+def test_a_launch_that_is_sure_to_be_short_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coalesce, "AT_ONCE", 1e9)
+    engine, threads = few(), list[int]()
+    engine.coalescer.on_launch = lambda *_: threads.append(threading.get_ident())
+
+    async def ask() -> None:
+        expected = engine.search(["tea"])
+        for keywords in ({}, {}, {"texts": True}, {"namespaces": [""]}, {"filter": {"role": "x"}}, {"deadline": 60.0}):
+            hits = await engine.asearch(["tea"], tenant="a", **keywords)
+            assert "filter" in keywords or hits.ids.tolist() == expected.ids.tolist()
+            while engine.coalescer._lanes[0].runner is not None:
+                await asyncio.sleep(0)
+        several = await asyncio.gather(*(engine.asearch([word], tenant=word) for word in WORDS[:4]))
+        assert [hits.ids.tolist() for hits in several] == [engine.search([word]).ids.tolist() for word in WORDS[:4]]
+
+    asyncio.run(ask())
+    # Of the first nothing is known. Records, several namespaces and filters may take long.
+    own = [thread == threading.get_ident() for thread in threads]
+    assert own == [False, True, False, False, False, True, True]
+
+
 def test_nothing_joins_a_call_in_pieces_where_the_bound_of_a_launch_is_raised() -> None:
     engine, words = few(), ["tea", "key", "oil", "jam"]
     expected, coalescer = engine.search(words), engine.coalescer.configure(max_batch=3)
