@@ -13,9 +13,10 @@ import math
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from functools import wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
 from ..engine import errors
@@ -49,6 +50,8 @@ BM25_SCALE = 8.0
 AnyFilters = dict[str, Any] | None
 AnyStrategy = str | dict[str, Any] | Strategy
 Component = TypeVar("Component", bound="_Retriever")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class DuplicateIdError(errors.DuplicateIdError, DuplicateDocumentError):
@@ -71,6 +74,19 @@ class _Opened:
 # process may open a directory once only.
 _OPENED: WeakValueDictionary[str, _Opened] = WeakValueDictionary()
 _LOCK = threading.Lock()
+
+
+def _awaited(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]:
+    """The twin of a verb that does its work in a thread."""
+
+    @wraps(verb)
+    async def twin(self: Any, *given: P.args, **named: P.kwargs) -> R:
+        return await asyncio.to_thread(getattr(self, verb.__name__), *given, **named)
+
+    twin.__name__, twin.__qualname__ = f"{verb.__name__}_async", f"{verb.__qualname__}_async"
+    twin.__doc__ = f"As `{verb.__name__}`, in a thread."
+    made: Any = twin
+    return made  # type: ignore[no-any-return]
 
 
 class FanrankDocumentStore:
@@ -168,9 +184,7 @@ class FanrankDocumentStore:
                 del _OPENED[_key_of(self.engine)]
                 opened.engine.close()
 
-    async def close_async(self) -> None:
-        """As `close`."""
-        await asyncio.to_thread(self.close)
+    close_async = _awaited(close)
 
     def to_dict(self) -> dict[str, Any]:
         """The store as Haystack writes it into a pipeline's file: a path or an index, and settings; no documents.
@@ -207,14 +221,14 @@ class FanrankDocumentStore:
 
         Filters are on ``meta.KEY``. Here alone one may be on ``id``, by itself, with ``==``.
         """
-        found: Iterable[Record | None]
+        records: Iterable[Record | None]
         if isinstance(filters, Mapping) and filters.get("field") == "id" and filters.get("operator") == "==":
             # Haystack's components ask so for single documents. The engine finds an id without a filter.
             value = filters.get("value")
-            found = self.memory.fetch([value]) if isinstance(value, str) else []
+            records = self.memory.fetch([value]) if isinstance(value, str) else []
         else:
-            found = self._records(filters)
-        return [document_of(one, embedding=self.return_embedding) for one in found if one is not None]
+            records = self._records(filters)
+        return [document_of(one, embedding=self.return_embedding) for one in records if one is not None]
 
     def write_documents(self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE) -> int:
         """Write documents, all or none, as one durable batch; returns how many were written.
@@ -240,7 +254,7 @@ class FanrankDocumentStore:
             fresh = [record for record in records if first[record.id] is record]
             while True:
                 present = memory.fetch([record.id for record in fresh])
-                fresh = [record for record, found in zip(fresh, present, strict=True) if found is None]
+                fresh = [record for record, held in zip(fresh, present, strict=True) if held is None]
                 try:
                     return memory.add(fresh)
                 except errors.DuplicateIdError:
@@ -313,8 +327,8 @@ class FanrankDocumentStore:
         Numbers, booleans and strings count.
         """
         name = _bare(metadata_field)
-        found = ((record.payload or {}).get(name) for record in self._records(None))
-        values = [value for value in found if isinstance(value, (int, float, str))]
+        held = ((record.payload or {}).get(name) for record in self._records(None))
+        values = [value for value in held if isinstance(value, (int, float, str))]
         try:
             return {"min": min(values, default=None), "max": max(values, default=None)}
         except TypeError:
@@ -342,66 +356,19 @@ class FanrankDocumentStore:
         ordered = [values[key] for key in sorted(values, key=lambda key: (str(values[key]), key[0]))]
         return ordered[from_ : from_ + size], len(ordered)
 
-    async def count_documents_async(self) -> int:
-        """As `count_documents`, in a thread, as all that follow."""
-        return await asyncio.to_thread(self.count_documents)
-
-    async def filter_documents_async(self, filters: AnyFilters = None) -> list[Document]:
-        """As `filter_documents`."""
-        return await asyncio.to_thread(self.filter_documents, filters)
-
-    async def write_documents_async(
-        self, documents: list[Document], policy: DuplicatePolicy = DuplicatePolicy.NONE
-    ) -> int:
-        """As `write_documents`. Writes that wait at the same time share one sync of the disk."""
-        return await asyncio.to_thread(self.write_documents, documents, policy)
-
-    async def delete_documents_async(self, document_ids: list[str]) -> None:
-        """As `delete_documents`."""
-        await asyncio.to_thread(self.delete_documents, document_ids)
-
-    async def delete_all_documents_async(self) -> None:
-        """As `delete_all_documents`."""
-        await asyncio.to_thread(self.delete_all_documents)
-
-    async def delete_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `delete_by_filter`."""
-        return await asyncio.to_thread(self.delete_by_filter, filters)
-
-    async def update_by_filter_async(self, filters: dict[str, Any], meta: dict[str, Any]) -> int:
-        """As `update_by_filter`."""
-        return await asyncio.to_thread(self.update_by_filter, filters, meta)
-
-    async def count_documents_by_filter_async(self, filters: dict[str, Any]) -> int:
-        """As `count_documents_by_filter`."""
-        return await asyncio.to_thread(self.count_documents_by_filter, filters)
-
-    async def count_unique_metadata_by_filter_async(
-        self, filters: dict[str, Any], metadata_fields: list[str]
-    ) -> dict[str, int]:
-        """As `count_unique_metadata_by_filter`."""
-        return await asyncio.to_thread(self.count_unique_metadata_by_filter, filters, metadata_fields)
-
-    async def get_metadata_fields_info_async(self) -> dict[str, dict[str, str]]:
-        """As `get_metadata_fields_info`."""
-        return await asyncio.to_thread(self.get_metadata_fields_info)
-
-    async def get_metadata_field_min_max_async(self, metadata_field: str) -> dict[str, Any]:
-        """As `get_metadata_field_min_max`."""
-        return await asyncio.to_thread(self.get_metadata_field_min_max, metadata_field)
-
-    async def get_metadata_field_unique_values_async(
-        self,
-        metadata_field: str,
-        search_term: str | None = None,
-        from_: int = 0,
-        size: int = 10,
-        filters: AnyFilters = None,
-    ) -> tuple[list[Any], int]:
-        """As `get_metadata_field_unique_values`."""
-        return await asyncio.to_thread(
-            self.get_metadata_field_unique_values, metadata_field, search_term, from_, size, filters
-        )
+    # Writes that wait at the same time share one sync of the disk.
+    count_documents_async = _awaited(count_documents)
+    filter_documents_async = _awaited(filter_documents)
+    write_documents_async = _awaited(write_documents)
+    delete_documents_async = _awaited(delete_documents)
+    delete_all_documents_async = _awaited(delete_all_documents)
+    delete_by_filter_async = _awaited(delete_by_filter)
+    update_by_filter_async = _awaited(update_by_filter)
+    count_documents_by_filter_async = _awaited(count_documents_by_filter)
+    count_unique_metadata_by_filter_async = _awaited(count_unique_metadata_by_filter)
+    get_metadata_fields_info_async = _awaited(get_metadata_fields_info)
+    get_metadata_field_min_max_async = _awaited(get_metadata_field_min_max)
+    get_metadata_field_unique_values_async = _awaited(get_metadata_field_unique_values)
 
     def search(
         self,
@@ -423,8 +390,8 @@ class FanrankDocumentStore:
         Raises `FilterError`, `ParameterError` for scaled scores of another strategy, and as `Engine.search`.
         """
         scale = _scale(strategy) if scale_score else None
-        asked = _queries(queries, _filter_of(filters))
-        hits = self.memory.search(asked, top_k, strategy=strategy, texts=True, payload=True)
+        filtered = _queries(queries, _filter_of(filters))
+        hits = self.memory.search(filtered, top_k, strategy=strategy, texts=True, payload=True)
         return _lists(hits, scale, return_embedding)
 
     async def search_async(
@@ -439,8 +406,8 @@ class FanrankDocumentStore:
     ) -> list[list[Document]]:
         """As `search`, awaited; concurrent callers share a launch."""
         scale = _scale(strategy) if scale_score else None
-        asked = _queries(queries, _filter_of(filters))
-        hits = await self.memory.asearch(asked, top_k, strategy=strategy, texts=True, payload=True)
+        filtered = _queries(queries, _filter_of(filters))
+        hits = await self.memory.asearch(filtered, top_k, strategy=strategy, texts=True, payload=True)
         return _lists(hits, scale, return_embedding)
 
     def _records(self, filters: AnyFilters) -> Iterable[Record]:
@@ -505,8 +472,8 @@ def _lists(hits: Hits, scale: Callable[[float], float] | None, embedding: bool) 
     assert hits.records is not None
     counts, lists = hits.counts.tolist(), []
     for records, scores, count in zip(hits.records.tolist(), hits.scores.tolist(), counts, strict=True):
-        found = zip(records[:count], map(scale, scores[:count]) if scale else scores, strict=False)
-        lists.append([document_of(record, score, embedding=embedding) for record, score in found])
+        scored = zip(records[:count], map(scale, scores[:count]) if scale else scores, strict=False)
+        lists.append([document_of(record, score, embedding=embedding) for record, score in scored])
     return lists
 
 
@@ -607,16 +574,16 @@ class FanrankRetriever(_Retriever):
         self, query: str, filters: AnyFilters = None, top_k: int | None = None, scale_score: bool | None = None
     ) -> dict[str, list[Document]]:
         """The `documents` that answer the query, best first. Raises as `FanrankDocumentStore.search`."""
-        (found,) = self.document_store.search([query], **self._options(filters, top_k, scale_score))
-        return {"documents": found}
+        (documents,) = self.document_store.search([query], **self._options(filters, top_k, scale_score))
+        return {"documents": documents}
 
     @component.output_types(documents=list[Document])
     async def run_async(
         self, query: str, filters: AnyFilters = None, top_k: int | None = None, scale_score: bool | None = None
     ) -> dict[str, list[Document]]:
         """As `run`; concurrent callers share a launch."""
-        (found,) = await self.document_store.search_async([query], **self._options(filters, top_k, scale_score))
-        return {"documents": found}
+        (documents,) = await self.document_store.search_async([query], **self._options(filters, top_k, scale_score))
+        return {"documents": documents}
 
 
 @component
@@ -640,8 +607,8 @@ class FanrankEmbeddingRetriever(_Retriever):
     ) -> dict[str, list[Document]]:
         """The `documents` with the nearest embeddings, best first. Raises as `FanrankDocumentStore.search`."""
         options = self._options(filters, top_k, scale_score, return_embedding)
-        (found,) = self.document_store.search([Query(vector=query_embedding)], **options)
-        return {"documents": found}
+        (documents,) = self.document_store.search([Query(vector=query_embedding)], **options)
+        return {"documents": documents}
 
     @component.output_types(documents=list[Document])
     async def run_async(
@@ -654,8 +621,8 @@ class FanrankEmbeddingRetriever(_Retriever):
     ) -> dict[str, list[Document]]:
         """As `run`; concurrent callers share a launch."""
         options = self._options(filters, top_k, scale_score, return_embedding)
-        (found,) = await self.document_store.search_async([Query(vector=query_embedding)], **options)
-        return {"documents": found}
+        (documents,) = await self.document_store.search_async([Query(vector=query_embedding)], **options)
+        return {"documents": documents}
 
 
 @component
@@ -673,18 +640,18 @@ class FanrankHybridRetriever(_Retriever):
         self, query: str, query_embedding: list[float], filters: AnyFilters = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """The `documents` that answer the query, best first. Raises as `FanrankDocumentStore.search`."""
-        asked = [Query(query, vector=query_embedding)]
-        (found,) = self.document_store.search(asked, **self._options(filters, top_k))
-        return {"documents": found}
+        queries = [Query(query, vector=query_embedding)]
+        (documents,) = self.document_store.search(queries, **self._options(filters, top_k))
+        return {"documents": documents}
 
     @component.output_types(documents=list[Document])
     async def run_async(
         self, query: str, query_embedding: list[float], filters: AnyFilters = None, top_k: int | None = None
     ) -> dict[str, list[Document]]:
         """As `run`; concurrent callers share a launch."""
-        asked = [Query(query, vector=query_embedding)]
-        (found,) = await self.document_store.search_async(asked, **self._options(filters, top_k))
-        return {"documents": found}
+        queries = [Query(query, vector=query_embedding)]
+        (documents,) = await self.document_store.search_async(queries, **self._options(filters, top_k))
+        return {"documents": documents}
 
 
 @component
@@ -740,10 +707,10 @@ def _asked(queries: Sequence[str], embeddings: Sequence[Sequence[float]] | None)
 
 def _joined(lists: Iterable[Iterable[Document]]) -> list[Document]:
     best: dict[str, tuple[float, Document]] = {}
-    for found in lists:
-        for document in found:
-            score, known = document.score or 0.0, best.get(document.id)
-            if known is None or score > known[0]:
+    for documents in lists:
+        for document in documents:
+            score, held = document.score or 0.0, best.get(document.id)
+            if held is None or score > held[0]:
                 best[document.id] = score, document
     # Stable. A document keeps the place at which it came first, whichever of its scores is the best.
     return [document for _, document in sorted(best.values(), key=lambda pair: -pair[0])]

@@ -28,7 +28,7 @@ from ..text.vocabulary import TermIndexer, Vocabulary
 # Records that are read, analysed and asked for together.
 ASKED_TOGETHER = 4_096
 # Records that a report names; it counts the others.
-LISTED = 100
+MOST_LISTED = 100
 # Records that a report names as standing before one that is missing.
 SHOWN_BEFORE = 3
 WORDS, VECTOR, ID = "words", "vector", "id"
@@ -239,7 +239,7 @@ def audit(audit: Audit, source: Source, namespace: str | None, progress: bool) -
                 continue
             reasons.update(one.why.values())
             for by, why in one.why.items():
-                if why == UNEXPLAINED or len(missing) < LISTED:
+                if why == UNEXPLAINED or len(missing) < MOST_LISTED:
                     place = {"id": one.record.id, "namespace": one.record.namespace}
                     missing.append({**place, "by": by, "why": why, "before": one.before.get(by, [])})
     missing.sort(key=lambda one: one["why"] != UNEXPLAINED)
@@ -253,5 +253,5 @@ def audit(audit: Audit, source: Source, namespace: str | None, progress: bool) -
         "reasons": dict(reasons.most_common()),
         "unexplained": reasons[UNEXPLAINED],
         "passed": not reasons[UNEXPLAINED],
-        "missing": missing[:LISTED],
+        "missing": missing[:MOST_LISTED],
     }

@@ -1,22 +1,16 @@
-"""The studies against loops over every question, and evaluations under a strategy."""
+"""The bench's study beside `evaluate`, and evaluations under a strategy."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from bench.study import study, study_conversations
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support.evaluations import Letters, Scripted, write_locomo
 
-from fanrank.engine.errors import ParameterError
 from fanrank.engine.evaluate import (
     Dataset,
     Evaluation,
@@ -71,62 +65,6 @@ def evidence(dataset: Dataset, seed: int, names: Sequence[str] = ("bm25", *DENSE
     )
 
 
-# The oracle: questions one by one, numbers one by one.
-
-
-def scores_by_question(candidates: Candidates, name: str) -> list[list[float]]:
-    scores, bounds = candidates.channels[name].scores.tolist(), candidates.offsets.tolist()
-    return [scores[start:end] for start, end in itertools.pairwise(bounds)]
-
-
-def descending(scores: list[float]) -> list[int]:
-    return sorted(range(len(scores)), key=lambda session: (-scores[session], session))
-
-
-def measured(scores: list[float], gold: set[int]) -> dict[str, float]:
-    order = descending(scores)
-    found = [session in gold for session in order]
-    gain = math.fsum(1 / math.log2(place + 2) for place, hit in enumerate(found[:5]) if hit)
-    ideal = math.fsum(1 / math.log2(place + 2) for place in range(min(5, len(gold))))
-    return {
-        "hit@1": float(found[0]),
-        "recall@1": sum(found[:1]) / len(gold),
-        "recall@3": sum(found[:3]) / len(gold),
-        "recall@5": sum(found[:5]) / len(gold),
-        "mrr": 1 / (found.index(True) + 1),
-        "ndcg@5": gain / ideal,
-    }
-
-
-def golds_of(dataset: Dataset) -> list[set[int]]:
-    place = {space: {name: number for number, name in enumerate(own)} for space, own in dataset.members().items()}
-    return [
-        {place[query.namespace][name] for name in grades}
-        for query, grades in zip(dataset.queries, dataset.relevant.values(), strict=True)
-    ]
-
-
-SHAPE = [(4, [{0}, {1, 3}, {2}]), (6, [{5}, {0, 1, 2, 3, 4, 5}]), (1, [{0}]), (3, [{2}, {1}, {0, 2}, {1}])]
-
-
-@settings(max_examples=20, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), steps=st.sampled_from([1, 2, 5, 1000]))
-def test_study_against_loops(seed: int, steps: int) -> None:
-    dataset = conversations(SHAPE)
-    candidates, stronger = (evidence(dataset, seed + n, steps=steps) for n in (0, 1))
-    found = study_conversations(dataset, candidates, stronger=stronger, resamples=200, seed=3)
-    assert json.loads(json.dumps(found)) == found
-    assert (found["study"], found["n"], found["clusters"]) == ("conversations", 10, 4)
-    for name in ("bm25", *DENSE):
-        rows = [
-            measured(own, gold)
-            for own, gold in zip(scores_by_question(candidates, name), golds_of(dataset), strict=True)
-        ]
-        for metric in rows[0]:
-            wanted = math.fsum(row[metric] for row in rows) / len(rows)
-            assert found["systems"][name][metric] == pytest.approx(wanted, abs=1e-7), (name, metric)
-
-
 def test_lengths_are_those_of_the_longest_gold_session() -> None:
     # Sessions of 5, 6, 7, … turns; the bins end at 7, 15, 25.
     golds = [{0}, {2}, {0, 3}, {10}, {0, 11}, {20}, {21}, {1, 30}]
@@ -135,37 +73,6 @@ def test_lengths_are_those_of_the_longest_gold_session() -> None:
     assert {name: row["n"] for name, row in found["lengths"].items()} == {"1-7": 2, "8-15": 3, "16-25": 2, "26+": 2}
     shorter = conversations([(3, [{0}]), (3, [{1}])], turns=30)
     assert list(study_conversations(shorter, evidence(shorter, 2), resamples=50)["lengths"]) == ["26+"]
-
-
-def test_a_session_without_vectors_stands_last() -> None:
-    dataset = conversations([(3, [{0}, {0}]), (3, [{2}])])
-    candidates = evidence(dataset, 5)
-    scored = np.array([False, True, True] * 3)
-    channel = Channel.of(np.array([9.0, -0.5, -0.9] * 3), scored, scored, candidates.offsets)
-    channels = {**candidates.channels, "dense-late": channel}
-    candidates = replace(candidates, channels=channels)
-    found = study_conversations(dataset, candidates, resamples=50)["systems"]["dense-late"]
-    assert found["mrr"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
-
-
-def test_candidates_that_do_not_fit() -> None:
-    dataset = conversations(SHAPE)
-    candidates = evidence(dataset, 0)
-    with pytest.raises(ParameterError, match="10 questions, but candidates of 3 queries"):
-        study_conversations(dataset, evidence(conversations(SHAPE[:1]), 0))
-    with pytest.raises(ParameterError, match="every session"):
-        study_conversations(conversations([(5, SHAPE[0][1]), *SHAPE[1:]]), candidates)
-    with pytest.raises(ParameterError, match="needs the channel 'dense-late'; did you mean 'dense-early'"):
-        study_conversations(dataset, evidence(dataset, 0, ("bm25", "dense-early")))
-    turned = replace(candidates, documents=candidates.documents[::-1].copy())
-    with pytest.raises(ParameterError, match="every session"):
-        study_conversations(dataset, turned)
-    alone = conversations(SHAPE[:1])
-    with pytest.raises(ParameterError, match="two groups"):
-        study_conversations(alone, evidence(alone, 0))
-    nothing = Dataset("toy", [], [Query("", id="q", namespace="x")], {"q": {"d": 1}})
-    with pytest.raises(ParameterError, match="'q' has no session"):
-        study_conversations(nothing, candidates)
 
 
 # Strategies
