@@ -24,10 +24,10 @@ from ..engine.storage.sqlite import named
 from .coordinator.checks import check_opening
 from .opening.importing import import_records
 from .opening.opening import Opened, Start, open_memory, start_local
-from .operations import ShardedOperations
 from .replicas.replicas import check_replicas
 from .search.candidates import collect
 from .search.searcher import PARTIAL, REFUSE, ShardedSearcher
+from .verbs import ShardedVerbs
 
 if sys.version_info >= (3, 11):
     from typing import Unpack
@@ -40,7 +40,7 @@ DEADLINE = 30.0
 """Seconds that a shard has for an answer."""
 
 
-class ShardedEngine(ShardedOperations, lacking=SHARDS):
+class ShardedEngine(ShardedVerbs, lacking=SHARDS):
     """One memory over several shards. Each shard is an engine with a directory of its own, and an actor of Ray.
 
     Its answers are those of one `Engine` that holds all records: ids, scores and order, bit for bit. A namespace lies

@@ -89,10 +89,17 @@ def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
 def _check_values(records: Sequence[Record], schema: Schema) -> None:
     """Build all of a segment that can refuse a record: its columns, weights, entities and vectors.
 
-    What cannot be stored, a shard refuses when it prepares its part.
+    What cannot be stored, a shard refuses when it prepares its part, and a record has checked its own fields.
     """
+    if schema.names == Schema.of(None).names and all(map(_is_plain, records)):
+        return
     columns = Columns.of(records, schema, {name: Vocabulary() for name in schema.categories})
     ids = Ids.of([record.id for record in records])
     learned_of(records, Vocabulary(), ids, columns)
     entities_of(records, Vocabulary(), ids, columns)
     vectors_of(records)
+
+
+def _is_plain(record: Record) -> bool:
+    held = record.embedding, record.weights, record.entities, record.relations
+    return all(value is None for value in held)

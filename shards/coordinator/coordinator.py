@@ -26,8 +26,7 @@ from ..protocol.order import LIMIT
 from ..protocol.owner import OwnerFile
 from ..protocol.statistics import Counts, Table
 from ..replicas.whole_copies import WholeCopies
-from .deciding import Deciding
-from .holding import WAITED, View
+from .deciding import WAITED, Deciding, View
 from .writes import Write, count_fitting, is_refusal
 
 KEPT = 100_000

@@ -1,4 +1,4 @@
-"""Pages of a listing over shards.
+"""Pages of a listing over shards, and what a shard holds of the records that pass a filter.
 
 Each shard says which of its records come next, and the first of all make the page. Then the shards that hold these give
 them whole. All of one page is read at one epoch.
@@ -6,18 +6,24 @@ them whole. All of one page is read at one epoch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from ...engine.index.columns import ORDER
+from ...engine.index.masks import CompiledFilter
 from ...engine.index.snapshot import Snapshot
 from ...engine.listing.listing import Wanted, indexed_record
-from ...engine.listing.matching import compiled, snapshots_of
+from ...engine.listing.matching import compiled, passing, read_matching, snapshots_of
 from ...engine.listing.orders import Key, entries, merge
+from ...engine.records.filters import Filter
 from ...engine.records.record import Record
+from ...engine.search.events import events_in
 from ...engine.storage.state import MemoryState
-from ..protocol.order import entries_written, strip
+from ..protocol.order import entries_written, orders_of, strip
 from ..search.launches import Launch, ids_by_namespace
 from ..search.searcher import ShardedSearcher
 from ..shard.records import read_records
@@ -86,3 +92,39 @@ def list_places(shard: Shard, state: MemoryState, wanted: Wanted, after: Key | N
 
 def _no_arrivals(namespace: str, snapshot: Snapshot, documents: object) -> Sequence[int]:
     raise NotImplementedError("shards number writes by a column")
+
+
+def matching_in(
+    shard: Shard,
+    state: MemoryState,
+    read: Callable[..., Any],
+    filter: Filter | None,
+    namespace: str | None,
+    *arguments: Any,
+) -> Any:
+    """What a function gives for the records of a shard that pass, as `read_matching`."""
+    return read_matching(read, state, filter, namespace, *arguments)
+
+
+def ids_written(
+    state: MemoryState, snapshots: Mapping[str, Snapshot], accepted: CompiledFilter
+) -> dict[str, list[tuple[int, str]]]:
+    """(order, id) of the records that pass, by namespace, in the order of their writes."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for name, snapshot in snapshots.items():
+        for number, segment in enumerate(snapshot.segments):
+            mask = passing(snapshot, number, accepted)
+            own = np.arange(segment.size) if mask is None else np.flatnonzero(mask)
+            orders = segment.columns.numbers[ORDER][own].astype(np.int64).tolist()
+            found.setdefault(name, []).extend(zip(orders, segment.ids.strings.take(own), strict=True))
+    return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def events_written(
+    state: MemoryState, snapshots: Mapping[str, Snapshot], accepted: CompiledFilter, *asked: Any
+) -> list[tuple[float, int, str]]:
+    """(minus time, minus order, id) of the events that `events_in` finds: ascending, they are newest first."""
+    ((_, snapshot),) = snapshots.items()
+    documents, times = events_in(state, snapshot, accepted, *asked)
+    orders, ids = orders_of(snapshot, documents), snapshot.ids_of(documents).tolist()
+    return list(zip(np.negative(times).tolist(), np.negative(orders).tolist(), ids, strict=True))

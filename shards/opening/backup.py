@@ -24,7 +24,7 @@ from ...engine.storage.sqlite import named
 from ...engine.storage.sync import sync
 from ..coordinator.coordinator import Coordinator
 from ..processes.links import Link
-from ..processes.tasks import Tasks
+from ..processes.streams import Tasks
 from ..protocol.owner import OwnerFile
 from ..shard.parts import names_of_copies
 from ..shard.shard import Shard

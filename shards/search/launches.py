@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...engine.records.copies import apart
 from ...engine.records.record import Record
 from ..coordinator.coordinator import Coordinator
-from ..coordinator.holding import View
+from ..coordinator.deciding import View
 from ..processes.links import Link, Waiting, collect
 from ..protocol.messages import Ask, Failure, Gone, Item, Ranked
 from ..shard.records import read_sizes, read_texts

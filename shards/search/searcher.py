@@ -17,6 +17,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ...engine.encoders.embed import checked_terms
+from ...engine.encoders.encoder import check_rows
+from ...engine.encoders.pins import Models
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError, QueryError, ShardError, UnknownColumnError
 from ...engine.index.columns import ORDER
@@ -25,22 +28,24 @@ from ...engine.records.hits import Hits
 from ...engine.records.query import Query, QueryDefaults, check_k
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
+from ...engine.route.policy import Answerer
 from ...engine.search.batch import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
+from ...engine.search.shaping import with_fields
 from ...engine.searcher import Searcher, TakeRecords, check_vectors
 from ...engine.serve.stream import as_plain_queries, check_stream, run_in_order
 from ...engine.signatures import SearchKeywords
 from ...engine.storage.state import MemoryState, names_under
+from ...engine.vectors.vectors import unit_rows
 from ..coordinator.checks import check_columns
 from ..coordinator.coordinator import Coordinator
-from ..coordinator.holding import View
+from ..coordinator.deciding import View
 from ..coordinator.learning import carry_learned
 from ..processes.links import UnavailableError, call_all, pause
 from ..protocol.messages import Count, Scope
 from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
 from ..shard.records import find_records
-from .encoding import encode_queries
 from .jobs import Counted, Failures, ForwardJob, Job, SpreadJob
 from .launches import Again, Launch
 from .routing import Routed, route_batch, shards_of
@@ -340,3 +345,30 @@ class ShardedSearcher(Searcher):
             return explanation
 
         return self.retry(explain)
+
+
+def encode_queries(queries: Sequence[Query], answerer: Answerer | None, models: Models) -> tuple[Query, ...]:
+    """The queries with what `answerer` compares and their texts can give. What they bring themselves stays.
+
+    A policy decides later which strategies it needs, so its queries get what any of them compares. Raises
+    `EncoderError`.
+    """
+    made = list(queries)
+    encoder, terms = models.encoder, models.term_encoder
+    if answerer is not None and answerer.dense and encoder is not None and getattr(encoder, "encodes", True):
+        _fill(made, "vector", lambda texts: unit_rows(check_rows(encoder.queries(texts), texts, encoder))[:, None])
+    if answerer is not None and answerer.learned and terms is not None:
+        _fill(made, "weights", lambda texts: checked_terms(terms.queries(texts), len(texts), terms))
+    return tuple(made)
+
+
+def _fill(queries: list[Query], field: str, encode: Callable[[list[str]], Iterable[Any]]) -> None:
+    """Give queries without this field what is made of their texts; equal texts are encoded once."""
+    rows_of: dict[str, list[int]] = {}
+    for row, query in enumerate(queries):
+        if getattr(query, field) is None and query.terms is None and query.text.strip():
+            rows_of.setdefault(query.text, []).append(row)
+    if rows_of:
+        for value, rows in zip(encode(list(rows_of)), rows_of.values(), strict=True):
+            for row in rows:
+                queries[row] = with_fields(queries[row], **{field: value})

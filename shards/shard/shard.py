@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,12 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...engine.carry.copying import Pinned
 from ...engine.encoders.encoder import OwnVectors
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, StorageError, UnknownColumnError
 from ...engine.index.masks import EVERYTHING
 from ...engine.listing import matching
+from ...engine.locks import make_short_lock
 from ...engine.search.texts import bring_records_of
 from ...engine.signatures import EngineOptions
 from ...engine.storage.sizes import sizes_in
@@ -34,7 +38,9 @@ from ..protocol.messages import (
     Failure,
     Forward,
     Gone,
+    Item,
     Part,
+    Spread,
     forwarded,
     own_version,
 )
@@ -42,8 +48,10 @@ from ..protocol.order import next_order, strip
 from ..protocol.placement import Placement, chosen_part
 from ..protocol.statistics import Counts, changed_counts, whole_counts
 from .answering import Answerer
-from .metrics import Metrics
 from .parts import ShardNotes
+
+KEPT = 1_024
+"""Messages whose times are kept for the percentiles."""
 
 
 class OutdatedError(Exception):
@@ -108,7 +116,7 @@ class Shard:
         self.notes = ShardNotes(self.engine.index.ready().store)
         self._metrics = Metrics()
         self.tasks: dict[str, Any] = {}
-        """What goes on over several calls (`processes/tasks.py`), by keys of the caller's."""
+        """What goes on over several calls (`processes/streams.py`), by keys of the caller's."""
 
     def describe(self) -> Description:
         """What the shard is."""
@@ -438,6 +446,32 @@ class Shard:
         """Close the engine."""
         self.notes.make_room()
         self.engine.close()
+
+
+class Metrics:
+    """Queries, messages, and the times of the last messages."""
+
+    def __init__(self) -> None:
+        self._queries = self._messages = 0
+        self._seconds: deque[float] = deque(maxlen=KEPT)
+        self._lock = make_short_lock()
+
+    def count(self, items: Iterable[Item], seconds: float) -> None:
+        """Count a message that was answered in this time."""
+        queries = sum(len(item.queries) for item in items if isinstance(item, (Forward, Spread)))
+        with self._lock:
+            self._queries += queries
+            self._messages += 1
+            self._seconds.append(seconds)
+
+    def report(self) -> dict[str, Any]:
+        """``queries`` and ``messages`` since the shard was started, and ``p50_ms`` and ``p99_ms`` of the last messages
+        in milliseconds, None before the first one.
+        """
+        with self._lock:
+            queries, messages, seconds = self._queries, self._messages, list(self._seconds)
+        p50, p99 = (float(1e3 * np.quantile(seconds, share)) if seconds else None for share in (0.5, 0.99))
+        return {"queries": queries, "messages": messages, "p50_ms": p50, "p99_ms": p99}
 
 
 def _change(namespace: str, before: MemoryState, after: MemoryState) -> Counts | None:

@@ -48,7 +48,7 @@ from fanrank.engine.route.policy import POLICIES
 from fanrank.engine.search.options import SearchOptions
 from fanrank.engine.storage.storage import Storage
 from fanrank.shards.engine import ShardedEngine
-from fanrank.shards.listing.matching import matching_in
+from fanrank.shards.listing.listing import matching_in
 from fanrank.shards.moves.moves import MovingCoordinator
 from fanrank.shards.processes.streams import Stream
 from fanrank.shards.protocol.messages import Ask, Forward

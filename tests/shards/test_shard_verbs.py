@@ -32,8 +32,7 @@ from fanrank.shards.coordinator.coordinator import Changes
 from fanrank.shards.engine import ShardedEngine
 from fanrank.shards.opening.backup import begin_copy
 from fanrank.shards.processes.links import Done, LocalLink
-from fanrank.shards.processes.streams import Stream
-from fanrank.shards.processes.tasks import begin_task, end_task
+from fanrank.shards.processes.streams import Stream, begin_task, end_task
 from fanrank.shards.protocol.order import without_order
 from fanrank.shards.verbs import stream_all
 

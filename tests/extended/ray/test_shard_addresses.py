@@ -13,8 +13,11 @@ import pytest
 import fanrank as fr
 
 ray = pytest.importorskip("ray")
-from fanrank.shards.processes.cluster import Cluster  # noqa: E402
-from fanrank.shards.processes.packing import pack, unpack  # noqa: E402
+from fanrank.shards.processes.cluster import (  # noqa: E402
+    Cluster,
+    pack,
+    unpack,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +73,7 @@ def test_a_token_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 SCRIPT = """
 import sys
 from dataclasses import dataclass
-from fanrank.shards.processes.packing import pack
+from fanrank.shards.processes.cluster import pack
 
 @dataclass(frozen=True)
 class Own:
