@@ -49,6 +49,10 @@ class DuplicateIdError(RecordError):
     """A record's id is already live in its namespace, or occurs twice in one batch."""
 
 
+class QuotaError(RecordError):
+    """A write would hold more records, or more bytes of them, than its key or its namespace may on this server."""
+
+
 class UnknownIdError(FanrankError, LookupError):
     """No live record of the namespace has this id."""
 

@@ -136,7 +136,7 @@ class Reading:
 
         return self.searcher.declaring(read, [parsed])
 
-    @offered(REST, TOOL)
+    @offered(REST, TOOL, COMMAND)
     def distinct(
         self,
         column: Annotated[str, About("The column.", examples=("role",))],

@@ -13,6 +13,21 @@ PRINCIPAL = "principal"
 
 
 @dataclass(frozen=True)
+class Quota:
+    """How many records, and bytes of them, may be held; None: any number."""
+
+    records: int | None = None
+    bytes: int | None = None
+
+    def to_dict(self) -> dict[str, int]:
+        """Those that are bounds."""
+        return {name: most for name, most in vars(self).items() if most is not None}
+
+
+UNBOUNDED = Quota()
+
+
+@dataclass(frozen=True)
 class Principal:
     """Who asks. `patterns` are namespaces, or paths with ``/*`` for all below; None allows every namespace."""
 
@@ -23,6 +38,10 @@ class Principal:
     """Whether the counts of the whole server may be read by one whose namespaces are not all of them."""
     label: str = ""
     """What the key's owner calls it, for the log."""
+    quota: Quota = UNBOUNDED
+    """What its namespaces may hold together."""
+    refusal: tuple[str, str] = ("ReadOnlyKey", "this key may read and not write")
+    """The problem of a write where `write` is false."""
 
     @property
     def only(self) -> str | None:
@@ -73,7 +92,7 @@ def check_everything(principal: Principal, *, write: bool) -> None:
         detail = "this is of the whole memory, and this key reaches some namespaces"
         raise Problem(403, "NamespaceForbidden", detail)
     if write and not principal.write:
-        raise Problem(403, "ReadOnlyKey", "this key may read and not write")
+        raise Problem(403, *principal.refusal)
 
 
 def check_reach(principal: Principal, namespace: str | None, *, write: bool) -> None:
@@ -94,4 +113,4 @@ def check_write(principal: Principal, namespace: str, field: str | None = None) 
     """Raise `Problem` where records of the namespace may not be written."""
     check_read(principal, namespace, field)
     if not principal.write:
-        raise Problem(403, "ReadOnlyKey", "this key may read and not write", field=field)
+        raise Problem(403, *principal.refusal, field=field)

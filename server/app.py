@@ -18,8 +18,10 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -32,15 +34,19 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..engine.errors import FanrankError
 from ..engine.memory import Memory
-from . import carry, changes, openapi, page, records, search, status, vector_stores, verbs
-from .access import ANYONE, PRINCIPAL, Principal
+from . import backups, carry, changes, openapi, page, records, search, status, vector_stores, verbs
+from .access import ANYONE, PRINCIPAL, UNBOUNDED, Principal, Quota
+from .audit import Audit
 from .bodies import HELD
 from .connections import FULL
+from .keys import Keyring
 from .limits import Limits
 from .local import check_local
 from .logs import Log
 from .metrics import Metrics
 from .problems import RETRY_AFTER, Problem, answer_problem, stopping
+from .quotas import Quotas
+from .seen import SEEN
 from .state import BEGAN, STATE, State, seconds_left
 from .watch import Watch, routes_of
 
@@ -83,6 +89,23 @@ class Part:
     running: Callable[[], AbstractAsyncContextManager[None]]
 
 
+@dataclass(frozen=True)
+class ServerOptions:
+    """What an operator sets beside limits and keys."""
+
+    quota: Quota = UNBOUNDED
+    """What each namespace may hold."""
+    audit: Audit | None = None
+    backups: Path | None = None
+    """The directory of backups; None: none are made."""
+    read_only: bool = False
+    """Answer what reads, and refuse what writes."""
+    certificate: str | None = None
+    """A file in PEM, with the chain. With it the server speaks TLS."""
+    private_key: str | None = None
+    """Its key, where the same file does not hold it."""
+
+
 def make_app(
     engine: Memory,
     *,
@@ -93,6 +116,7 @@ def make_app(
     rest: bool = True,
     log: Log | None = None,
     fresh: Fresh | None = None,
+    options: ServerOptions | None = None,
 ) -> Starlette:
     """The ASGI application over an engine. `admit` says who asks; None: everyone may do everything.
 
@@ -100,8 +124,12 @@ def make_app(
     `parts` are served as well. Without `rest` they take the place of all but health, readiness and metrics. `log` takes
     a line for each request. `fresh` is awaited before a request, with what says for how many seconds it may take.
     """
+    options = options or ServerOptions()
     metrics = Metrics(engine, (*openapi.problem_codes(), FULL))
-    state = State(engine, limits or Limits(), metrics)
+    state = State(engine, limits or Limits(), metrics, Quotas(engine, options.quota), options.backups)
+    audit = options.audit
+    if audit is not None and isinstance(admit, Keyring):
+        admit.changed = lambda what, name: audit.put({"operation": what, "key": name})
     engine.coalescer.on_launch = metrics.count_launch
     if admit is not None:
         engine.searcher.keep_columns()
@@ -135,6 +163,9 @@ def make_app(
             Route("/v1/stats", status.stats, methods=["GET"]),
             Route("/v1/export", carry.export, methods=["GET"]),
             Route("/v1/import", carry.import_records, methods=["POST"]),
+            Route("/v1/backup", backups.backup, methods=["POST"]),
+            Route("/v1/backups", backups.list_backups, methods=["GET"]),
+            Route("/v1/restore", backups.restore, methods=["POST"]),
             Route("/v1/columns", status.columns, methods=["GET"]),
             Route(METRICS, status.metrics, methods=["GET"]),
             Route("/v1/monitor", status.monitor, methods=["GET"]),
@@ -161,8 +192,9 @@ def make_app(
     app.router.redirect_slashes = False
     app.state.fanrank = state
     inner = ExceptionMiddleware(app.router, handlers=app.exception_handlers)
-    gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, direct=rest, parts=parts)
-    app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log)
+    ways: dict[str, Any] = {"direct": rest, "parts": parts, "read_only": options.read_only}
+    gate = Gate(inner, state=state, admit=admit, local=local, fresh=fresh, **ways)
+    app.layers = Watch(gate, metrics=metrics, route_of=routes_of(app), log=log, audit=audit)
     return app
 
 
@@ -188,9 +220,10 @@ class Gate:
         fresh: Fresh | None = None,
         direct: bool = True,
         parts: Sequence[Part] = (),
+        read_only: bool = False,
     ) -> None:
         self.app, self.state, self.admit, self.local = app, state, admit, local
-        self.fresh, self.direct = fresh, direct
+        self.fresh, self.direct, self.read_only = fresh, direct, read_only
         routes = [route for part in parts for route in part.routes if isinstance(route, Route)]
         self.parts = {(method, route.path): route.app for route in routes for method in route.methods or ()}
 
@@ -206,6 +239,9 @@ class Gate:
             await answer_problem(request, problem)(scope, receive, send)
             return
         scope[PRINCIPAL], scope[STATE] = principal, state
+        seen = SEEN.get()
+        if seen is not None:
+            seen.key = principal.label or principal.name
         state.in_flight += 1
         state.in_flight_of[principal.name] += 1
         try:
@@ -232,6 +268,8 @@ class Gate:
         if self.local:
             check_local(request)
         principal = ANYONE if self.admit is None else self.admit(request)
+        if self.read_only:
+            principal = replace(principal, write=False, refusal=("ReadOnlyServer", "this server reads alone"))
         if request.scope["path"] == METRICS:
             return principal
         # Of a full server only callers with a key learn.

@@ -196,7 +196,7 @@ async def _receive(request: Request, limits: Limits) -> bytes:
         # Small bodies always find room: so many as may be under way have 64 MiB, and large ones cannot keep them out.
         if size > LARGE_BODY:
             headers = {"Retry-After": RETRY_AFTER}
-            if principal is not ANYONE and state.body_bytes_of[principal.name] > limits.bodies_bytes_per_key:
+            if principal.name != ANYONE.name and state.body_bytes_of[principal.name] > limits.bodies_bytes_per_key:
                 detail = "too many bytes of bodies with this key are under way; come back"
                 raise Problem(429, "TooManyRequests", detail, headers=headers)
             if state.body_bytes > limits.bodies_bytes:

@@ -49,7 +49,7 @@ class Cancellation:
 def caller_of(request: Request) -> str:
     """By whose turns a request goes: its key's, or where there are no keys, those of the client's address."""
     principal = principal_of(request)
-    if principal is not ANYONE:
+    if principal.name != ANYONE.name:
         return principal.name
     client = request.scope.get("client")
     return client[0] if client else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -24,13 +24,16 @@ from starlette.types import Receive, Scope, Send
 from ..engine.carry.importing import read
 from ..engine.carry.json_lines import split_lines
 from ..engine.carry.rows import Carried
-from ..engine.errors import RecordError
+from ..engine.errors import QuotaError, RecordError
+from ..engine.records.record import Record
 from .access import check_reach, principal_of
+from .audit import audited
 from .bodies import read_filter, read_parameters
 from .cancelling import hung_up, in_thread
 from .encoding import encode
 from .limits import Limits
 from .problems import Problem, as_problem
+from .quotas import Hold, counted
 from .record_limits import check_record
 from .search import NDJSON
 from .seen import note_problem
@@ -196,13 +199,20 @@ async def import_records(request: Request) -> Response:
     if len(sent) != 1 or sent[0].partition(";")[0].strip().lower() != NDJSON:
         raise Problem(415, "UnsupportedMediaType", f"send the body with Content-Type: {NDJSON}")
     inlet = Inlet(state.limits)
-    records = _checked(read(inlet, "jsonl"), namespace, state.limits)  # type: ignore[arg-type]
+    hold, count = Hold(), None
+    if state.quotas.bind(principal):
+        count = partial(counted, state.quotas, principal, hold)
+    records = _checked(read(inlet, "jsonl"), namespace, state.limits, count)  # type: ignore[arg-type]
     work = partial(state.engine.import_records, records, **options)
     filling = asyncio.ensure_future(inlet.fill(request))
     try:
-        done = await in_thread(request, work, threads=state.carriers, finish=True, watched=False)
+        with audited("import", (namespace,)) as line:
+            done = await in_thread(request, work, threads=state.carriers, finish=True, watched=False)
+            line |= asdict(done)
     finally:
         filling.cancel()
+        # Where it broke off, some of it is written.
+        state.quotas.settle(hold, True)
     return Response(dumps(asdict(done)), media_type="application/json")
 
 
@@ -213,8 +223,13 @@ def _flag(given: dict[str, str], name: str, default: bool) -> bool:
     return said == "true"
 
 
-def _checked(records: Iterator[Carried], namespace: str | None, limits: Limits) -> Iterator[Carried]:
-    """The records, within the limits; those that name no namespace belong to the one that is given."""
+def _checked(
+    records: Iterator[Carried], namespace: str | None, limits: Limits, count: Callable[[Record], None] | None
+) -> Iterator[Carried]:
+    """The records, within the limits; those that name no namespace belong to the one that is given.
+
+    `count` raises where there is a quota that a record would exceed.
+    """
     for carried in records:
         record = carried.record
         if namespace is not None and record.namespace not in ("", namespace):
@@ -225,4 +240,9 @@ def _checked(records: Iterator[Carried], namespace: str | None, limits: Limits) 
             check_record(record, None, limits, payload=True)
         except Problem as problem:
             raise RecordError(problem.detail, where=carried.where, record_id=record.id) from None
+        if count is not None:
+            try:
+                count(record)
+            except QuotaError as error:
+                raise QuotaError(str(error), where=carried.where, record_id=record.id) from None
         yield carried._replace(record=record)

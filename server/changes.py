@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from errno import ENOSPC
 from functools import partial
 from typing import Any
@@ -14,11 +15,13 @@ from starlette.responses import Response
 from ..engine.carry.rows import from_json
 from ..engine.errors import FanrankError, RecordError, StorageError, UnknownIdError
 from ..engine.records.filters import Filter
+from ..engine.records.record import Record
 from .access import check_write, principal_of
 from .bodies import HELD, LARGE_BODY, as_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .cancelling import in_thread
 from .limits import Limits
 from .problems import Problem
+from .quotas import Growths, Hold
 from .record_limits import check_payload, check_record, may_be_large
 from .spans import DELETE_STORE, UPDATE, UPSERT
 from .state import state_of
@@ -43,8 +46,17 @@ async def patch(request: Request) -> Response:
         work = partial(state.engine.patch, ids, changes, namespace=namespace, missing_ok=missing_ok)
     else:
         work = partial(state.engine.update_where, {} if filter is None else filter, changes, namespace=namespace)
+
+    def patched() -> Growths:
+        """What the change adds at most."""
+        many = state.engine.count(filter, namespace=namespace) if ids is None else len(ids)
+        return {namespace: (0, many * len(json.dumps(changes).encode()))}
+
     try:
-        count = await change(request, UPDATE, (namespace,), work, records=None if ids is None else len(ids))
+        number, said = None if ids is None else len(ids), {"changes": changes, "filter": body.get("filter")}
+        count = await change(
+            request, UPDATE, (namespace,), work, records=number, patch=patched, ids=ids or (), said=said
+        )
     except UnknownIdError:
         raise
     except FanrankError as error:
@@ -74,6 +86,7 @@ async def put(request: Request) -> Response:
             awaited=state.engine.aupsert,
             records=1,
             id=name,
+            written=[record],
         )
     except RecordError as error:
         raise Problem.of(error) from None
@@ -102,32 +115,69 @@ async def change(
     request: Request,
     operation: str,
     namespaces: Iterable[str],
-    work: Callable[..., int],
+    blocking: Callable[..., int],
     *given: Any,
     awaited: Callable[..., Awaitable[int]] | None = None,
     records: int | None = None,
     id: str | None = None,
+    ids: Sequence[str] = (),
+    said: Mapping[str, Any] | None = None,
+    written: Sequence[Record] = (),
+    patch: Callable[[], Growths] | None = None,
     **keywords: Any,
 ) -> int:
     """As `write_engine`, by this verb of the engine, once it is the caller's turn. What was begun is waited for.
 
-    Small writes go to the engine `awaited`, which writes them together. Others block a thread each.
+    Small writes go to the engine `awaited`, which writes them together. Others block a thread each. `written` and
+    `patch` are as in `within_quota`, `ids` and what is `said` as in `audited`.
     """
     state, size = state_of(request), request.scope.get(HELD, 0)
-    verb: Callable[..., Any] = work
+    verb: Callable[..., Any] = blocking
     queues: Queues = state.threads
     # One of unknown size, or of a large body, takes long, and is to leave small ones alone.
     if records is not None and size < LARGE_BODY:
-        queues, verb = (state.writers, work) if awaited is None else (state.writes, awaited)
-    written = in_thread(request, partial(verb, *given, **keywords), threads=queues, cost=size + 1_000, finish=True)
+        queues, verb = (state.writers, blocking) if awaited is None else (state.writes, awaited)
+    verb = partial(verb, *given, **keywords)
     try:
-        count = await write_engine(operation, namespaces, written, records=records, id=id)
+        async with within_quota(request, written, patch):
+            work = in_thread(request, verb, threads=queues, cost=size + 1_000, finish=True)
+            about: dict[str, Any] = {
+                "ids": ids or ((id,) if id is not None else ()),
+                "written": written,
+                **(said or {}),
+            }
+            count = await write_engine(operation, namespaces, work, records=records, id=id, **about)
     except StorageError as error:
         state.metrics.disk_full = error.errno == ENOSPC
         state.metrics.refused_writes += state.metrics.disk_full
         raise
     state.metrics.disk_full = False
     return count
+
+
+@asynccontextmanager
+async def within_quota(
+    request: Request | None, records: Sequence[Record] = (), patch: Callable[[], Growths] | None = None
+) -> AsyncIterator[None]:
+    """Count a write of these records, or a change that adds as much as `patch` says, while it is made.
+
+    Raises `QuotaError` before it is. `request`: None where no key is asked for, and so no quota holds.
+    """
+    if request is None or not (records or patch):
+        yield
+        return
+    quotas, principal = state_of(request).quotas, principal_of(request)
+    if not quotas.bind(principal):
+        yield
+        return
+    hold, exact, done = Hold(), patch or partial(quotas.grows_exactly, records), False
+    try:
+        if patch is not None or not quotas.take(hold, principal, quotas.grows_by(records)):
+            await in_thread(request, lambda: quotas.take(hold, principal, exact(), exact), finish=True, watched=False)
+        yield
+        done = True
+    finally:
+        quotas.settle(hold, done)
 
 
 def read_selection(body: dict[str, Any], limits: Limits) -> tuple[list[str] | None, Filter | None, bool]:

@@ -133,13 +133,13 @@ class Log:
 
 def write_json(line: Line) -> str:
     """A line as a JSON object."""
-    return _encode({**line, "time": _moment(line["time"])})
+    return _encode({**line, "time": moment_of(line["time"])})
 
 
 def write_text(line: Line) -> str:
     """A line to be read by a person. Values that hold a space, a quote or a control character are written as JSON."""
     rest = dict(line)
-    words = [_moment(rest.pop("time")), rest.pop("level").upper()]
+    words = [moment_of(rest.pop("time")), rest.pop("level").upper()]
     if "method" in rest:
         words += [rest.pop("method"), rest.pop("route") or "-", str(rest.pop("status") or "-")]
         words.append(f"{rest.pop('milliseconds'):.3f} ms")
@@ -164,7 +164,7 @@ def _second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
-def _moment(seconds: float) -> str:
+def moment_of(seconds: float) -> str:
     """ISO 8601 in UTC, to the millisecond."""
     thousandths = int(seconds * 1e3)
     return f"{_second(thousandths // 1_000)}.{thousandths % 1_000:03d}Z"

@@ -34,6 +34,7 @@ from ..engine.records.hits import Hits
 from ..engine.records.record import Record
 from .access import ANYONE, Principal, check_read, check_write, principal_of
 from .cancelling import caller_of, in_thread
+from .changes import within_quota
 from .limits import Limits
 from .mcp_answers import (
     Answer,
@@ -41,17 +42,18 @@ from .mcp_answers import (
     Done,
     Explained,
     Forgotten,
-    Found,
     NewRecord,
     Recent,
     Remembered,
     cut_texts,
+    found_in,
     make_record,
     make_result,
     without_repeats,
 )
 from .mcp_fields import OFFERED, with_fields
 from .problems import Problem, as_problem
+from .quotas import Growths
 from .record_limits import check_record
 from .search import read_query, read_search
 from .seen import note_problem
@@ -270,7 +272,7 @@ class Tools:
         return await self._in_thread(context, partial(self._answer, namespace, hits))
 
     def _answer(self, namespace: str, hits: Hits) -> CallToolResult:
-        rows = _found(hits)
+        rows = found_in(hits)
         cut = cut_texts([record for row in rows for record in row], self.settings.text_budget)
         answers = [
             Answer(query=query.text, hits=row, note=note)
@@ -298,7 +300,7 @@ class Tools:
         hits = await search_engine(self.engine, [asked], n, texts=True, payload=payload, **about)
 
         def make() -> CallToolResult:
-            (records,) = _found(hits, scores=False)
+            (records,) = found_in(hits, scores=False)
             return make_result(
                 Recent(namespace=namespace, records=records, cut=cut_texts(records, self.settings.text_budget))
             )
@@ -350,12 +352,10 @@ class Tools:
             check_record(record, f"records.{place}", self.settings.limits, payload=True)
         once = without_repeats(made, records)
         if replace:
-            written = await write_engine(
-                UPSERT,
-                (namespace,),
-                self.engine.aupsert([record for record, _ in once]),
-                records=len(once),
-            )
+            fresh = [record for record, _ in once]
+            async with within_quota(self._request(context), fresh):
+                work = self.engine.aupsert(fresh)
+                written = await write_engine(UPSERT, (namespace,), work, records=len(fresh), written=fresh)
         else:
             written = await self._add_new(context, once, namespace)
         return make_result(Remembered(namespace=namespace, ids=[record.id for record in made], written=written))
@@ -373,7 +373,9 @@ class Tools:
             records = [pair for pair, old in zip(records, there, strict=True) if old is None]
             try:
                 fresh = [record for record, _ in records]
-                return await write_engine(CREATE, (namespace,), self.engine.aadd(fresh), records=len(fresh))
+                async with within_quota(self._request(context), fresh):
+                    work = self.engine.aadd(fresh)
+                    return await write_engine(CREATE, (namespace,), work, records=len(fresh), written=fresh)
             except DuplicateIdError:
                 # Another call wrote the same text in between: look again. Otherwise two have one id.
                 if tried == len(records):
@@ -393,7 +395,7 @@ class Tools:
         if len(names) > most:
             raise Problem(422, "TooManyIds", f"a call may delete {most:,} records", field="ids")
         work = self.engine.adelete(names, namespace=namespace, missing_ok=True)
-        deleted = await write_engine(DELETE, (namespace,), work, records=len(names))
+        deleted = await write_engine(DELETE, (namespace,), work, records=len(names), ids=names)
         return make_result(Forgotten(namespace=namespace, deleted=deleted, unknown=len(names) - deleted))
 
     def use(self, verb: Offered) -> Callable[..., Any]:
@@ -410,7 +412,16 @@ class Tools:
             work = self._in_thread(context, partial(answer_of, verb, self.engine, given))
             if verb.writes:
                 operation = DELETE if verb.name.startswith("delete") else UPDATE
-                return make_result(Done(namespace=namespace, answer=await write_engine(operation, (namespace,), work)))
+
+                def patched() -> Growths:
+                    """What the change of all that pass a filter adds at most."""
+                    size = len(json.dumps(given.get("changes") or ""))
+                    return {namespace: (0, size * self.engine.count(given.get("filter"), namespace=namespace))}
+
+                changes = patched if "changes" in given else None
+                async with within_quota(self._request(context), (), changes):
+                    answer = await write_engine(operation, (namespace,), work, arguments=values)
+                return make_result(Done(namespace=namespace, answer=answer))
             return make_result(Done(namespace=namespace, answer=await work))
 
         use.__name__, use.__doc__ = verb.name, verb.about
@@ -456,31 +467,20 @@ class Tools:
 
     async def _in_thread(self, context: Asked, work: Callable[[], T]) -> T:
         """What `work` returns, in a thread: over HTTP once it is the caller's turn."""
-        request = context.request_context.request
-        if self.caller is None and isinstance(request, Request):
+        request = self._request(context)
+        if request is not None:
             return await in_thread(request, work, watched=False)
         return await anyio.to_thread.run_sync(work)
 
     def _tenant(self, context: Asked) -> str | None:
         """By whose turns searches are launched."""
+        request = self._request(context)
+        return None if request is None else caller_of(request)
+
+    def _request(self, context: Asked) -> Request | None:
+        """The request of a caller who has turns and quotas; None over a pipe."""
         request = context.request_context.request
-        return caller_of(request) if self.caller is None and isinstance(request, Request) else None
-
-
-def _found(hits: Hits, scores: bool = True) -> list[list[Found]]:
-    rows = hits.to_dicts()
-    keep = ("id", "text", "time", "payload")
-    return [
-        [
-            Found(
-                **{name: hit[name] for name in keep if name in hit},
-                score=hit["score"] if scores else None,
-                metadata=hit["metadata"] or None,
-            )
-            for hit in row
-        ]
-        for row in rows
-    ]
+        return request if self.caller is None and isinstance(request, Request) else None
 
 
 def _number(moment: str | float | None) -> str | float | None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from ..engine.errors import RecordError
 from ..engine.records.declared import declared
+from ..engine.records.hits import Hits
 from ..engine.records.record import CATEGORIES, NUMBERS, Record
 from .mcp_fields import argument
 from .problems import Problem
@@ -207,3 +208,20 @@ def make_record(given: NewRecord, place: int, namespace: str, now: float) -> Rec
         return Record.from_dict({**metadata, **values, "namespace": namespace})
     except RecordError as error:
         raise Problem(422, "RecordError", str(error), field=f"records[{place}]") from None
+
+
+def found_in(hits: Hits, scores: bool = True) -> list[list[Found]]:
+    """The hits of each query as a tool tells them."""
+    rows = hits.to_dicts()
+    keep = ("id", "text", "time", "payload")
+    return [
+        [
+            Found(
+                **{name: hit[name] for name in keep if name in hit},
+                score=hit["score"] if scores else None,
+                metadata=hit["metadata"] or None,
+            )
+            for hit in row
+        ]
+        for row in rows
+    ]

@@ -1,4 +1,7 @@
-"""The table of the OpenAPI document: for each endpoint what it takes, what it answers, and an example."""
+"""The table of the OpenAPI document: for each endpoint what it takes, what it answers, and an example.
+
+Long because it is one table.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from starlette.responses import Response
 from ..engine.listing.orders import ORDERS
 from ..engine.offered import Offered
 from ..engine.records.declared import Declared
-from . import carry, changes, records, search, status, vector_stores, verbs
+from . import backups, carry, changes, records, search, status, vector_stores, verbs
 from .limits import Limits
 from .records import LONGEST_PAGE, MODES, MOST_NAMESPACES, PAGE
 from .schemas import (
@@ -458,6 +461,40 @@ def operations(limits: Limits) -> tuple[Operation, ...]:
             ),
             (409,),
             sent=search.NDJSON,
+        ),
+        Operation(
+            "POST",
+            "/v1/backup",
+            backups.backup,
+            "createBackup",
+            {201: thing({"backup": ref("Backup")}, "backup")},
+            Example(body={"name": "monday"}),
+            thing({"name": text("Its name: letters, digits, - and _.", maxLength=100)}, "name"),
+            problems=(404, 409),
+        ),
+        Operation(
+            "GET",
+            "/v1/backups",
+            backups.list_backups,
+            "listBackups",
+            {200: thing({"backups": several(ref("Backup"), "By their names.")}, "backups")},
+            problems=(404,),
+        ),
+        Operation(
+            "POST",
+            "/v1/restore",
+            backups.restore,
+            "restoreBackup",
+            {200: thing({"restored": mapping(whole("Records."), "What was done.")}, "restored")},
+            Example(body={"name": "monday", "namespace": "users/ana"}),
+            thing(
+                {
+                    "name": text("The backup."),
+                    "namespace": text("The namespace to bring back; left out, the whole memory."),
+                },
+                "name",
+            ),
+            problems=(404,),
         ),
         *(_offered(verb, endpoint) for verb, endpoint in verbs.ENDPOINTS),
         Operation(

@@ -19,6 +19,7 @@ from ..engine.errors import (
     DuplicateIdError,
     FanrankError,
     OverloadedError,
+    QuotaError,
     RecordError,
     ShardError,
     SplitNamespaceError,
@@ -33,6 +34,7 @@ logger = logging.getLogger("fanrank.server")
 STATUS: tuple[tuple[type[FanrankError], int], ...] = (
     (UnknownIdError, 404),
     (DuplicateIdError, 409),
+    (QuotaError, 403),
     (OverloadedError, 503),
     (DeadlineError, 504),
     (DeviceMemoryError, 503),

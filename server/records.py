@@ -54,9 +54,8 @@ async def write(request: Request) -> Response:
     try:
         work, awaited = getattr(state.engine, mode), getattr(state.engine, f"a{mode}")
         namespaces = (record.namespace for record in records)
-        count = await change(
-            request, MODES[mode], namespaces, work, records, awaited=awaited, ttl=ttl, records=len(records)
-        )
+        counts: dict[str, Any] = {"records": len(records), "written": records}
+        count = await change(request, MODES[mode], namespaces, work, records, awaited=awaited, ttl=ttl, **counts)
     except RecordError as error:
         raise Problem.of(error, field="records") from None
     return _answer({"written": count}, 201 if mode == "add" else 200)
@@ -98,7 +97,7 @@ async def remove(request: Request) -> Response:
         count = await _delete(request, namespace, ids, missing_ok=missing_ok)
     else:
         work = partial(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
-        count = await change(request, DELETE, (namespace,), work)
+        count = await change(request, DELETE, (namespace,), work, said={"filter": body["filter"]})
     return _answer({"deleted": count})
 
 
@@ -117,7 +116,7 @@ async def _delete(
     engine = state_of(request).engine
     work = partial(engine.delete, ids, namespace=namespace, missing_ok=missing_ok)
     awaited = partial(engine.adelete, ids, namespace=namespace, missing_ok=missing_ok)
-    return await change(request, DELETE, (namespace,), work, awaited=awaited, records=len(ids), id=id)
+    return await change(request, DELETE, (namespace,), work, awaited=awaited, records=len(ids), id=id, ids=ids)
 
 
 async def fetch(request: Request) -> Response:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any
@@ -20,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..engine.errors import ParameterError, StorageError
 from ..engine.memory import Memory
-from ..shards.choosing import ShardSettings, is_sharded, open_directory
-from .app import Admit, Part, make_app
+from ..shards.choosing import ShardSettings, is_sharded, is_sharded_memory, open_directory
+from .app import Admit, Part, ServerOptions, make_app
 from .connections import greeting, protocol_of
 from .keys import Keyring, read_keys
 from .limits import Limits
@@ -50,30 +51,34 @@ def serve(
     opening: Mapping[str, Any] = MappingProxyType({}),
     shards: ShardSettings | None = None,
     log: Log | None = None,
+    options: ServerOptions | None = None,
 ) -> None:
     """Serve the directory until SIGINT or SIGTERM; then answer what is under way and close it.
 
     `keys` is a file of keys; None: everyone on this machine may do everything. Port 0 takes a free one. `announce` is
     called with the server's address once connections are accepted. `parts` makes the parts of `make_app` for the
     engine. `opening` are keywords of `Engine.open`. `shards` says how a sharded memory is opened, or made. `log` takes
-    a line for each request, and is closed at the end. A second signal ends the process at once.
+    a line for each request, and is closed at the end. `options` are the operator's. A second signal ends the process at
+    once.
 
     Raises `ParameterError` for an address beyond this machine without `keys`, as `read_keys`, as `Engine.open`, and
     `StorageError` for an address that cannot be taken.
     """
-    limits, seat = limits or Limits(), Seat.taken()
+    limits, options, seat = limits or Limits(), options or ServerOptions(), Seat.taken()
     keyring = None if keys is None else Keyring(keys)
     if seat is None:
         listeners, reads = open_sockets(host, port, loopback_only=keyring is None), False
     else:
         listeners, announce, reads = seat.listeners(), seat.watch(), not seat.writes
+    reads = reads or options.read_only
     try:
         with (
             End(limits) as end,
             nullcontext() if log is None else logging_to(log),
             open_directory(path, shards, wait=False, read_only=reads, **opening) as engine,
         ):
-            run_app(engine, listeners, keyring, limits, announce, parts(engine), log=log, end=end, seat=seat)
+            about: dict[str, Any] = {"log": log, "end": end, "seat": seat, "options": options}
+            run_app(engine, listeners, keyring, limits, announce, parts(engine), **about)
     finally:
         for listener in listeners:
             listener.close()
@@ -89,18 +94,19 @@ def serve_with_workers(
     limits: Limits | None = None,
     announce: Callable[[str], None] = lambda url: None,
     shards: ShardSettings | None = None,
+    secure: bool = False,
 ) -> int:
     """As `serve`, by several processes, each of which runs this process' command and comes to `serve` in it.
 
-    Returns the exit code. Raises as `serve` what can be told before a worker begins, and `ParameterError` for a
-    sharded memory and for a system that has no such sockets.
+    `secure`: they speak TLS. Returns the exit code. Raises as `serve` what can be told before a worker begins, and
+    `ParameterError` for a sharded memory and for a system that has no such sockets.
     """
     check_workers(is_sharded(path) or (shards or ShardSettings()).shards is not None)
     if keys is not None:
         read_keys(keys)
     # A port that another server has is refused, though that one may let others listen there too.
     first = open_sockets(host, port, loopback_only=keys is None)
-    url, port = url_of(first), first[0].getsockname()[1]
+    url, port = url_of(first, secure), first[0].getsockname()[1]
     for listener in first:
         listener.close()
     bind = partial(open_sockets, host, port, loopback_only=keys is None, shared=True)
@@ -135,14 +141,15 @@ def run_app(
     log: Log | None = None,
     end: End | None = None,
     seat: Seat | None = None,
+    options: ServerOptions | None = None,
 ) -> None:
     """Serve an engine on bound sockets until a signal. `end` begins with the signal; the others as in `make_server`."""
-    server = make_server(engine, admit, limits, parts, rest, log, seat)
+    server = make_server(engine, admit, limits, parts, rest, log, seat, options)
     server.end = end
     # From here on a connection waits until it is accepted; whoever is told the address may use it.
     for listener in listeners:
         listener.listen(BACKLOG)
-    announce(url_of(listeners))
+    announce(url_of(listeners, options is not None and options.certificate is not None))
     server.run(sockets=listeners)
 
 
@@ -154,12 +161,18 @@ def make_server(
     rest: bool = True,
     log: Log | None = None,
     seat: Seat | None = None,
+    options: ServerOptions | None = None,
 ) -> Server:
     """What serves an engine. `admit` None: to this machine's own programs and pages.
 
-    `parts`, `rest` and `log` as in `make_app`. `seat`: as one of several workers, of which this one may only read.
+    `parts`, `rest`, `log` and `options` as in `make_app`. `seat`: as one of several workers, of which this one may only
+    read. Raises `ParameterError` for a certificate that cannot be read.
     """
-    follower = None if seat is None or seat.writes else Follower(engine)
+    options = options or ServerOptions()
+    follows = (seat is not None and not seat.writes) or (options.read_only and not is_sharded_memory(engine))
+    follower = Follower(engine) if follows else None
+    if follows:
+        options = replace(options, audit=None)  # the one that writes tells of the keys
     if seat is not None and seat.writes:
         engine.monitor.shared = True
     app = make_app(
@@ -171,24 +184,29 @@ def make_server(
         rest=rest,
         log=log,
         fresh=None if follower is None else follower.fresh,
+        options=options,
     )
     state, protocol = app.state.fanrank, protocol_of(limits, app.state.fanrank.metrics.count_rejected)
     if seat is None:
-        return Server(make_config(app, protocol), state)
-    server = Server(make_config(Team(app, seat, state), protocol), state)
+        return Server(make_config(app, protocol, options), state)
+    server = Server(make_config(Team(app, seat, state), protocol, options), state)
     server.inner = seat.inner_socket(), make_config(app, protocol)
     return server
 
 
-def url_of(listeners: Sequence[socket.socket]) -> str:
-    """The address at which a server is reached."""
+def url_of(listeners: Sequence[socket.socket], secure: bool = False) -> str:
+    """The address at which a server is reached; `secure`: by TLS."""
     host, port = listeners[0].getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if secure else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-def make_config(app: ASGIApp, protocol: type[HttpToolsProtocol]) -> uvicorn.Config:
-    """How uvicorn serves the application."""
-    return uvicorn.Config(
+def make_config(
+    app: ASGIApp, protocol: type[HttpToolsProtocol], options: ServerOptions | None = None
+) -> uvicorn.Config:
+    """How uvicorn serves the application. Raises `ParameterError`."""
+    options = options or ServerOptions()
+    config = uvicorn.Config(
         app,
         http=protocol,
         ws="none",
@@ -201,7 +219,17 @@ def make_config(app: ASGIApp, protocol: type[HttpToolsProtocol]) -> uvicorn.Conf
         backlog=BACKLOG,
         # An address that a client claims is not believed.
         proxy_headers=False,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.private_key,
     )
+    if options.certificate is not None:
+        try:
+            config.load()
+        except OSError as error:  # an SSLError too
+            files = ", ".join(file for file in (options.certificate, options.private_key) if file)
+            problem = error.strerror or error
+            raise ParameterError(f"{files}: cannot be used for TLS: {problem}; give PEM files of one pair") from None
+    return config
 
 
 class Server(uvicorn.Server):

@@ -344,6 +344,16 @@ def schemas(limits: Limits) -> dict[str, Schema]:
             "additionalProperties": True,
             "description": "The parts of a score, which add up to it exactly.",
         },
+        "Backup": thing(
+            {
+                "name": text("Its name."),
+                "made": number("When it was made: seconds since 1970-01-01 UTC."),
+                "bytes": whole("Bytes of its files."),
+            },
+            "name",
+            "made",
+            "bytes",
+        ),
         "Namespace": thing({"namespace": text("Its name."), "records": whole("Live records.")}, "namespace", "records"),
         "NamespacePage": thing(
             {

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from ..engine.hybrid.strategy import NAMED
 from ..engine.records.query import Query
@@ -22,6 +22,14 @@ STRATEGY_NAMES = (*NAMED, *POLICIES, CUSTOM, MIXED)
 _NAME_OF = {id(value): name for name, value in [*NAMED.items(), *POLICIES.items()]}
 
 
+class Audited(Protocol):
+    """Takes a line for each write."""
+
+    texts: bool
+
+    def put(self, line: dict[str, Any], /) -> None: ...
+
+
 @dataclass(slots=True)
 class Seen:
     """One request. Times are those of `time.perf_counter`, in seconds."""
@@ -32,6 +40,8 @@ class Seen:
     """The template of its address; None where it has none."""
     key: str = ""
     """The name of the key, as its owner calls it."""
+    audit: Audited | None = None
+    """Where its writes are told."""
     problem: str | None = None
     """The title of the problem by which it ended."""
     strategy: str | None = None

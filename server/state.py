@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from starlette.requests import Request
 
@@ -13,6 +14,7 @@ from ..engine.memory import Memory
 from .limits import Limits
 from .metrics import Metrics
 from .problems import Problem, stopping
+from .quotas import Quotas
 from .turns import Tasks, Threads
 
 DEADLINE = "fanrank-deadline"
@@ -29,6 +31,9 @@ class State:
     engine: Memory
     limits: Limits
     metrics: Metrics
+    quotas: Quotas
+    backups: Path | None = None
+    """The directory of backups; None: none are made."""
     in_flight: int = 0
     in_flight_of: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Requests under way with each key. A key without any has no entry."""

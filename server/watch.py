@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .access import PRINCIPAL, Principal
+from .audit import Audit
 from .logs import Log
 from .metrics import METHODS, OTHER, Metrics
 from .problems import answer_problem
@@ -34,15 +34,23 @@ class Watch:
     An error that nothing else answers ends here: further out, uvicorn would print its message, which may quote a text.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, route_of: Callable[[Scope], str | None], log: Log | None):
-        self.app, self.metrics, self.route_of, self.log = app, metrics, route_of, log
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        route_of: Callable[[Scope], str | None],
+        log: Log | None,
+        audit: Audit | None = None,
+    ) -> None:
+        self.app, self.metrics, self.route_of, self.log, self.audit = app, metrics, route_of, log, audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         given, traced = _read_headers(scope)
-        seen = Seen(given, keeps_texts=self.log is not None and self.log.texts)
+        seen = Seen(given, keeps_texts=self.log is not None and self.log.texts, audit=self.audit)
         header = (_NAME, given.encode("ascii"))
         status, received, sent = ABORTED, 0, 0
 
@@ -82,9 +90,6 @@ class Watch:
     def _end(self, scope: Scope, seen: Seen, status: str, received: int, sent: int) -> None:
         now = time.perf_counter()
         seen.route = self.route_of(scope)
-        principal = scope.get(PRINCIPAL)
-        if isinstance(principal, Principal):
-            seen.key = principal.label or principal.name
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self.metrics.count_request(seen, method, status, received, sent, now)
         if self.log is not None and not self.log.silent:

@@ -12,6 +12,8 @@ from opentelemetry.trace import Span
 from ..engine.memory import Memory
 from ..engine.records.hits import Hits
 from ..engine.records.query import Query
+from ..engine.records.record import Record
+from .audit import audited
 from .seen import SEEN, common_namespace, name_strategy
 from .spans import DELETE_STORE, SEARCH, describe_hits, is_traced, operation_span, search_span
 
@@ -56,19 +58,23 @@ async def write_engine(
     *,
     records: int | None = None,
     id: str | None = None,
+    ids: Sequence[str] = (),
+    written: Sequence[Record] = (),
+    **said: Any,
 ) -> int:
     """Await a write and return how many records it changed.
 
     `operation` is how the conventions of traces call it. `records` are those that it is asked to change, where that is
-    known before, and `id` the one record. Raises as the write.
+    known before, and `id` the one record. `ids`, `written` and what is `said` are as in `audited`. Raises as the write.
     """
-    began = time.perf_counter()
+    began, namespaces = time.perf_counter(), tuple(namespaces)
     with operation_span(operation, common_namespace(namespaces)) if is_traced() else NO_SPAN as span:
         if span is not None and id is not None:
             span.set_attribute("gen_ai.memory.record.id", id)
         if span is not None and records is not None:
             span.set_attribute("gen_ai.memory.record.count", records)
-        changed = await work
+        with audited(operation, namespaces, ids=ids, written=written, **said) as line:
+            line["records"] = changed = await work
         if span is not None and records is None and operation != DELETE_STORE:
             span.set_attribute("gen_ai.memory.record.count", changed)
     seen = SEEN.get()

@@ -18,7 +18,7 @@ from ..backends import choose as backends
 from ..carry.files import FORMATS
 from ..encoders.sparse import SparseSentenceEncoder
 from ..engine import Engine
-from ..errors import ForeignIndexError, ParameterError, refuse_unknown
+from ..errors import ForeignIndexError, ParameterError
 from ..evaluate.encoders import open_encoder
 from ..hybrid.strategy import Strategy
 from ..index.bm25 import METHODS, QUERY_TF
@@ -105,46 +105,6 @@ def given_key(path: str) -> dict[str, Any]:
     return {}
 
 
-def _read_config(context: click.Context, _: click.Parameter, file: str | None) -> None:
-    """Let the values of a file stand where the command line says nothing."""
-    if file is None:
-        return
-    try:
-        with open(file, "rb") as handle:
-            given = json.load(handle) if file.endswith(".json") else _toml().load(handle)
-    except OSError as error:
-        raise ParameterError(f"{file}: cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ParameterError(f"{file}: {error}") from None
-    if not isinstance(given, dict):
-        raise ParameterError(f"{file}: must map options to values")
-    options = [option for option in context.command.params if isinstance(option, click.Option) and option.expose_value]
-    names = {option.opts[0].removeprefix("--"): option.name for option in options}
-    refuse_unknown(given, names, f"{file}: {context.info_name} has no option")
-    # As text, as on a command line: a number would else lose its fraction, and true be 1.
-    context.default_map = {
-        names[name]: [str(each) for each in value] if isinstance(value, list) else str(value)
-        for name, value in given.items()
-    }
-
-
-def _toml() -> Any:
-    try:
-        import tomllib
-    except ImportError:
-        raise ParameterError("TOML needs Python 3.11; write the file as JSON, with the suffix .json") from None
-    return tomllib
-
-
-config_option = click.option(
-    "--config",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    is_eager=True,
-    expose_value=False,
-    callback=_read_config,
-    help="File of options, as TOML, or JSON where it ends with .json: max-k = 500. The command line wins.",
-)
 accept_loss_option = click.option(
     "--accept-loss",
     is_flag=True,

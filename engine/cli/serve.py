@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ...server.limits import HELP, Limits
 from ...shards.choosing import ShardSettings
-from ..errors import MissingExtraError
+from ..errors import MissingExtraError, ParameterError
+from .config import config_option
 from .mcp import import_mcp
 from .options import (
     EngineParameters,
     Models,
     backend_option,
     bundle,
-    config_option,
     engine_options,
     json_option,
     memory_argument,
@@ -65,6 +66,18 @@ limit_options = bundle(
     type=click.IntRange(1, 256),
     help="Processes that serve: one writes, the others read and follow it. On Linux, for the directory of one engine.",
 )
+@click.option("--read-only", is_flag=True, help="Answer what reads, follow who writes the directory, refuse writes.")
+@click.option(
+    "--tls-certificate", type=click.Path(dir_okay=False), help="File in PEM: speak TLS with this certificate."
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="File in PEM with its key, if it is another.")
+@click.option("--max-namespace-records", type=click.IntRange(1), help="Records that each namespace may hold (403).")
+@click.option(
+    "--max-namespace-bytes", type=click.IntRange(1), help="Bytes of these records, as JSON without vectors (403)."
+)
+@click.option("--audit-log", "audit", type=click.Path(dir_okay=False), help="File that gets a JSON line of each write.")
+@click.option("--audit-log-texts", "audit_texts", is_flag=True, help="Put what was written into its lines, too.")
+@click.option("--backups", type=click.Path(file_okay=False), help="Directory for backups by REST. It must be there.")
 @click.option("--mcp", is_flag=True, help="Also serve tools for agents at /mcp (fanrank[mcp]).")
 @click.option(
     "--log",
@@ -90,6 +103,14 @@ def serve(
     port: int,
     keys: str | None,
     workers: int,
+    read_only: bool,
+    tls_certificate: str | None,
+    tls_key: str | None,
+    max_namespace_records: int | None,
+    max_namespace_bytes: int | None,
+    audit: str | None,
+    audit_texts: bool,
+    backups: str | None,
     mcp: bool,
     log: str,
     log_texts: bool,
@@ -110,7 +131,9 @@ def serve(
     analysed and scored is kept when the directory is made, and may be left out later.
     """
     try:
-        from ...server import logs, run  # an extra
+        from ...server import app, logs, run  # an extra
+        from ...server.access import Quota
+        from ...server.audit import Audit
         from ...server.workers import is_worker
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] not in NEEDS:
@@ -118,9 +141,15 @@ def serve(
         raise MissingExtraError(error.name or "starlette", "server") from None
     extra: dict[str, Any] = {}
     if mcp:
-        make_part = import_mcp().make_part
-        extra["parts"] = lambda engine: [make_part(engine, limits=limits)]
+        module = import_mcp()
+        extra["parts"] = lambda engine: [module.make_part(engine, module.Settings(read_only=read_only), limits=limits)]
     new = not os.path.exists(path)
+    if tls_key is not None and tls_certificate is None:
+        raise ParameterError("--tls-key goes with --tls-certificate")
+    if backups is not None and not os.path.isdir(backups):
+        raise ParameterError(
+            f"--backups {backups}: is no directory; make it, and let the server's user alone write to it"
+        )
 
     def announce(url: str) -> None:
         # The address stands alone in the first line, where programs read it.
@@ -132,7 +161,9 @@ def serve(
 
     address: dict[str, Any] = {"host": host, "port": port, "keys": keys, "limits": limits, "announce": announce}
     if workers > 1 and not is_worker():
-        context.exit(run.serve_with_workers(path, workers, shards=shard_settings, **address))
+        context.exit(
+            run.serve_with_workers(path, workers, shards=shard_settings, secure=tls_certificate is not None, **address)
+        )
     run.serve(
         path,
         **address,
@@ -140,5 +171,13 @@ def serve(
         log=logs.Log(log, texts=log_texts),
         opening={"backend": backend, **models.load(), **parameters.given_keywords(context)},
         shards=shard_settings,
+        options=app.ServerOptions(
+            Quota(max_namespace_records, max_namespace_bytes),
+            None if audit is None else Audit(audit, texts=audit_texts),
+            None if backups is None else Path(os.path.realpath(backups)),
+            read_only,
+            tls_certificate,
+            tls_key,
+        ),
         **extra,
     )

@@ -29,8 +29,9 @@ THEMES = {
         "AnswerError BackendUnavailableError CacheError DamagedIndexError DamagedStoreError DatasetError DeadlineError "
         "DeviceMemoryError DuplicateIdError EncoderError ForeignIndexError IndexFileError KeyRefusedError "
         "MissingExtraError ModelMismatchError NewerFormatError NotBroughtError NotSupportedError OverloadedError "
-        "ParameterError PolicyFileError QueryError RecencyWarning RecordError ServerError ShardError ShardVersionError "
-        "SplitNamespaceError StorageError StoreLockedError UnknownColumnError UnknownIdError UnreachableError"
+        "ParameterError PolicyFileError QueryError QuotaError RecencyWarning RecordError ServerError ShardError "
+        "ShardVersionError SplitNamespaceError StorageError StoreLockedError UnknownColumnError UnknownIdError "
+        "UnreachableError"
     ),
     "evaluation": (
         "METRICS PRESETS AlphaFit AnswerJudge Answering ChatAnswerer ChatJudge ChatModel Comparison Dataset "

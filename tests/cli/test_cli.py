@@ -19,6 +19,7 @@ COMMANDS = {
     *("demo", "add", "delete", "list", "count", "stats", "search", "export", "copy", "columns"),
     *("backup", "restore", "vacuum", "serve", "keys", "mcp", "shards"),
     *("eval", "published", "tune", "check", "doctor", "events", "update-where", "audit", "forget", "replay"),
+    "distinct",
 }
 
 

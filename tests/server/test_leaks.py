@@ -45,7 +45,7 @@ def client(kind: str) -> Iterator[TestClient]:
 WITHOUT_NAMESPACE = {
     ("GET", "/v1/health"), ("GET", "/v1/ready"), ("GET", "/openapi.json"), ("GET", "/v1/namespaces"),
     ("GET", "/v1/strategies"),
-    ("GET", "/metrics"), ("GET", "/v1/columns"),
+    ("GET", "/metrics"), ("GET", "/v1/columns"), ("POST", "/v1/backup"), ("GET", "/v1/backups"),
 }  # fmt: skip
 """Endpoints that are asked for no namespace, and so have no row of `requests_of`."""
 
@@ -96,6 +96,7 @@ def requests_of(namespace: str) -> list[Request]:
         *named,
         *(("POST", one.path, {"json": _placed(one, namespace)}) for one in BY_DECLARATION),
         ("GET", "/v1/export", {"params": inside}),
+        post("/v1/restore", name="x", **inside),
         imported(inside, id="shared-id"),
     ]
 
@@ -182,6 +183,9 @@ OWN_REQUESTS: list[Request] = [
     *(post(one.path, **_placed(one, space)) for one in BY_DECLARATION for space in ("acme/ana", "acme/nobody")),
     post("/v1/distinct", column="project", namespace="acme/ana"),
     ("GET", "/v1/columns", {}),
+    post("/v1/backup", name="x"),
+    ("GET", "/v1/backups", {}),
+    post("/v1/restore", name="x", namespace="acme/ana"),
     *(("GET", "/v1/export", {"params": {"namespace": space}}) for space in ("acme/ana", "acme/nobody")),
     ("GET", "/v1/export", {}),
     imported({"namespace": "acme/ana"}, id="7-secretid"),

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 from support import source
-from support.serving import served
+from support.serving import running
 
 import fanrank as fr
+from fanrank.server.app import ServerOptions, make_app
 from fanrank.server.limits import Limits
 from fanrank.server.operations import operations
 
-SHOWN = "http://127.0.0.1:8765"
+SHOWN = "$M"
 """The address of the page's commands."""
-EXAMPLE = re.compile(r"```sh\n(curl.*?)```\n\n```json\n(.*?)```\n", re.DOTALL)
+EXAMPLE = re.compile(r"^(curl .*\n(?:  .*\n)*)((?:# .*\n)+)", re.MULTILINE)
 
 
 def run_curl(command: str, address: str) -> str:
@@ -34,14 +35,17 @@ def run_curl(command: str, address: str) -> str:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_curl_prints_what_the_page_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("FANRANK_PROFILE", raising=False)
     page = (Path(source.ROOT) / "docs" / "server.md").read_text(encoding="utf-8")
     examples = EXAMPLE.findall(page)
-    assert len(examples) == page.count("```sh\ncurl ")
-    with served(fr.Engine()) as address:
+    assert len(examples) == page.count("\ncurl -s ")
+    (tmp_path / "backups").mkdir()
+    memory = fr.Engine.open(tmp_path / "memory")
+    app = make_app(memory, options=ServerOptions(backups=tmp_path / "backups"))
+    with memory, running(app) as address:
         for command, shown in examples:
-            pattern = re.escape(shown.strip()).replace(re.escape("..."), ".*")
+            pattern = re.escape(shown.strip().removeprefix("# ").replace("\n# ", "\n")).replace(re.escape("..."), ".*")
             printed = run_curl(command, address)
             assert re.fullmatch(pattern, printed), (command, printed)
 
@@ -51,9 +55,9 @@ def test_every_operation_has_a_curl() -> None:
     sent = set()
     for command, _ in EXAMPLE.findall(page):
         method = re.search(r"-X (\w+)", command)
-        path = re.search(r"8765(/[^'\"\s?]*)", command)
+        path = re.search(r"\$M(/[^'\"\s?]*)", command)
         assert path is not None, command
-        sent.add((method[1] if method else "POST" if " -d " in command else "GET", path[1]))
+        sent.add((method[1] if method else "POST" if re.search(" (-d|--json) ", command) else "GET", path[1]))
     for operation in operations(Limits()):
         pattern = re.sub(r"\\{\w+\\}", "[^/].*", re.escape(operation.path))
         assert any(method == operation.method and re.fullmatch(pattern, path) for method, path in sent), (

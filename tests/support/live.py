@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import fanrank as fr
-from fanrank.server.app import Admit, Part
+from fanrank.server.app import Admit, Part, ServerOptions
 from fanrank.server.limits import Limits
 from fanrank.server.run import Server, make_server, open_sockets
 from fanrank.server.state import State
@@ -68,9 +68,10 @@ def serving(
     limits: Limits | None = None,
     parts: Callable[[fr.Engine], Sequence[Part]] = lambda engine: (),
     seat: Seat | None = None,
+    options: ServerOptions | None = None,
 ) -> Iterator[Live]:
     """Serve an engine meanwhile."""
-    server = make_server(engine, admit, limits or Limits(), parts(engine), seat=seat)
+    server = make_server(engine, admit, limits or Limits(), parts(engine), seat=seat, options=options)
     listeners = open_sockets("127.0.0.1", 0, loopback_only=True)
     thread = threading.Thread(target=server.run, kwargs={"sockets": listeners})
     thread.start()
