@@ -286,7 +286,7 @@ class Proving:
 
         name, parsed = checked_namespace(namespace), parse_filter(filter)
         scores: dict[str, float] = {}
-        if (query is None) == (ids is None and parsed is None) or (ids is not None and parsed is not None):
+        if (ids is not None) == (query is not None or parsed is not None):
             raise QueryError("say what to forget: a query, which may have a filter, or a filter, or ids")
         if query is not None:
             asked = Query(query, k=check_k(k), filter=parsed, min_score=min_score, namespace=name)

@@ -22,20 +22,20 @@ from fanrank.engine.storage.sqlite import open_reader
 from fanrank.engine.trust.leftovers import Needles, strings_in, symbols_in
 
 SECRET = "The vault code of Zanzibar is quixotically kryptonite-77431."
+ORDINARY = "Note of the morning: the code of the deploy is green, and tea is on the table."
 TELLING = ("zanzibar", "quixotically", "kryptonit", "77431", "vault code", "obsidian", "tresor/geheim")
 ROW = np.random.default_rng(5).normal(size=16)
 
 
-def secret(**fields: Any) -> fr.Record:
-    about = {"extra": {"project": "obsidian"}, "payload": {"where": "tresor/geheim"}, "session": "zanzibar-trip"}
-    return fr.Record("secret", SECRET, embedding=ROW, **about, **fields)
+def secret(id: str = "secret", **fields: Any) -> fr.Record:
+    about: Any = {"extra": {"project": "obsidian"}, "payload": {"where": "tresor/geheim"}, "session": "zanzibar-trip"}
+    return fr.Record(id, SECRET, embedding=ROW, **about, **fields)
 
 
 def others(count: int, namespace: str = "") -> list[fr.Record]:
     """Records that share words with the secret, and none of those that tell it."""
     rows = np.random.default_rng(6).normal(size=(count, 16))
-    text = "Note {} of the morning: the code of the deploy is green, and tea is on the table."
-    return [fr.Record(f"o{n}", text.format(n), namespace, embedding=rows[n]) for n in range(count)]
+    return [fr.Record(f"o{n}", f"{n} {ORDINARY}", namespace, embedding=rows[n]) for n in range(count)]
 
 
 def telling_files(folder: Path, row: bytes = b"") -> list[str]:
@@ -51,7 +51,8 @@ def telling_files(folder: Path, row: bytes = b"") -> list[str]:
                 ]
                 said += [repr(reader.execute(f"SELECT * FROM {name}").fetchall()).lower().encode() for name in tables]
                 said += [bytes(one).lower() for (one,) in reader.execute(f"SELECT {UNPACKED} FROM records")]
-            said += [run.lower() for run in symbols_in(path) if len(run) > 5]
+            runs = [run for run in symbols_in(path) if len(run) > 5 and run not in ORDINARY.encode()]
+            found += [f"symbols of {path.name}" for run in runs if run in SECRET.encode()]
             said += [string.encode() for _, string in strings_in(path)]
         if any(word.encode() in one for one in said for word in TELLING) or (row and row in data):
             found.append(path.name)
@@ -74,7 +75,7 @@ def opened(kind: str, folder: Path) -> Any:
 @pytest.mark.parametrize("kind", ["engine", "shards"])
 def test_after_a_secret_is_forgotten_no_file_tells_it(kind: str, folder: Path) -> None:
     memory, row = opened(kind, folder / "memory"), secret().embedding.tobytes()
-    memory.add([*others(100), secret(), *others(30, "ana")])
+    memory.add([*others(100), secret(), *others(30, "ana"), *(secret(f"s{n}", namespace="often") for n in range(90))])
     memory.flush()
     memory.update([secret(time=3.0)])
     memory.backup(folder / "backup")
@@ -84,6 +85,8 @@ def test_after_a_secret_is_forgotten_no_file_tells_it(kind: str, folder: Path) -
     assert [(one["id"], one["score"] > 0, one["text"]) for one in shown["records"]] == [("secret", True, SECRET)]
     assert memory.get("secret") is not None
 
+    certificate = memory.forget(filter={"project": "obsidian"}, namespace="often")
+    assert (certificate["forgotten"], certificate["passed"]) == (90, True)  # what is left is the other record's own
     certificate = memory.forget("quixotically zanzibar", k=3)
     assert (certificate["forgotten"], certificate["ids"]) == (1, ["secret"])
     assert (certificate["left"], certificate["strings"], certificate["passed"]) == ([], [], True)
@@ -164,8 +167,10 @@ def test_a_cache_of_embeddings_forgets_too_and_a_filter_is_forgotten_by_the_comm
     assert (done.exit_code, json.loads(done.output)["forget"]["passed"]) == (0, True)
 
 
-def test_a_memory_without_files_forgets_too() -> None:
+def test_a_memory_without_files_forgets_too_and_a_query_takes_a_filter() -> None:
     memory = make_memory("engine")
-    memory.add([{"id": "a", "text": SECRET}])
-    assert memory.forget("zanzibar")["forgotten"] == 1
-    assert len(memory) == 0
+    memory.add([{"id": "a", "text": SECRET, "role": "user"}, {"id": "b", "text": SECRET, "role": "tool"}])
+    shown = memory.forget("zanzibar", filter={"role": "tool"}, preview=True)
+    assert [one["id"] for one in shown["records"]] == ["b"]
+    assert memory.forget("zanzibar", k=1)["ids"] == ["a"]
+    assert memory.count() == 1
