@@ -160,9 +160,6 @@ fit_options = bundle(
 )
 @click.option("--out", type=click.Path(), help="Write the policy to this file.")
 @click.option(
-    "--plot", "picture", type=click.Path(), help="Draw accuracy against time into this .svg, .png or .pdf file."
-)
-@click.option(
     "--check", "policy", type=click.Path(), help="Tune nothing; exit 1 if the questions have drifted from this policy."
 )
 @click.option(
@@ -199,7 +196,6 @@ def tune(
     labels: int | None,
     seed: int,
     out: str | None,
-    picture: str | None,
     policy: str | None,
     systems: tuple[str, ...],
     bm25: bool,
@@ -218,19 +214,17 @@ def tune(
     """
     if policy is not None:
         # Options that only tuning uses, if the command line names them; a default does not count.
-        wishes = {"out": "out", "picture": "plot", "systems": "system"}
+        wishes = {"out": "out", "systems": "system"}
         wishes |= {field.name: field.name for field in fields(FitOptions)}
         given = [f"--{option}" for name, option in wishes.items() if is_given(context, name)]
         if given:
             raise click.UsageError(f"--check tunes nothing: leave out {', '.join(given)}")
     if bm25:
-        given = [
-            name for name in ("labels", "plot", "check", "system", "confidence", "margin") if _named(context, name)
-        ]
+        given = [name for name in ("labels", "check", "system", "confidence", "margin") if _named(context, name)]
         if given:
             raise click.UsageError(f"--bm25 fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
     if weights:
-        given = [name for name in ("labels", "plot", "check", "bm25", "confidence", "margin") if _named(context, name)]
+        given = [name for name in ("labels", "check", "bm25", "confidence", "margin") if _named(context, name)]
         if given:
             raise click.UsageError(f"--weights fits no policy: leave out {', '.join(f'--{name}' for name in given)}")
         if len(systems) > 1:
@@ -258,7 +252,6 @@ def tune(
         labels=labels or tuning.LABELS,
         seed=seed,
         out=out,
-        picture=picture,
         systems=systems or None,
         progress=True,
         **vars(fit),
@@ -268,5 +261,5 @@ def tune(
 
 def _named(context: click.Context, option: str) -> bool:
     """Whether the command line names the option."""
-    parameters = {"plot": "picture", "check": "policy", "system": "systems"}
+    parameters = {"check": "policy", "system": "systems"}
     return is_given(context, parameters.get(option, option))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,6 @@ from ..records.query_json import parse_query
 from ..route import policy as policies
 from ..route.policy import Answerer
 from .drift import check
-from .front import check_plot, plot
 from .measure import Labelled, labelled_questions
 from .parameters import tune_bm25, write_parameters
 from .tuner import SLACK, SYSTEMS, tune
@@ -138,24 +138,20 @@ def tune_policy(
     labels: int = LABELS,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
-    picture: str | os.PathLike[str] | None = None,
     systems: Sequence[str] | None = None,
     progress: bool = False,
     **how: Any,
 ) -> dict[str, Any]:
-    """Tune, write the policy to `out` and a plot of the front to `picture`.
+    """Tune, and write the policy to `out`.
 
     Without ``bm25`` among `systems` it is added, since a policy falls back on it. Returns the object that
     ``fanrank tune --json`` prints. Without `out` the object holds the policy itself. `how` are
     arguments of `tune`. Raises what `tune` raises, and `ParameterError` for a question without a relevant record. If
-    `out` or `picture` cannot be written, it raises before anything runs.
+    `out` cannot be written, it raises before anything runs.
     """
     started = time.perf_counter()
-    if picture is not None:
-        check_plot(picture)
-    for path in (out, picture):
-        if path is not None:
-            _check_writable(path)
+    if out is not None:
+        _check_writable(out)
     if systems and BM25 not in systems:
         systems = (BM25, *systems)
     answerers = [policies.strategy_of(name) for name in systems or SYSTEMS]
@@ -177,9 +173,6 @@ def tune_policy(
         )
     if out is not None:
         policies.save(out, tuned.policy, {**tuned.about, **about})
-    if picture is not None:
-        title = f"{about['source']}, {len(labelled)} questions"
-        plot(picture, tuned.points, tuned.chosen, tuned.about["metric"], title)
     return {
         **about,
         **tuned.to_dict(),
@@ -196,48 +189,39 @@ def tune_parameters(
     Returns the object that ``fanrank tune --bm25 --json`` prints. Raises what `tune_bm25` raises, and `StorageError` if
     `out` cannot be written, before anything runs.
     """
-    started = time.perf_counter()
-    if out is not None:
-        _check_writable(out)
-    with source.opened([], False) as (engine, questions, about):
-        tuned = tune_bm25(engine, questions, metric=metric, count=count, seed=seed)
-    if out is not None:
-        write_parameters(out, tuned)
-    return {
-        **about,
-        **tuned.to_dict(),
-        **({} if out is None else {"out": os.fspath(out)}),
-        "seconds": time.perf_counter() - started,
-    }
+    fit = partial(tune_bm25, metric=metric, count=count, seed=seed)
+    return _fitted(source, [], fit, write_parameters, out)[1]
 
 
 def tune_weights(
-    source: Source,
-    strategy: str,
-    *,
-    metric: str,
-    count: int,
-    seed: int = 0,
-    out: str | os.PathLike[str] | None = None,
+    source: Source, strategy: str, *, metric: str, count: int, seed: int = 0, out: str | os.PathLike[str] | None = None
 ) -> dict[str, Any]:
     """Fit the weights of a strategy's linear fusion, and write the strategy to `out`.
 
-    Returns the object that ``fanrank tune --weights --json`` prints. Raises what `fit_weights` raises, and
-    `StorageError` if `out` cannot be written, before anything runs.
+    As `tune_parameters`, for ``fanrank tune --weights``. Raises what `fit_weights` raises.
     """
+    fit = partial(fit_weights, strategy=strategy, metric=metric, count=count, seed=seed)
+    fitted, result = _fitted(source, [Strategy.of(strategy)], fit, write_weights, out)
+    return result if out is not None else {**result, "policy": policies.answerer_to_dict(fitted.chosen)}
+
+
+def _fitted(
+    source: Source,
+    answerers: Sequence[Answerer],
+    fit: Callable[[Any, Any], Any],
+    write: Callable[[Any, Any], None],
+    out: str | os.PathLike[str] | None,
+) -> tuple[Any, dict[str, Any]]:
+    """(what was fitted to all questions, and written to `out`; the object to print)."""
     started = time.perf_counter()
     if out is not None:
         _check_writable(out)
-    with source.opened([Strategy.of(strategy)], False) as (engine, questions, about):
-        fitted = fit_weights(engine, questions, strategy, metric=metric, count=count, seed=seed)
+    with source.opened(answerers, False) as (engine, questions, about):
+        fitted = fit(engine, questions)
     if out is not None:
-        write_weights(out, fitted)
-    return {
-        **about,
-        **fitted.to_dict(),
-        **({"policy": policies.answerer_to_dict(fitted.chosen)} if out is None else {"out": os.fspath(out)}),
-        "seconds": time.perf_counter() - started,
-    }
+        write(out, fitted)
+    written = {} if out is None else {"out": os.fspath(out)}
+    return fitted, {**about, **fitted.to_dict(), **written, "seconds": time.perf_counter() - started}
 
 
 def check_policy(

@@ -1,13 +1,11 @@
-"""The Pareto front of strategies and policies by accuracy and milliseconds, and a plot of it."""
+"""The Pareto front of strategies and policies by accuracy and milliseconds."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from ..errors import MissingExtraError, ParameterError, StorageError
+from ..errors import ParameterError
 from ..metrics.bootstrap import TIE
 
 
@@ -74,60 +72,3 @@ def cheapest(points: Sequence[Point], least: float, slack: float = 0.0) -> Point
     cheap = [point for point in enough if point.milliseconds <= bound]
     best = max(point.sure for point in cheap)
     return next(point for point in cheap if point.sure >= best - TIE)
-
-
-def check_plot(path: str | os.PathLike[str]) -> None:
-    """Raise `MissingExtraError` if `plot` cannot draw, and `ParameterError` for a file ending that it cannot write."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("matplotlib", "tune") from None
-    if _kind(path) not in ("svg", "png", "pdf"):
-        raise ParameterError(f"{os.fspath(path)}: a plot is written as .svg, .png or .pdf")
-
-
-def _kind(path: str | os.PathLike[str]) -> str:
-    return os.path.splitext(os.fspath(path))[1].lstrip(".").lower()
-
-
-def plot(path: str | os.PathLike[str], points: Sequence[Point], chosen: Point, metric: str, title: str = "") -> None:
-    """Plot the points, their front and the chosen one. The ending of `path` decides between SVG, PNG and PDF.
-
-    Raises `MissingExtraError`, `ParameterError` for another ending, and `StorageError`.
-    """
-    check_plot(path)
-    from matplotlib.figure import Figure
-
-    figure: Any = Figure(figsize=(7.0, 4.5), layout="constrained")
-    axes = figure.subplots()
-    front = pareto(points)
-    axes.plot(
-        [point.milliseconds for point in front],
-        [point.accuracy for point in front],
-        drawstyle="steps-post",
-        color="0.7",
-        label="front",
-        zorder=1,
-    )
-    axes.scatter([p.milliseconds for p in points], [p.accuracy for p in points], s=18, color="tab:blue", zorder=2)
-    axes.scatter([chosen.milliseconds], [chosen.accuracy], s=90, color="tab:red", marker="*", label="chosen", zorder=3)
-    # The names of all points would overlap.
-    for point in {point.name: point for point in [*front, chosen]}.values():
-        axes.annotate(
-            point.name,
-            (point.milliseconds, point.accuracy),
-            textcoords="offset points",
-            xytext=(3, 6),
-            rotation=25,
-            fontsize=7,
-        )
-    axes.margins(y=0.2)
-    axes.set_xscale("log")
-    axes.set_xlabel("milliseconds a question, measured")
-    axes.set_ylabel(metric)
-    axes.set_title(title, fontsize=9)
-    axes.legend(fontsize=8)
-    try:
-        figure.savefig(path, format=_kind(path), dpi=150)
-    except OSError as error:
-        raise StorageError(f"{os.fspath(path)}: cannot be written: {error.strerror or error}") from error

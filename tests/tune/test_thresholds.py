@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fanrank.engine.errors import MissingExtraError, ParameterError
+from fanrank.engine.errors import ParameterError
 from fanrank.engine.records.decision import Decision, skip_share
 from fanrank.engine.tune.drift import KEPT, reference_of, two_means
-from fanrank.engine.tune.front import Point, beats, cheapest, pareto, plot
+from fanrank.engine.tune.front import Point, beats, cheapest, pareto
 from fanrank.engine.tune.measure import PolicyRun
 from fanrank.engine.tune.thresholds import (
     ALWAYS,
@@ -210,12 +208,6 @@ def test_the_front_and_the_cheapest_by_brute_force(points: list[Point], least: i
     near = [point for point in enough if point.milliseconds <= lowest + slack]
     top = max(sure(point) for point in near)
     assert found is next(point for point in near if sure(point) == top)
-
-
-def test_the_plot_without_matplotlib(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"fanrank\[tune\]"):
-        plot(tmp_path / "front.svg", [Point("a", 1.0, 1.0)], Point("a", 1.0, 1.0), "hit@5")
 
 
 def test_two_means() -> None:

@@ -23,23 +23,10 @@ from fanrank.engine.route.cascade import Cascade
 from fanrank.engine.route.classifier import Classifier
 from fanrank.engine.tune import measure, tuner
 from fanrank.engine.tune.command import render_tuned
-from fanrank.engine.tune.front import Point, pareto, plot
+from fanrank.engine.tune.front import Point, pareto
 from fanrank.engine.tune.measure import Labelled, Questions, encode_afresh
 from fanrank.engine.tune.thresholds import HUNDREDTHS, MARGIN
 from fanrank.engine.tune.tuner import tune
-
-
-def test_the_plot(tmp_path: Path) -> None:
-    points = [Point("bm25", 0.8, 0.4), Point("dense", 0.7, 50.0), Point("cascade fused 0.10", 0.9, 10.0, 0.6)]
-    for name, start in (("front.svg", b"<?xml"), ("front.png", b"\x89PNG"), ("front.pdf", b"%PDF")):
-        plot(tmp_path / name, points, points[2], "hit@5")
-        assert (tmp_path / name).read_bytes().startswith(start)
-    text = (tmp_path / "front.svg").read_text()
-    assert "cascade fused 0.10" in text
-    with pytest.raises(ParameterError, match=r"\.svg, \.png or \.pdf"):
-        plot(tmp_path / "front.txt", points, points[0], "hit@5")
-    with pytest.raises(fr.FanrankError, match="cannot be written"):
-        plot(tmp_path / "none" / "front.svg", points, points[0], "hit@5")
 
 
 def test_questions_are_asked_timed_and_judged() -> None:

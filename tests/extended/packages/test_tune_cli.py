@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +86,8 @@ def test_a_policy_from_an_index_and_questions(tmp_path: Path, index: Path, quest
     assert max(map(len, text.splitlines())) < 240
 
 
-def test_without_out_the_policy_is_in_the_answer_and_the_front_is_plotted(
-    tmp_path: Path, index: Path, questions: Path
-) -> None:
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "front.svg"
-    found = run_json("tune", index, "--questions", questions, *CHOSEN, "--types-given", "--plot", picture)
-    assert "hit@1" in picture.read_text()
+def test_without_out_the_policy_is_in_the_answer(index: Path, questions: Path) -> None:
+    found = run_json("tune", index, "--questions", questions, *CHOSEN, "--types-given")
     assert policies.answerer_to_dict(policies.strategy_of(found["policy"])) == found["policy"]
     assert found["classifier"] is None
     assert set(found["types"]) == {"name", "word"}
@@ -158,7 +151,7 @@ def test_what_the_command_declines(
 
 
 WISHES = (
-    *(("--out", "p.json"), ("--plot", "p.svg"), ("--metric", "hit@5"), ("--system", "bm25")),
+    *(("--out", "p.json"), ("--metric", "hit@5"), ("--system", "bm25")),
     *(("--confidence", "margin"), ("--margin", "0.1"), ("--folds", "5"), ("--vectors",)),
 )
 
@@ -177,15 +170,8 @@ def test_what_cannot_be_written_is_told_first(
 
     monkeypatch.setattr(command, "tune", unreachable)
     asked = ("tune", index, "--questions", questions, *CHOSEN)
-    out = tmp_path / "policy.json"
     assert "there is no folder" in fails(*asked, "--out", tmp_path / "none" / "policy.json")
     assert "cannot be written" in fails(*asked, "--out", tmp_path)
-    if importlib.util.find_spec("matplotlib") is not None:
-        assert ".svg, .png or .pdf" in fails(*asked, "--out", out, "--plot", tmp_path / "front.gif")
-        assert "there is no folder" in fails(*asked, "--out", out, "--plot", tmp_path / "none" / "front.svg")
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "fanrank[tune]" in fails(*asked, "--out", out, "--plot", tmp_path / "front.svg")
-    assert not out.exists()
 
 
 def test_without_times_the_default_systems_count_no_ages(
