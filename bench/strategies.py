@@ -1,7 +1,7 @@
-"""Every named strategy beside BM25 and ``fused``, on each set that is there: ``python -m bench.strategies``.
+"""The menu of strategies beside BM25 and ``fused``, on each set that is there: ``python -m bench.strategies``.
 
 Appends to ``bench/results/quality.jsonl`` one row a set, with part ``strategies``. It holds the means of `METRICS` for
-every named strategy and policy, over all questions, over the half that reports, and by category; the differences to
+every one of them, over all questions, over the half that reports, and by category; the differences to
 `BASELINES` with paired bootstraps, over questions and over conversations; and for ``auto`` the thresholds that lose
 nothing on the half that tunes.
 
@@ -34,7 +34,7 @@ from fanrank.engine.index.profiles import PROFILES, default_profile
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 from fanrank.engine.route.cascade import AUTO
-from fanrank.engine.route.policy import POLICIES, strategy_of
+from fanrank.engine.route.policy import MENU, POLICIES, strategy_of
 
 from .harness.asked import SETS as ASKED
 from .harness.command import Command, among
@@ -48,8 +48,10 @@ PART = "strategies"
 TAUS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6, 0.8, 1.01)
 DEPTH = 20
 """Hits of a list: the metrics read 10, and a question's own record may be among them."""
-RESAMPLES = 4_000
+RESAMPLES = 1_000
 SYSTEMS = (*NAMED, *POLICIES)
+PAPERS = ("rrf", "cascade")
+"""What docs/figures.md shows beside the menu; `fanrank published` measures the others where their papers do."""
 
 
 def locomo_turns(folder: Path) -> Dataset:
@@ -255,9 +257,9 @@ def losses(row: Mapping[str, Any], name: str = "auto") -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run every set whose data is present."""
-    command = Command("strategies", "Every named strategy beside BM25 and fused.", "quality", "quality")
+    command = Command("strategies", "The menu of strategies beside BM25 and fused.", "quality", "quality")
     command.add("--sets", type=among(SETS), default=tuple(SETS))
-    command.add("--systems", type=among(SYSTEMS), default=SYSTEMS, help="names of strategies and policies")
+    command.add("--systems", type=among(SYSTEMS), default=(*MENU, *PAPERS), help="default: the menu, rrf and cascade")
     command.add("--profile", choices=list(PROFILES), default=default_profile())
     add_encoder(command)
     options = command.parse(arguments)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fanrank.engine.hybrid.strategy import NAMED
-from fanrank.engine.route.policy import POLICIES
+from fanrank.engine.route.policy import MENU
 
 from .format import Fields, percent, score, sentence, tabulate
 from .rows import Recorded, choose_newest, machine, no_row, note_stale, stamp
@@ -14,13 +13,13 @@ METRICS = {"hit@1": "Hit@1", "hit@5": "Hit@5", "ndcg@10": "nDCG@10"}
 
 
 def strategy_rows(recorded: Recorded) -> dict[str, Fields]:
-    """The newest row of each set that compares the named strategies, with those that still have their name."""
+    """The newest row of each set that compares strategies, with those of the menu and of `SHOWN`."""
     rows = [row for row in recorded.of("quality") if row.get("part") == "strategies"]
     newest = {dataset: row for (dataset,), row in choose_newest(rows, "dataset").items()}
     return {
         dataset: {
             **row,
-            "systems": {name: values for name, values in row["systems"].items() if name in NAMED or name in POLICIES},
+            "systems": {name: values for name, values in row["systems"].items() if name in MENU or name in SHOWN},
         }
         for dataset, row in newest.items()
     }
