@@ -74,9 +74,10 @@ struct Accepted {
     const double* times = nullptr;         // null: documents outside [since, until] lie outside [low, high)
     double since = 0.0, until = 0.0;
     std::int64_t low = 0, high = 0;  // only documents in [low, high)
-    std::int64_t blocked = 0;        // at most so many documents of the segment cannot be hits, wherever they lie
+    std::int64_t blocked = 0;        // so many documents of the segment are deleted or do not pass the filter, at most
+    std::int64_t outside = 0;        // and so many lie outside [low, high), or may lie outside [since, until]
+    const Survey* const* surveys = nullptr;  // [distinct terms] of the documents that are not blocked; null: not known
 
-    bool all() const { return filter == nullptr && alive == nullptr && times == nullptr; }
     bool operator()(std::int64_t document) const {
         return (filter == nullptr || filter[document] != 0) && (alive == nullptr || alive[document] != 0) &&
                (times == nullptr || (times[document] >= since && times[document] <= until));

@@ -144,14 +144,16 @@ private:
 
     // Raises the threshold to a score that k documents of the segment reach, by the surveys of the lists.
     void raise_threshold(std::span<const TermList> lists, std::span<const Slot> query) {
+        const std::int64_t missed = accepted.outside + (accepted.surveys == nullptr ? accepted.blocked : 0);
         int rank = 0;
-        while (rank < RANKS && part.segment.options.ranks[rank] < best.k + accepted.blocked) ++rank;
+        while (rank < RANKS && part.segment.options.ranks[rank] < best.k + missed) ++rank;
         if (rank == RANKS) return;
         std::int64_t reached = 0;
         for (const Slot& slot : query) {
             const TermList& list = lists[slot.term];
-            if (list.survey == nullptr) continue;
-            const double contribution = list.idf * (list.survey->values[rank] * part.least) * SCALE;
+            const Survey* survey = accepted.surveys == nullptr ? list.survey : accepted.surveys[slot.term];
+            if (survey == nullptr) continue;
+            const double contribution = list.idf * (survey->values[rank] * part.least) * SCALE;
             // One quantum less covers the rounding.
             reached = std::max(reached, (static_cast<std::int64_t>(contribution) - 1) * slot.weight);
         }
@@ -216,7 +218,11 @@ private:
         counted.postings += postings;
         counted.bytes += postings * static_cast<std::int64_t>(sizeof(std::int32_t) + sizeof(Class));
         const bool scans = dense || (essential > 1 && 100 * postings >= options.scan_percent * (high - low));
-        if (scans && !FADES && best.count < best.k && accepted.all()) {
+        if (scans && !FADES && best.count < best.k) {
+            drop(accepted.filter, low, high);
+            drop(accepted.alive, low, high);
+        }
+        if (scans && !FADES && best.count < best.k && accepted.times == nullptr) {
             const std::int32_t reached =
                 first_threshold(scratch.scores.data(), high - low, scratch.maxima.data(), best.k);
             best.threshold = std::max<std::int64_t>(best.threshold, reached);
@@ -253,6 +259,14 @@ private:
     void add_row(const std::int32_t* __restrict row, std::int32_t weight, std::int64_t count) {
         std::int32_t* __restrict scores = scratch.scores.data();
         for (std::int64_t d = 0; d < count; ++d) scores[d] += row[d] * weight;
+    }
+
+    // Sets the scores of documents that do not pass to 0, which is the score of no hit.
+    void drop(const std::uint8_t* passes, std::int64_t low, std::int64_t high) {
+        if (passes == nullptr) return;
+        std::int32_t* __restrict scores = scratch.scores.data();
+        const std::uint8_t* __restrict flags = passes + low;
+        for (std::int64_t d = 0; d < high - low; ++d) scores[d] = flags[d] != 0 ? scores[d] : 0;
     }
 
     void add(const List<Class>& list, std::int64_t low) {

@@ -22,7 +22,11 @@ struct BatchPart {
     std::once_flag once;
     std::vector<TermList> lists;     // [distinct terms]
     std::vector<Accepted> accepted;  // [settings]
+    std::vector<std::vector<const Survey*>> surveys;  // what `accepted` points to
 };
+
+// Lists are surveyed among the documents that pass a filter once it was used before, and so many pass: one in this.
+constexpr std::int64_t SURVEYED_SHARE = 16;
 
 Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
     const auto& arrays = part.segment.arrays;
@@ -30,7 +34,7 @@ Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
     accepted.high = arrays.size;
     accepted.blocked = part.deleted;
     if (!part.alive.empty()) accepted.alive = part.alive.data();
-    if (setting.masks != nullptr) {
+    if (setting.masks != nullptr && setting.masks->passing[number] < arrays.size) {
         accepted.filter = setting.masks->of_part[number].data();
         accepted.blocked += arrays.size - setting.masks->passing[number];
     }
@@ -42,12 +46,12 @@ Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
     } else if (arrays.in_order) {
         accepted.low = std::lower_bound(times.begin(), times.end(), setting.since) - times.begin();
         accepted.high = std::upper_bound(times.begin(), times.end(), setting.until) - times.begin();
-        accepted.blocked += arrays.size - (accepted.high - accepted.low);
+        accepted.outside = arrays.size - (accepted.high - accepted.low);
     } else {
         accepted.times = times.data();
         accepted.since = setting.since;
         accepted.until = setting.until;
-        accepted.blocked = arrays.size;
+        accepted.outside = arrays.size;
     }
     return accepted;
 }
@@ -130,7 +134,7 @@ private:
                 const std::int64_t before = accepted.high - accepted.low;
                 accepted.low = std::max(accepted.low, low - part.first);
                 accepted.high = std::min(accepted.high, high - part.first);
-                accepted.blocked += before - std::max<std::int64_t>(accepted.high - accepted.low, 0);
+                accepted.outside += before - std::max<std::int64_t>(accepted.high - accepted.low, 0);
             }
             if (accepted.low >= accepted.high) continue;
             score(part, batch_part.lists, slots(query), accepted, decay, request.options, best, scratch, own);
@@ -309,7 +313,22 @@ private:
             list.upper_bound = static_cast<std::int64_t>(std::ceil(bound)) + 1;
         }
         batch_part.accepted.reserve(request.settings.size());
-        for (const Setting& each : request.settings) batch_part.accepted.push_back(accept(part, number, each));
+        batch_part.surveys.reserve(request.settings.size());
+        for (const Setting& each : request.settings) {
+            Accepted accepted = accept(part, number, each);
+            const bool surveys = prunes && request.lending == nullptr && accepted.filter != nullptr &&
+                                 each.masks->uses.load(std::memory_order_relaxed) > 1 &&
+                                 each.masks->passing[number] * SURVEYED_SHARE >= segment.arrays.size;
+            if (surveys) {
+                auto& made = batch_part.surveys.emplace_back(plan.terms.size(), nullptr);
+                for (std::size_t term = 0; term < plan.terms.size(); ++term) {
+                    const std::int64_t position = segment.locate(plan.terms[term]);
+                    if (position >= 0) made[term] = each.masks->survey(number, part, position);
+                }
+                accepted.surveys = made.data();
+            }
+            batch_part.accepted.push_back(accepted);
+        }
     }
 
     void write(std::size_t query, Best& best) {
@@ -369,8 +388,23 @@ private:
 
 }  // namespace
 
+const Survey* Masks::survey(std::size_t number, const Part& part, std::int64_t position) const {
+    const std::pair key{number, position};
+    std::mutex& mutex = short_mutex(this);
+    {
+        const std::lock_guard<std::mutex> lock(mutex);
+        if (const auto known = surveys_.find(key); known != surveys_.end()) return &known->second;
+    }
+    const Survey made = part.segment.survey(*part.reference, position, of_part[number], part.alive);
+    const std::lock_guard<std::mutex> lock(mutex);
+    return &surveys_.try_emplace(key, made).first->second;
+}
+
 Counted search(const Snapshot& snapshot, const Plan& plan, const Request& request, const Answer& answer,
                std::vector<std::int64_t>* unread) {
+    for (const Setting& each : request.settings) {
+        if (each.masks != nullptr) each.masks->uses.fetch_add(1, std::memory_order_relaxed);
+    }
     return Search(snapshot, plan, request, answer, unread).run();
 }
 

@@ -1,9 +1,12 @@
 // A batch of queries searched over one snapshot.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "dialogue.hpp"
@@ -14,9 +17,17 @@
 namespace fanrank::search {
 
 // Which documents pass a filter, part by part of a snapshot.
-struct Masks {
+class Masks {
+public:
     std::vector<std::span<const std::uint8_t>> of_part;
-    std::vector<std::int64_t> passing;  // how many documents of each part pass
+    std::vector<std::int64_t> passing;   // how many documents of each part pass
+    mutable std::atomic<int> uses{0};    // batches that were searched with them
+
+    // The survey of a list of a part among the live documents that pass, made at the first call.
+    const Survey* survey(std::size_t number, const Part& part, std::int64_t position) const;
+
+private:
+    mutable std::map<std::pair<std::size_t, std::int64_t>, Survey> surveys_;
 };
 
 // What queries share beside their words; `engine/plan/requests.py` explains the fields.

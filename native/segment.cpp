@@ -159,7 +159,7 @@ std::int64_t Segment::find(std::int64_t position, std::int64_t document) {
 
 const Survey& Segment::survey(Reference& reference, std::int64_t position) {
     if (const Survey* known = reference.surveys_[position].load(std::memory_order_acquire)) return *known;
-    const Survey made = compute(reference, position);
+    const Survey made = compute(reference, position, [](std::int32_t) { return true; });
     const std::lock_guard<std::mutex> lock(mutex_);
     if (const Survey* known = reference.surveys_[position].load(std::memory_order_relaxed)) return *known;
     reference.stored_.push_back(made);
@@ -179,29 +179,43 @@ std::shared_ptr<Reference> Segment::reference(std::span<const double> saturated,
     return reference_;
 }
 
-Survey Segment::compute(const Reference& reference, std::int64_t position) const {
-    return arrays.wide_classes.empty() ? compute(arrays.classes, reference, position)
-                                       : compute(arrays.wide_classes, reference, position);
+Survey Segment::survey(const Reference& reference, std::int64_t position, std::span<const std::uint8_t> passes,
+                       std::span<const std::uint8_t> alive) const {
+    if (alive.empty()) {
+        return compute(reference, position, [&](std::int32_t document) { return passes[document] != 0; });
+    }
+    return compute(reference, position,
+                   [&](std::int32_t document) { return passes[document] != 0 && alive[document] != 0; });
 }
 
-template <class Class>
-Survey Segment::compute(std::span<const Class> classes, const Reference& reference, std::int64_t position) const {
+// `chosen` says whether a document counts.
+template <class Chosen>
+Survey Segment::compute(const Reference& reference, std::int64_t position, const Chosen& chosen) const {
     Survey survey{};
     const std::int64_t start = arrays.offsets[position], length = this->length(position);
     const std::int64_t number = static_cast<std::int64_t>(reference.saturated.size());
+    const auto each = [&](const auto& classes, const auto& take) {
+        for (std::int64_t p = start; p < start + length; ++p) {
+            if (chosen(arrays.documents[p])) take(classes[p]);
+        }
+    };
+    const auto each_class = [&](const auto& take) {
+        arrays.wide_classes.empty() ? each(arrays.classes, take) : each(arrays.wide_classes, take);
+    };
     if (SORT_SHARE * length < number) {
-        std::vector<double> values(length);
-        for (std::int64_t p = 0; p < length; ++p) values[p] = reference.saturated[classes[start + p]];
+        std::vector<double> values;
+        values.reserve(length);
+        each_class([&](auto impact_class) { values.push_back(reference.saturated[impact_class]); });
         std::sort(values.begin(), values.end(), std::greater<>());
         for (int rank = 0; rank < RANKS; ++rank) {
-            if (options.ranks[rank] <= length) {
+            if (options.ranks[rank] <= static_cast<std::int64_t>(values.size())) {
                 survey.values[rank] = static_cast<float>(values[options.ranks[rank] - 1]);
             }
         }
         return survey;
     }
     std::vector<std::int64_t> counts(number);
-    for (std::int64_t p = 0; p < length; ++p) ++counts[classes[start + p]];
+    each_class([&](auto impact_class) { ++counts[impact_class]; });
     std::int64_t seen = 0;
     int rank = 0;
     for (const std::int32_t impact_class : reference.best_classes) {

@@ -131,6 +131,9 @@ public:
     std::int64_t find(std::int64_t position, std::int64_t document);
     // The survey of the list at this position, made at the first call.
     const Survey& survey(Reference& reference, std::int64_t position);
+    // As `survey`, among the documents that pass and are alive (empty: all are). Nothing is kept.
+    Survey survey(const Reference& reference, std::int64_t position, std::span<const std::uint8_t> passes,
+                  std::span<const std::uint8_t> alive) const;
     // A reference that is close to these statistics, and the factors between the two.
     std::shared_ptr<Reference> reference(std::span<const double> saturated, double& least, double& largest);
     // Bytes of what was worked out so far.
@@ -140,9 +143,8 @@ private:
     std::int64_t search(std::int32_t term) const;
     SkipTable dense_table(std::int64_t position) const;
     SkipTable sparse_table(std::int64_t position) const;
-    Survey compute(const Reference& reference, std::int64_t position) const;
-    template <class Class>
-    Survey compute(std::span<const Class> classes, const Reference& reference, std::int64_t position) const;
+    template <class Chosen>
+    Survey compute(const Reference& reference, std::int64_t position, const Chosen& chosen) const;
 
     std::vector<std::int32_t> position_of_;  // by term; empty where a binary search serves
     std::unique_ptr<std::atomic<const SkipTable*>[]> skip_tables_;

@@ -244,6 +244,42 @@ def test_one_of_those_that_agree_in_their_texts_is_the_same_by_every_road(
             assert got == expected, (within, path)
 
 
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    st.lists(st.tuples(document, st.sampled_from("stuv") | st.none(), st.none() | st.integers(0, 3)), max_size=40),
+    queries,
+    st.integers(0, 45),
+    histories,
+    parameters(),
+)
+def test_the_newest_of_those_that_agree_is_the_same_by_every_road(
+    documents: list[tuple[list[str], str | None, int | None]],
+    batch: list[list[str]],
+    k: int,
+    history: int | None,
+    options: dict[str, object],
+) -> None:
+    texts = [t for t, _, _ in documents]
+    plain = oracle(texts, **options)
+    dated = zip(records(texts), documents, strict=True)
+    engine = made(
+        [replace(r, session=s, time=None if at is None else float(at)) for r, (_, s, at) in dated], history, **options
+    )
+    for now, within in ((None, {}), (2.0, {"since": 1.0})):
+        passes = [not within or (at is not None and at >= 1) for _, _, at in documents]
+        for d, (_, key, at) in enumerate(documents):
+            later = [
+                (-1 if other is None else other, e)
+                for e, (_, held, other) in enumerate(documents)
+                if held == key and (not within or (other or 0) >= 1) and (now is None or (other or 0) <= now)
+            ]
+            passes[d] &= key is None or (-1 if at is None else at, d) == max(later, default=None)
+        expected = [[(d, total / 2.0**18) for d, total in plain.search(q, k, passes)] for q in batch]
+        asked = [fr.Query(terms=tuple(q), latest="session", now=now, **within) for q in batch]
+        for path, got in strategy_paths(engine, asked, k, "bm25"):
+            assert got == expected, (now, path)
+
+
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(document, st.sampled_from(["s", "t", None])), max_size=40),

@@ -35,6 +35,8 @@ COLUMNS = {"project": "category", "priority": "number"}
 LATE_COLUMNS = {"mood": "category", "other": "json"}
 """Columns that are declared and dropped while a memory lives."""
 DIMENSION = 2
+NOW = 3e9
+"""In 2065: all records are of before."""
 
 Passes = Callable[[fr.Record], bool]
 FILTERS: dict[str, tuple[Any, Passes]] = {
@@ -127,6 +129,7 @@ _answers = st.fixed_dictionaries(
         "min_score": st.sampled_from([0.0, 0.3, 1.0]),
         "collapse": st.sampled_from(["text", "text", "session", "time"]),
         "unit": st.just("exchange"),
+        "latest": st.sampled_from(["session", "project", "priority", ("session", "project")]),
     },
 )
 _times = st.one_of(
@@ -196,6 +199,9 @@ OPTION_QUERIES = [
     fr.Query("a1 b2", collapse="text", filter=FILTERS["late"][0], namespaces=["n", "team/a", ""]),
     fr.Query("b2", collapse="text", since=3.0, until=9.0, scope=SCOPES[1]),
     fr.Query("a1 b2 c3", unit="exchange", namespaces=["n", "team/b", ""], k=60),
+    *(fr.Query("a1 b2", latest=names, k=60) for names in ("session", "priority", ("project", "session"))),
+    fr.Query("a1 b2 c3", latest="session", now=6.0, namespaces=["n", "team/b", ""], filter=FILTERS["project"][0]),
+    fr.Query("a1", latest="project", until=9.0, statistics="filtered", filter=FILTERS["late"][0], k=60),
     fr.Query("a1", newest=True, k=9, until=11.0),
     fr.Query(newest=True, k=60, namespaces=["n", "team/a"], filter=FILTERS["late"][0]),
     *(
@@ -483,7 +489,20 @@ class Model:
                 scope is None or scope.column is None or getattr(record, scope.column) == scope.id
             )
 
-        return passes, within
+        if query.latest is None:
+            return passes, within
+        shown: dict[Any, fr.Record] = {}
+        for number, record in enumerate(held):
+            key: Any = [value_of(record, name) for name in query.latest]
+            key = ("alone", number) if None in key else repr(key)
+            moment = -math.inf if record.time is None else record.time
+            if passes(record) and within(record) and (type(key) is tuple or not moment > (query.now or NOW)):
+                before = shown.get(key)
+                if before is None or moment >= (-math.inf if before.time is None else before.time):
+                    shown[key] = record
+        kept = {id(record) for record in shown.values()}
+        # One outside the time range is not hidden.
+        return lambda record: passes(record) and (id(record) in kept or not within(record)), within
 
     def _newest(self, query: fr.Query) -> list[tuple[fr.Record, float]]:
         held = self._searched(query)

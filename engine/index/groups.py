@@ -63,7 +63,7 @@ def _begins(values: npt.NDArray[Any]) -> Flags:
     return begins
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Chosen(CompiledFilter):
     """Passes some documents of one snapshot, whatever their columns hold."""
 

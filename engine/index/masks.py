@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..errors import QueryError, UnknownColumnError
 from ..records.filters import And, ColumnComparison, Filter, Junction, Not
-from ..records.values import FLOATS, ORDERINGS, Whole, json_values, make_test, texts_equal_to
+from ..records.values import FLOATS, ORDERINGS, Whole, hashable, json_values, make_test, texts_equal_to
 
 if TYPE_CHECKING:
     from ..text.vocabulary import Vocabulary
@@ -245,6 +245,25 @@ def _decoded(vocabulary: Vocabulary) -> list[Any]:
         decoded = decoded + json_values(strings[len(texts) :])
         _known_values[vocabulary] = strings, decoded
     return decoded
+
+
+_known_firsts: WeakKeyDictionary[Vocabulary, tuple[list[Any], npt.NDArray[np.int64]]] = WeakKeyDictionary()
+
+
+def first_codes(vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
+    """By code of a column of JSON values, the first code of an equal value: 1, 1.0 and True are equal."""
+    values = _decoded(vocabulary)
+    known = _known_firsts.get(vocabulary)
+    if known is None or known[0] is not values:
+        first: dict[Any, int] = {}
+        codes = [first.setdefault(hashable(value), code) for code, value in enumerate(values)]
+        known = _known_firsts[vocabulary] = values, np.array(codes, dtype=np.int64)
+    return known[1]
+
+
+def both(first: CompiledFilter, second: CompiledFilter) -> CompiledFilter:
+    """Passes what both pass."""
+    return _join_parts(True, (first, second))
 
 
 def _join_parts(every: bool, parts: Iterable[CompiledFilter]) -> CompiledFilter:

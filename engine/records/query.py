@@ -118,6 +118,12 @@ class Query:
     those of the name that sorts last count as written last. Its scores are the times, 0.0 for a record without one; its
     text is not read.
 
+    `latest` names one or two columns. Of the records that pass the filter, scope and time range and agree in them only
+    the newest can be a hit: the one with the last time that is not after `now` (None: the present moment), of equal
+    times the last written; a record without a time is the oldest. Records without a value in one of the columns are
+    not affected. The statistics stay those of all records, unless they are ``"filtered"``: then those that `latest`
+    leaves out do not count.
+
     `unit` ``"exchange"`` keeps the best hit alone of each exchange: a user's turn and what answers it, by `Record.role`
     and `Record.session` (see `engine/index/neighbours.py`). Its hits name all ids of theirs (`Hit.exchange`). A record
     that is of no exchange stands alone. Exchanges come before `collapse`.
@@ -169,6 +175,11 @@ class Query:
     unit: Annotated[
         Literal["record", "exchange"], About("Whether a hit is a record, or a user's turn with its answer.")
     ] = "record"
+    latest: Annotated[
+        str | Sequence[str] | None,
+        "strings",
+        About("The newest alone of the records that agree in this column, or pair of columns.", least=1),
+    ] = None
     newest: Annotated[bool, About("The newest records that pass, without ranking.")] = False
     neighbours: Annotated[
         Neighbours | Mapping[str, Any] | None, About("What a record borrows from those beside it in its session.")
@@ -249,6 +260,11 @@ class Query:
             raise QueryError(f"a query's 'min_score' must be a finite number, not {shorten(self.min_score)}")
         if self.collapse is not None and (not isinstance(self.collapse, str) or not self.collapse):
             raise QueryError(f"a query's 'collapse' must be 'text' or the name of a column, not {self.collapse!r}")
+        if self.latest is not None:
+            names = (self.latest,) if isinstance(self.latest, str) else tuple(self.latest)
+            if not 0 < len(names) <= 2 or not all(isinstance(name, str) and name for name in names):
+                raise QueryError(f"a query's 'latest' must be the name of a column, or two, not {shorten(self.latest)}")
+            object.__setattr__(self, "latest", names)
         if self.unit not in UNITS:
             raise QueryError(f"a query's 'unit' must be 'record' or 'exchange', not {self.unit!r}")
         if not isinstance(self.newest, bool):
@@ -321,6 +337,7 @@ if TYPE_CHECKING:
         min_score: float | None
         collapse: str | None
         unit: Literal["record", "exchange"]
+        latest: str | Sequence[str] | None
         newest: bool
         neighbours: Neighbours | Mapping[str, Any] | None
 else:

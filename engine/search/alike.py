@@ -31,8 +31,8 @@ BEYOND = tuple(
 _read = attrgetter("terms", "collapse", *SETTINGS, *BEYOND)
 _OF_TEXT = _read(Query())
 """What `_read` gives for a plain text."""
-_WITHIN = [*_OF_TEXT[11:]]
-"""What stands there behind ``half_life``, the last setting that this way serves."""
+_WITHIN = [*_OF_TEXT[12:]]
+"""What stands there behind ``latest``, the last setting that this way serves."""
 
 
 class Alike:
@@ -126,11 +126,11 @@ def read_alike(
         shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
         if shared.count(shared[0]) != len(shared):
             return None
-        terms, by, namespace, own_k, filter, scope, _, since, until, newest, half_life, *beyond = shared[0]
+        terms, by, namespace, own_k, filter, scope, _, since, until, newest, half_life, latest, *beyond = shared[0]
         # Several namespaces go the general way, which names the one of each hit.
         if terms is not None or beyond != _WITHIN or (by is not None and not collapse):
             return None
-        timed = memory.expiring or newest is not None or half_life is not None
+        timed = memory.expiring or newest is not None or half_life is not None or latest is not None
         if timed and len({None if type(query) is str else query.now for query in given}) > 1:
             return None
         if timed or filter is not None or scope is not None or since is not None or until is not None:

@@ -18,7 +18,7 @@ from ..errors import QueryError, RecordError
 from ..index.columns import ABSENT
 from ..index.decay import rate_of
 from ..index.kept import records_at
-from ..index.masks import EVERYTHING, CompiledFilter, compile_filter
+from ..index.masks import EVERYTHING, CompiledFilter, both, compile_filter
 from ..index.neighbours import USER, exchanges_of
 from ..index.snapshot import Snapshot
 from ..index.union import Union, namespaces_of
@@ -115,7 +115,7 @@ class Batch:
         """A row's query with one more filter."""
         prepared = self.asked[row]
         query = replace(prepared.query, filter=all_of(narrower, parse_filter(prepared.query.filter)))
-        accepted = compile_filter(combine_filters(query), self.memory.schema, self.memory.values)
+        accepted = both(prepared.accepted, compile_filter(narrower, self.memory.schema, self.memory.values))
         if prepared.corpus[1] is EVERYTHING:
             return prepared._replace(query=query, settings=replace(prepared.settings, filter=accepted))
         return prepared._replace(query=query, corpus=(prepared.corpus[0], accepted))
@@ -236,9 +236,11 @@ def prepare(
 
 SETTINGS = (
     *("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life"),
-    *("namespaces", "under", "neighbours"),
+    *("latest", "namespaces", "under", "neighbours"),
 )
-"""The fields of a query that `decide` reads, and `now` where windows or a half-life are given or records expire."""
+"""The fields of a query that `decide` reads, and `now` where one of `TIMED` is given or records expire."""
+TIMED = ("windows", "half_life", "latest")
+_timed, _UNTIMED = attrgetter(*TIMED), (None,) * len(TIMED)
 
 _settings = attrgetter(*SETTINGS)
 
@@ -246,7 +248,7 @@ _settings = attrgetter(*SETTINGS)
 def _settings_key(query: Query, expiring: bool) -> object:
     """All that `decide` reads of a query. `expiring` says whether records have times of expiry."""
     settings = _settings(query)
-    timed = expiring or query.windows is not None or query.half_life is not None
+    timed = expiring or _timed(query) != _UNTIMED
     return (settings, query.now) if timed else settings
 
 
@@ -318,6 +320,12 @@ def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], i
         assert query.now is not None
         now, rate = float(query.now), rate_of(float(query.half_life))
     accepted = _compile(memory, snapshot, query)
+    if query.latest is not None:
+        from .latest import newest_of_each  # a plain search loads it not
+
+        moment = clock if query.now is None else float(query.now)
+        within = QuerySettings(accepted, since, until)
+        accepted = newest_of_each(memory, snapshot, within, tuple(query.latest), moment)
     apart = query.statistics == "filtered"
     corpus = snapshot, accepted if apart else EVERYTHING
     neighbours = query.neighbours

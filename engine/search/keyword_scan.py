@@ -40,10 +40,10 @@ def scan(memory: Storage, queries: AnyBatch, k: int, options: SearchOptions = PL
     assert memory.store is not None
     batch = as_queries(queries, "search")
     for position, query in enumerate(batch):
-        if query.newest or is_shaped(query):
+        if query.newest or query.latest is not None or is_shaped(query):
             raise QueryError(
-                f"query {position}: offset, min_score, collapse, unit and newest need the index, which is being built; "
-                "ask again once it is, or open the directory with wait=True"
+                f"query {position}: offset, min_score, collapse, unit, latest and newest need the index, which is "
+                "being built; ask again once it is, or open the directory with wait=True"
             )
     k = check_k(k)
     wanted = [k_of(query, k) for query in batch]

@@ -17,6 +17,7 @@ UNSEARCHABLE = "no word of the query is searchable: the analyzer left none"
 NO_RECORDS = "there are no records to search"
 UNKNOWN = "no record holds a word of the query"
 NARROWED = "no record that holds a word of the query passes its filter, scope and time range"
+HIDDEN = "a newer record hides each one that holds a word of the query (latest)"
 NO_KEYWORDS = "the index is being built, and a scan for keywords found none in the query"
 SCANNED = "the index is being built, and a scan found no record for the first keywords of the query"
 
@@ -54,4 +55,6 @@ def note_of(indexer: TermIndexer, snapshot: Snapshot, query: Query) -> str | Non
     if query.offset or query.min_score is not None:
         return None
     limits = (query.filter, query.scope, query.since, query.until, query.windows)
-    return None if limits.count(None) == len(limits) else NARROWED
+    if limits.count(None) < len(limits):
+        return NARROWED
+    return None if query.latest is None else HIDDEN

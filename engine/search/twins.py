@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ..arrays import Flags, Integers
 from ..index.columns import ABSENT, hashes_of
 from ..index.groups import Groups, first_of_each
-from ..index.masks import CompiledFilter
+from ..index.masks import CompiledFilter, first_codes
 from ..index.snapshot import Snapshot
 from ..index.text_hashes import TextHashes
 from ..index.union import Union
@@ -25,9 +25,7 @@ from ..plan.passing import flags_of
 from ..plan.requests import QuerySettings
 from ..records.query import TEXT
 from ..records.record import RecordsOf
-from ..records.values import hashable, json_values
 from ..storage.state import MemoryState
-from ..text.vocabulary import Vocabulary
 
 # Groups and choices of other filters and time ranges that a snapshot keeps.
 KEPT = 8
@@ -108,7 +106,9 @@ def numbers_at(memory: MemoryState, snapshot: Snapshot, column: str, documents: 
         return _number_texts(snapshot, documents)
     if column in memory.schema.categories:
         codes = snapshot.codes_of(column, documents).astype(np.int64)
-        return codes if column not in memory.schema.json else _join_equal(codes, memory.values[column])
+        return (
+            codes if column not in memory.schema.json else np.append(first_codes(memory.values[column]), ABSENT)[codes]
+        )
     values = snapshot.numbers_of(column, documents)
     numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return np.where(np.isnan(values), ABSENT, numbers)
@@ -124,18 +124,6 @@ def _number_texts(snapshot: Snapshot, documents: Integers) -> Integers:
             values[inside], known[inside] = held.values[places], held.known[places]
     numbers = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
     return np.where(known, numbers, ABSENT)
-
-
-def _join_equal(codes: Integers, values: Vocabulary) -> Integers:
-    """The codes of a column of JSON values, in which equal values (1 and 1.0) have the same."""
-    present, places = np.unique(codes, return_inverse=True)
-    texts = ["null" if code == ABSENT else values.strings[code] for code in present.tolist()]
-    first: dict[object, int] = {}
-    joined = [
-        first.setdefault(hashable(value), code)
-        for code, value in zip(present.tolist(), json_values(texts), strict=True)
-    ]
-    return np.array(joined, dtype=np.int64)[places.reshape(-1)]
 
 
 def read_hashes(snapshot: Snapshot, namespace: str, records: RecordsOf | None) -> list[TextHashes]:

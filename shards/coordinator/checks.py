@@ -18,6 +18,7 @@ from ...engine.index.masks import compile_filter
 from ...engine.records.query import Query
 from ...engine.records.record import Record
 from ...engine.search.batch import combine_filters
+from ...engine.search.latest import check_latest
 from ...engine.search.shaping import check_collapse
 from ...engine.storage.state import MemoryState
 from ...engine.storage.writes import group_by_namespace
@@ -71,7 +72,7 @@ def check_unnumbered(added: Sequence[Record]) -> None:
 
 
 def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
-    """Raise `UnknownColumnError` for a filter or a `collapse` that names no column of the caller's.
+    """Raise `UnknownColumnError` for a filter, a `collapse` or a `latest` that names no column of the caller's.
 
     Shards have a column more, which is not to be named.
     """
@@ -84,6 +85,8 @@ def check_columns(queries: Sequence[Query], state: MemoryState) -> None:
     for row, query in enumerate(queries):
         if query.collapse is not None:
             check_collapse(state, query.collapse, row, lambda namespace, ids: ())
+        if query.latest is not None:
+            check_latest(state, tuple(query.latest))
 
 
 def _check_values(records: Sequence[Record], schema: Schema) -> None:

@@ -24,7 +24,7 @@ from ..protocol.placement import Placement
 from ..replicas.whole_copies import MODELLED, WHOLE
 
 # What else than its namespace says which records a query searches, by which statistics, and whether its answer adds up.
-_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "collapse", "unit")
+_says = attrgetter("namespaces", "under", "now", "statistics", "windows", "neighbours", "collapse", "unit", "latest")
 NOTHING = _says(Query())
 
 
@@ -120,6 +120,7 @@ def _adds_up(query: Query, answerer: Answerer | None, options: SearchOptions, bm
         return False
     # okapi reads the mean idf of the whole vocabulary. Windows, sessions and equal values are found in all records.
     apart = query.windows is not None or query.neighbours is not None or query.unit != RECORD
+    apart |= query.latest is not None
     return not apart and not query.newest and query.collapse is None and bm25.method != "okapi"
 
 

@@ -400,3 +400,61 @@ def test_a_row_is_searched_until_its_page_is_full(strategy: str) -> None:
         assert len(expected) == min(k, 6)
         found, score = hits[0][-1]
         assert hits.explain(0, found).score == score
+
+
+def test_a_filter_that_is_used_again_keeps_its_answer() -> None:
+    # The records that score best do not pass, so a threshold of theirs would leave hits out.
+    engine = fr.Engine(analyzer="minimal", columns={"kept": "category"})
+    engine.add(
+        fr.Record(
+            str(n), "tea " + "x " * (20 + n % 7) if n % 3 else "tea " * 8, extra={"kept": "yes" if n % 3 else "no"}
+        )
+        for n in range(3000)
+    )
+    for gone in ([], [str(n) for n in range(3000) if n % 4 == 3]):
+        engine.delete(gone)
+        asked, kept = ["tea", "x tea"], fr.col("kept") == "yes"
+        wanted = engine.search(asked, 3, filter=kept, execution="exhaustive")
+        for _ in range(3):
+            assert [*engine.search(asked, 3, filter=kept)] == [*wanted]
+
+
+def test_the_newest_of_a_key_hides_what_it_corrects(tmp_path: Path) -> None:
+    facts: list[tuple[str, Any, float | None, dict[str, Any]]] = [
+        ("old", 1, 1.0, {}),
+        ("new", 1.0, 2.0, {}),
+        ("undated", True, None, {}),
+        ("alone", None, 1.0, {}),
+        ("future", 1, 9e9, {}),
+        ("past", "1", 1.0, {"namespace": "n"}),
+        ("same time", "1", 1.0, {"namespace": "n"}),
+    ]
+    engine = fr.Engine.open(tmp_path / "memory", columns={"key": "json"})
+    for name, key, time, place in facts:
+        engine.add([fr.Record(name, "tea", time=time, extra={} if key is None else {"key": key}, **place)])
+
+    def ids(**keywords: Any) -> list[str]:
+        return sorted(hit.id for hit in engine.search("tea", latest="key", **keywords)[0])
+
+    assert ids() == ["alone", "new"]
+    assert ids(now=1.5) == ["alone", "old"]
+    assert ids(now=9e9) == ["alone", "future"]
+    assert ids(until=1.5) == ["alone", "old"]
+    assert ids(namespaces=["", "n"]) == ["alone", "new", "same time"]
+    assert engine.search("tea", latest="key", newest=True).ids[0, 0] == "new"
+    engine.delete(["new"])
+    assert ids() == ["alone", "old"]
+    engine.upsert([fr.Record("old", "coffee", time=3.0, extra={"key": 1})])
+    hits = engine.search(["tea", fr.Query("tea", filter={"time": {">": 8e9}})], latest="key")
+    assert [hit.id for hit in hits[0]] == ["alone"]
+    assert hits.notes == (None, "no record that holds a word of the query passes its filter, scope and time range")
+    engine.delete(["alone"])
+    assert (
+        engine.search("tea", latest=["key"]).notes[0]
+        == "a newer record hides each one that holds a word of the query (latest)"
+    )
+    with pytest.raises(fr.errors.QueryError, match="the name of a column, or two, not"):
+        engine.search("tea", latest=["key", "role", "user"])
+    with pytest.raises(fr.errors.UnknownColumnError, match="no column 'subjct' to find the latest by"):
+        engine.search("tea", latest="subjct")
+    engine.close()
