@@ -204,7 +204,7 @@ def test_a_text_is_read_once_whatever_becomes_of_its_segment(tmp_path: Path) -> 
     store = engine.index.memory.store
     assert store is not None
     fetch = store.fetch
-    with patch.object(store, "fetch", lambda namespace, ids: read.extend(ids) or fetch(namespace, ids)):
+    with patch.object(store, "fetch", lambda namespace, ids, *rest: read.extend(ids) or fetch(namespace, ids)):
         asked = [fr.Query("a1", collapse="text"), fr.Query("c3", collapse="text", min_score=0.1), "a1"]
         hits = engine.search(asked, 3)
         engine.delete(["3"])
