@@ -36,17 +36,14 @@ if TYPE_CHECKING:
 # The most places for hits in one batch: 2 GiB for each array of the answer.
 MAX_HITS = 1 << 28
 
-
 # Compiled filters that a snapshot keeps.
 COMPILED = 64
-
 
 ONE = str, Query, Mapping
 """What is one query, and no batch."""
 AnyQuery = str | Query | Sequence[str] | Mapping[str, Any]
 AnyBatch = AnyQuery | Sequence[AnyQuery]
 """A batch, or one query that is a text, a `Query` or a mapping."""
-
 
 Corpus = tuple[Snapshot, CompiledFilter]
 """The snapshot that a query searches, and the filter that chooses the records whose statistics count (`EVERYTHING`: all
@@ -238,18 +235,14 @@ SETTINGS = (
     *("namespace", "k", "filter", "scope", "statistics", "since", "until", "windows", "half_life"),
     *("latest", "namespaces", "under", "neighbours"),
 )
-"""The fields of a query that `decide` reads, and `now` where one of `TIMED` is given or records expire."""
-TIMED = ("windows", "half_life", "latest")
-_timed, _UNTIMED = attrgetter(*TIMED), (None,) * len(TIMED)
-
-_settings = attrgetter(*SETTINGS)
+"""The fields of a query that `decide` reads, and `now` where `_timed` is given or records expire."""
+_settings, _timed = attrgetter(*SETTINGS), attrgetter("windows", "half_life", "latest")
 
 
 def _settings_key(query: Query, expiring: bool) -> object:
     """All that `decide` reads of a query. `expiring` says whether records have times of expiry."""
     settings = _settings(query)
-    timed = expiring or _timed(query) != _UNTIMED
-    return (settings, query.now) if timed else settings
+    return (settings, query.now) if expiring or _timed(query) != (None, None, None) else settings
 
 
 _AGED = ("now", "entities", "hints", "last_session_end", "timezone", "scope")
@@ -323,9 +316,8 @@ def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], i
     if query.latest is not None:
         from .latest import newest_of_each  # a plain search loads it not
 
-        moment = clock if query.now is None else float(query.now)
         within = QuerySettings(accepted, since, until)
-        accepted = newest_of_each(memory, snapshot, within, tuple(query.latest), moment)
+        accepted = newest_of_each(memory, snapshot, within, query.latest, clock if query.now is None else query.now)
     apart = query.statistics == "filtered"
     corpus = snapshot, accepted if apart else EVERYTHING
     neighbours = query.neighbours

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,7 +23,7 @@ KEPT = 8
 
 
 def newest_of_each(
-    memory: MemoryState, snapshot: Snapshot, settings: QuerySettings, columns: tuple[str, ...], now: float
+    memory: MemoryState, snapshot: Snapshot, settings: QuerySettings, names: str | Sequence[str], now: Any
 ) -> CompiledFilter:
     """The settings' filter without the records that a newer one hides. Of those that agree in the columns and pass
     filter and time range, only the newest that is not after `now` is not hidden, of equal times the one with the
@@ -31,11 +31,12 @@ def newest_of_each(
 
     Raises `UnknownColumnError`.
     """
+    columns = tuple(names)
     check_latest(memory, columns)
     if not snapshot.segments:
         return settings.filter
     known: dict[object, CompiledFilter] = snapshot.derived.setdefault("latest", {})
-    moment = _last_moment(snapshot, now)
+    moment = _last_moment(snapshot, float(now))
     key = columns, settings.filter, settings.since, settings.until, moment
     found = known.get(key)
     if found is None:
