@@ -47,6 +47,7 @@ from .mcp_answers import (
     Remembered,
     cut_texts,
     found_in,
+    is_small,
     make_record,
     make_result,
     without_repeats,
@@ -269,7 +270,8 @@ class Tools:
             tenant=self._tenant(context),
             **wanted.options,
         )
-        return await self._in_thread(context, partial(self._answer, namespace, hits))
+        answer = partial(self._answer, namespace, hits)
+        return answer() if is_small(hits) else await self._in_thread(context, answer)
 
     def _answer(self, namespace: str, hits: Hits) -> CallToolResult:
         rows = found_in(hits)

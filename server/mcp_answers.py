@@ -20,6 +20,8 @@ from .problems import Problem
 
 CUT = "…"
 """What stands at the end of a text that is not whole."""
+FEW_HITS = 64
+"""Hits of an answer that is written on the event loop."""
 LONG_VALUE = 200
 """Characters of a value of the metadata, beyond which it is left out first."""
 
@@ -117,6 +119,16 @@ def make_result(answer: BaseModel) -> CallToolResult:
     values = answer.model_dump(mode="json", exclude_none=True)
     text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=values)
+
+
+def is_small(hits: Hits) -> bool:
+    """Whether an answer is written sooner than a thread would have begun with it.
+
+    Texts are cut before; other values are not, and may be large.
+    """
+    if hits.payload or hits.records is None or hits.records.size > FEW_HITS:
+        return False
+    return not any(record.extra for record in hits.records.ravel() if record is not None)
 
 
 def cut_texts(records: list[Found], budget: int) -> str | None:

@@ -138,11 +138,16 @@ class WholeBodies:
 
     def __init__(self, app: ASGIApp, limits: Limits, call: CallTool) -> None:
         self.app, self.limits, self.call = app, limits, call
+        self.joint = limits, limits
+        """The limits of the server beside it, and the smaller ones of both."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         check_json(request)
-        body = await read_bytes(request, self.limits.least(state_of(request).limits))
+        given = state_of(request).limits
+        if given is not self.joint[0]:
+            self.joint = given, self.limits.least(given)
+        body = await read_bytes(request, self.joint[1])
         message = None if is_traced() else plain_call(request, body)
         if message is not None:
             answer = await until_hung_up(request, self.call(request, message), watched=True)

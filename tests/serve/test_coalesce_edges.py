@@ -277,13 +277,15 @@ def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_st
 def test_short_queries_of_which_nothing_is_known_are_cut_until_many_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in ((coalesce, "HELD", 0.0), (turns, "TARGET", 60.0)):
         monkeypatch.setattr(module, name, value)
-    engine, words = few(), [f"tea {number:02}" for number in range(15)]
+    engine, words = few(), [f"tea {number % 14:02}" for number in range(15)]
     launched: list[int] = []
     engine.coalescer.on_launch = lambda hits, _: launched.append(len(hits))
     for _ in range(2):
-        assert_same(asyncio.run(engine.asearch(words, tenant="a")), engine.search(words))
-    # The first call learns, each piece twice the last one. The next is one launch.
-    assert launched == [1, 2, 4, 8, 15]
+        hits = asyncio.run(engine.asearch(words, tenant="a"))
+        assert_same(hits, engine.search(words))
+        assert hits.distinct == 14
+    # The first call learns, each piece twice the last one, and equal queries in one. The next is one launch.
+    assert launched == [2, 2, 4, 7, 15]
 
 
 def test_a_launch_that_is_sure_to_be_short_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,13 @@ def test_a_request_in_pieces_is_one_request(live: Live) -> None:
         assert status(read_all(connection)) == 200
 
 
+def test_an_answer_without_a_body_is_sent(live: Live) -> None:
+    with live.connect() as connection:
+        for _ in range(2):
+            connection.sendall(b"HEAD /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1 << 16).endswith(b"\r\n\r\n")
+
+
 def test_a_trailer_is_no_header(engine: fr.Engine) -> None:
     def admit(request: Request) -> Principal:
         if request.headers.get("authorization") is None:

@@ -105,14 +105,16 @@ def test_a_worker_follows_without_being_asked(tmp_path: Path) -> None:
 
 def test_what_one_worker_learns_all_know(tmp_path: Path) -> None:
     with pair(tmp_path) as (writer, reader, engine):
-        for worker, name in ((writer, "Ana"), (reader, "Bo")):
-            told = {"name": name, "entity": f"person/{name}", "namespace": "x"}
+        assert ask(writer, "PUT", "/v1/records/1?namespace=x", {"text": "tea"})[0] == 200
+        # One of the namespaces has no record.
+        for worker, name, space in ((writer, "Ana", "x"), (reader, "Bo", "y")):
+            told = {"name": name, "entity": f"person/{name}", "namespace": space}
             assert ask(worker, "POST", "/v1/resolved", told)[0] == 200
             assert ask(reader, "GET", "/v1/count")[0] == 200
-            assert engine.monitor.meant(("x", None, None), name.lower()) == {f"person/{name}": 1}
-        assert ask(reader, "DELETE", "/v1/namespaces/x")[0] == 200
-        assert ask(reader, "GET", "/v1/count")[0] == 200
-        assert not engine.monitor.meant(("x", None, None), "ana")
+            assert engine.monitor.meant((space, None, None), name.lower()) == {f"person/{name}": 1}
+            assert ask(reader, "DELETE", f"/v1/namespaces/{space}")[0] == 200
+            assert ask(reader, "GET", "/v1/count")[0] == 200
+            assert not engine.monitor.meant((space, None, None), name.lower())
 
 
 def test_keys_and_limits_are_those_of_one_server(tmp_path: Path) -> None:
