@@ -70,11 +70,7 @@ CHANGES: list[Callable[[Any], Any]] = [
     lambda memory: memory.events(0, 9, type=None, filter={}),
     lambda memory: memory.patch("nobody", role="x"),
     lambda memory: memory.patch("3"),
-    lambda memory: memory.patch("3", {"role": "x"}, role="y"),
     lambda memory: memory.patch("3", {"nope": 1}),
-    lambda memory: memory.patch("3", importance="much"),
-    lambda memory: memory.update_where({}, role="x"),
-    lambda memory: memory.update_where({"nope": 1}, role="x"),
     lambda memory: memory.delete_where(None),
 ]
 

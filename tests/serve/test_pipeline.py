@@ -187,27 +187,3 @@ def test_an_abandoned_stream_leaves_no_thread() -> None:
     assert stream_threads()
     del found
     assert not stream_threads()
-
-
-def test_as_many_batches_are_scored_at_once_as_there_are_threads() -> None:
-    engine = engine_of("numpy", 1)
-    plain = engine.backend.search
-    inside, most, lock = 0, 0, threading.Lock()
-
-    def watched(*args: Any, **how: Any) -> Any:
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        try:
-            assert how["threads"] == 1
-            return plain(*args, **how)
-        finally:
-            with lock:
-                inside -= 1
-
-    engine.backend = backend.Backend("numpy", "a test", watched)
-    for threads in (1, 2):
-        most = 0
-        list(engine.search_stream([WORDS] * 30, 50, ahead=6, threads=threads))
-        assert 1 <= most <= threads

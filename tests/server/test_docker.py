@@ -56,13 +56,6 @@ def test_the_compose_file_gives_away_no_rights() -> None:
     main.commands[group].commands[name].make_context(name, arguments)  # type: ignore[attr-defined]
 
 
-def test_what_docker_is_given_names_what_is_there() -> None:
-    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    assert lines[0] == "*" or "*" in lines
-    for line in lines:
-        assert not line.startswith("!") or list(ROOT.glob(line[1:].rstrip("/"))), line
-
-
 class Answer(BaseHTTPRequestHandler):
     """Answers /v1/health alone, with the server's `status`."""
 

@@ -257,8 +257,3 @@ def test_a_silent_log_takes_what_python_would_print(engine: fr.Engine, capfd: py
         client.get("/v1/health")
         logging.getLogger("asyncio").error("Task exception was never retrieved: %s", SECRET)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_form_that_is_none_is_refused() -> None:
-    with pytest.raises(fr.errors.ParameterError, match="text, json, none"):
-        Log("xml")

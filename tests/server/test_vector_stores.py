@@ -59,8 +59,6 @@ def test_of_several_queries_each_record_has_its_best_score(client: TestClient, e
     ("filters", "expected"),
     [
         ({"type": "eq", "key": "project", "value": "x"}, "a"),
-        ({"type": "gte", "key": "year", "value": 2021}, "bc"),
-        ({"type": "nin", "key": "project", "value": ["x"]}, "bc"),
         ({"type": "or", "filters": [{"type": "eq", "key": "year", "value": year} for year in (2020, 2022)]}, "ac"),
     ],
 )
@@ -87,10 +85,8 @@ def test_a_threshold_leaves_out_lower_scores(client: TestClient) -> None:
         ({"query": "a", "max_num_results": 0}, "max_num_results"),
         ({"query": "a", "rewrite_query": True}, "rewrite_query"),
         ({"query": "a", "ranking_options": {"ranker": "mine"}}, "ranking_options.ranker"),
-        ({"query": "a", "ranking_options": {"ranker": 5}}, "ranking_options.ranker"),
         ({"query": "a", "ranking_options": {"score_threshold": "x"}}, "ranking_options.score_threshold"),
         ({"query": "a", "filters": {"type": "like", "key": "year", "value": 1}}, "filters"),
-        ({"query": "a", "filters": {"type": "and", "filters": [{"type": "eq", "key": "year"}]}}, "filters"),
         ({"query": "a", "filters": {"type": "gt", "key": "year", "value": "x"}}, "filters"),
     ],
 )

@@ -5,17 +5,14 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -65,14 +62,6 @@ EXHAUSTIVE = settings(
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-NASTY = st.sampled_from(
-    [
-        *(None, True, False, 0, -1, 1, 2**31, 2**63, -(2**63), 10**4299, 0.0, -0.5, 1e308, -1e308, 5e-324),
-        *("", " ", "a", "\0", "\ud800", "é" * 300, "bm25", "auto", "text", "time", "namespace", "..", "/", "x/*", "7d"),
-        *([], [[]], [None], [1], [""], ["a", "a"], {}, {"": 0}, {"role": {"in": []}}, {"not": {"and": []}}),
-        *({"a": {"b": {"c": [{}]}}}, {"time": {">": "yesterday"}}, {"role": {"<": 1}}, {"kind": "cascade"}),
-    ]
-)
 
 
 @pytest.fixture(scope="module")
@@ -106,47 +95,3 @@ def test_requests_by_the_document_and_against_it(
         case.validate_response(client.request(**request), checks=CHECKS)
 
     send()
-
-
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
-def test_examples_with_a_part_exchanged(operation: Operation, client: TestClient) -> None:
-    described = SCHEMA[operation.path][operation.method]
-    write_examples(client)
-
-    @EXHAUSTIVE
-    @given(st.data())
-    def send(data: st.DataObject) -> None:
-        path = operation.path
-        for name, value in operation.example.path.items():
-            text = data.draw(st.sampled_from([value, "x", "a//b", "%", "é", "\0", "..."]))
-            path = path.replace(f"{{{name}}}", quote(text, safe=""))
-        parameters = dict(operation.example.parameters)
-        if parameters:
-            value = data.draw(
-                st.sampled_from(["", "0", "-1", "9" * 5_000, "x", "{}", '{"a": 1e999}', "[" * 9_999, "\0"])
-            )
-            parameters[data.draw(st.sampled_from(sorted(parameters)))] = value
-        body = copy.deepcopy(operation.example.body)
-        if operation.body is not None:
-            known = operation.body.get("properties", {"text": None, "payload": None, "time": None, "entities": None})
-            for _ in range(data.draw(st.integers(1, 3))):
-                places = [(body, name) for name in known] + list(places_in(body))
-                inside, step = data.draw(st.sampled_from(places))
-                inside[step] = copy.deepcopy(data.draw(NASTY))
-        # The client's own encoder refuses lone surrogates, which a body may hold all the same.
-        content = None if operation.body is None else json.dumps(body).encode()
-        headers = {} if content is None else {"content-type": "application/json"}
-        answer = client.request(operation.method, path, params=parameters, content=content, headers=headers)
-        sent = {} if operation.body is None else {"body": body, "media_type": "application/json"}
-        case = described.Case(path_parameters=dict(operation.example.path), **sent)
-        case.validate_response(answer, checks=CHECKS)
-
-    send()
-
-
-def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place in a JSON value, as the list or object that it stands in and its place there."""
-    steps = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
-    for step in list(steps):
-        yield value, step
-        yield from places_in(value[step])
