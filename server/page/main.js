@@ -115,6 +115,7 @@ find("search-form").addEventListener("submit", (event) => {
 });
 find("order").addEventListener("change", attempt(firstPage));
 find("reverse").addEventListener("change", attempt(firstPage));
+for (const name of ["filter", "record-id"]) find(name).addEventListener("change", attempt(firstPage));
 find("next").addEventListener("click", attempt(nextPage));
 find("previous").addEventListener("click", attempt(previousPage));
 find("drift-check").addEventListener("click", attempt(checkDrift));

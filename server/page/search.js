@@ -32,7 +32,7 @@ function read() {
   if (texts.length === 0) { say("Type a query first."); find("queries").focus(); return null; }
   if (chosen.length === 0) { say("Choose a strategy first."); return null; }
   const namespace = find("namespace").value;
-  const place = find("under").checked ? { under: namespace } : { namespace };
+  const place = find("under").checked && namespace ? { under: namespace } : { namespace };
   const now = find("now").value.trim() || new Date().toISOString();
   return { chosen, place, queries: texts.map((text) => ({ text, now, ...place })), k: find("k").valueAsNumber };
 }
@@ -140,5 +140,11 @@ function showElsewhere(wanted, answers, columns) {
         other !== place && ranks[other] && `${name} ${ranks[other].get(named(hit)) ?? "–"}`).filter((text) => text);
       columns[row][place].querySelectorAll(".also")[number].textContent = others.join(" · ");
     }));
+    const orders = answers.map((answer) => answer.results?.[row].hits.length > 0 && JSON.stringify(answer.results[row].hits.map(named)));
+    orders.forEach((order, place) => {
+      const first = orders.indexOf(order);
+      if (!order || first === place) return;
+      columns[row][place].querySelector(".hits").replaceWith(make("p", { class: "same" }, `The same hits in the same order as ${wanted.chosen[first]}.`));
+    });
   });
 }
