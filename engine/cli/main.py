@@ -20,6 +20,7 @@ from .check import check
 from .demo import demo
 from .doctor import doctor
 from .evaluate import evaluate_command
+from .hook import hook_command
 from .keys import keys
 from .list import count_command, list_command
 from .mcp import mcp_command
@@ -104,6 +105,7 @@ def _discard_output() -> None:
         search,
         serve,
         mcp_command,
+        hook_command,
         keys,
         export_command,
         copy_command,

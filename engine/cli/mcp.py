@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import click
 
 from ...shards.choosing import ShardSettings
-from ..errors import MissingExtraError, ParameterError
+from ..errors import MissingExtraError, ParameterError, StoreLockedError
 from .options import (
     EngineParameters,
     Models,
@@ -38,6 +39,9 @@ NEEDS = ("mcp", "pydantic", "anyio", "starlette", "uvicorn", "opentelemetry")
 @click.option("--namespace", help="The one namespace to serve. Without it the tools take a namespace.")
 @click.option("--read-only", is_flag=True, help="Leave out the tools that write, and only read the memory.")
 @click.option(
+    "--or-read-only", is_flag=True, help="As --read-only, but only where another process writes to the memory already."
+)
+@click.option(
     "--text-budget",
     default=20_000,
     show_default=True,
@@ -60,6 +64,7 @@ def mcp_command(
     path: str,
     namespace: str | None,
     read_only: bool,
+    or_read_only: bool,
     text_budget: int,
     http: bool,
     port: int,
@@ -78,6 +83,8 @@ def mcp_command(
     """
     if keys is not None and not http:
         raise ParameterError("--keys is for --http; over a pipe the program that starts the command may do everything")
+    if or_read_only and http:
+        raise ParameterError("--or-read-only is for a pipe; over --http give --read-only where another process writes")
     if as_json and not http:
         raise ParameterError("--json prints the address of --http; over a pipe nothing but the protocol is printed")
     mcp_run = import_mcp()
@@ -92,7 +99,14 @@ def mcp_command(
         if sys.stdin.isatty():
             click.echo("an agent's program starts this command and talks to it here; Ctrl-C ends it", err=True)
         with _ended_by_interrupt():
-            mcp_run.serve_stdio(path, settings, opening=opening, shards=shard_settings)
+            try:
+                mcp_run.serve_stdio(path, settings, opening=opening, shards=shard_settings)
+            except StoreLockedError as error:
+                if not or_read_only:
+                    raise
+                click.echo(f"{error}; so it is only read here", err=True)
+                only = replace(settings, read_only=True)
+                mcp_run.serve_stdio(path, only, opening=opening, shards=shard_settings)
 
 
 @contextmanager

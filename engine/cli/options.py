@@ -64,16 +64,16 @@ list_option = click.option(
 )
 
 
-def _refuse_file(context: click.Context, _: click.Parameter, path: str) -> str:
-    """Tell who gives a file where the memory stands how the command is written."""
-    if os.path.isfile(path):
+def _checked_path(context: click.Context, _: click.Parameter, path: str) -> str:
+    """The path, in which no shell may have read ``~``. Tells who gives a file how the command is written."""
+    if os.path.isfile(path := os.path.expanduser(path)):
         words = [path if word == "FILE" else word for word in context.command.collect_usage_pieces(context)[1:]]
         command = f"fanrank {context.info_name}"
         raise ParameterError(f"{command} takes a memory first, and {path} is a file: {command} {' '.join(words)}")
     return path
 
 
-memory_argument = click.argument("path", type=click.Path(), metavar="MEMORY", callback=_refuse_file)
+memory_argument = click.argument("path", type=click.Path(), metavar="MEMORY", callback=_checked_path)
 
 
 def _keep_key(context: click.Context, parameter: click.Parameter, key: str | None) -> None:

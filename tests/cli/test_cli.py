@@ -17,7 +17,7 @@ from fanrank.engine.plan.options import EXECUTIONS
 
 COMMANDS = {
     *("demo", "add", "delete", "list", "count", "stats", "search", "export", "copy", "columns"),
-    *("backup", "restore", "vacuum", "serve", "keys", "mcp", "shards"),
+    *("backup", "restore", "vacuum", "serve", "keys", "mcp", "hook", "shards"),
     *("eval", "published", "tune", "check", "doctor", "events", "update-where", "audit", "forget", "replay"),
     "distinct",
 }

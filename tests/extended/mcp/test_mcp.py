@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, MCPError
 from support.mcp_client import ask, connected, refused, running
 from support.memories import KINDS, make_memory
 
 import fanrank as fr
+from fanrank.engine.offered import TOOL, offered_at
 from fanrank.engine.serve.writers import Writers
 from fanrank.server.app import Admit, make_app
 from fanrank.server.mcp import LIMITS, TEXT_BUDGET, Settings, make_mcp
@@ -23,6 +25,8 @@ from fanrank.server.mcp_answers import CUT, Found, cut_texts
 from fanrank.server.mcp_run import make_part
 
 WAIT = 300
+KEYS = "io.modelcontextprotocol"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 RECORDS: list[dict[str, Any]] = [
     {"id": "a", "text": "Ana drinks tea", "namespace": "users/ana", "time": 10, "payload": {"from": "chat"}},
     {"id": "b", "text": "Bo drinks tea and secret coffee", "namespace": "users/bo", "time": 20},
@@ -391,3 +395,42 @@ async def test_the_schemas_tell_the_limits_and_descriptions_are_plain(engine: fr
     assert properties["forget"]["ids"]["maxItems"] == LIMITS.ids
     for tool in tools.values():
         assert "    " not in (tool.description or "")
+
+
+async def test_the_protocol_of_2026_07_28_is_spoken(engine: fr.Engine) -> None:
+    """Each request carries its version, discovery takes the place of a handshake, and tools have one order."""
+    version = "2026-07-28"
+
+    async def post(method: str, version: str = version, said: str = "", **parameters: Any) -> tuple[int, Any]:
+        told = {f"{KEYS}/protocolVersion": version, f"{KEYS}/clientCapabilities": {}, "traceparent": TRACE}
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**parameters, "_meta": told}}
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": version}
+        headers |= {"mcp-method": method, **({"mcp-name": said} if said else {})}
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            answer = await http.post(url, json=message, headers=headers)
+        assert "mcp-session-id" not in answer.headers
+        return answer.status_code, answer.json()
+
+    async with serving(engine) as url:
+        found = (await post("server/discover"))[1]["result"]
+        assert found["supportedVersions"] == [version]
+        assert found["capabilities"]["tools"] == {"listChanged": False}
+        assert found["_meta"][f"{KEYS}/serverInfo"]["name"] == "fanrank"
+        lists = [(await post("tools/list"))[1]["result"] for _ in range(2)]
+        assert [tool["name"] for tool in lists[0]["tools"]] == [
+            *("search_memory", "recent", "explain", "remember", "forget"),
+            *(verb.name for verb in offered_at(TOOL)),
+        ]
+        assert lists[0] == lists[1]
+        called = {"name": "search_memory", "arguments": {"queries": ["tea"]}}
+        answer = (await post("tools/call", said="search_memory", **called))[1]["result"]
+        assert answer["structuredContent"]["answers"][0]["hits"]
+        for result in (found, lists[0], answer):
+            assert result["resultType"] == "complete"
+        for result in (found, lists[0]):
+            assert (result["ttlMs"], result["cacheScope"]) == (0, "private")
+        # What headers and body say differently, versions that are not spoken, and the handshake of earlier ones.
+        assert (await post("tools/call", said="forget", **called))[1]["error"]["code"] == -32020
+        status, wrong = await post("server/discover", version="2099-01-01")
+        assert (status, wrong["error"]["data"]["supported"]) == (400, [version])
+        assert (await post("initialize"))[1]["error"]["code"] == -32601

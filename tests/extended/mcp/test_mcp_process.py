@@ -45,12 +45,14 @@ def stdio(path: Path, *options: str) -> StdioServerParameters:
     )
 
 
-async def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reading", ["--read-only", "--or-read-only"])
+async def test_a_client_begins_the_command_and_talks_over_its_pipe(tmp_path: Path, reading: str) -> None:
     path = tmp_path / "memory"
-    async with Client(stdio(path, "--namespace", "users/ana")) as client:
+    async with Client(stdio(path, "--namespace", "users/ana", "--or-read-only")) as client:
         await ask(client, "remember", records=[{"id": "a", "text": "Ana drinks tea"}])
         # A reader of the same directory sees what was written since it began.
-        async with Client(stdio(path, "--read-only")) as reader:
+        async with Client(stdio(path, reading)) as reader:
+            assert "remember" not in {tool.name for tool in (await reader.list_tools()).tools}
             await ask(client, "remember", records=[{"id": "b", "text": "Ana drinks water"}])
             found = await ask(reader, "search_memory", queries=["water"], namespace="users/ana")
             assert [hit["id"] for hit in found["answers"][0]["hits"]] == ["b"]
