@@ -42,6 +42,11 @@ SHARED_POSTINGS = 1 << 16
 # Documents for each that a query's postings lend to, from which on those alone are summed up. Otherwise all documents
 # are, in the order of their sessions, which is made anew after a write.
 LENT_SHARE = 12
+# Documents for each posting of a query up to which own sums are added up first, and lent block by block.
+LATER_SHARE = 6
+# The longest list of a query whose postings are kept until a dialogue's candidates are known; in longer ones the
+# documents near candidates are looked up.
+KEPT_POSTINGS = 1 << 12
 
 _UNIT = 1.0 / SCALE
 
@@ -215,5 +220,5 @@ def _setting(snapshot: Snapshot, setting: QuerySettings) -> tuple[object, float,
 def _options(execution: str) -> tuple[int, ...]:
     """The borders above as the compiled search takes them."""
     exhaustive = execution == "exhaustive"
-    sizes = TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS, LENT_SHARE
-    return *sizes, exhaustive
+    sizes = TILE, FADED_TILE, SCAN_PERCENT, PRUNED_DOCUMENTS, ROOM, MIN_ROOM, DENSE_USES, SHARED_POSTINGS
+    return *sizes, LENT_SHARE, LATER_SHARE, KEPT_POSTINGS, exhaustive

@@ -23,7 +23,7 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
     // As wide as memories with short sessions need it; grown where there are more of them.
     document_at.assign(static_cast<std::size_t>(documents + documents / 4 + 8 * PLACE_BLOCK), -1);
     std::vector<std::int32_t> others;
-    std::int64_t place = MAX_WINDOW, taken = 0;
+    std::int64_t place = PLACE_BLOCK, taken = 0;
     const auto make_room = [&] {
         const auto needed = static_cast<std::size_t>(place + (documents - taken) + 2 * PLACE_BLOCK + 4 * MAX_WINDOW);
         if (document_at.size() < needed) document_at.resize(needed + needed / 2, -1);

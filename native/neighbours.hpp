@@ -90,7 +90,8 @@ struct Lending {
 struct Loan {
     std::int64_t weights[MAX_WINDOW + 1] = {STEPS};
     std::int64_t window = 0, factor = STEPS;
-    bool wide = false;  // whether sums may leave 32 bits
+    bool wide = false;   // whether sums may leave 32 bits
+    bool later = false;  // whether own sums are added up first, and lent block by block: faster where most places get some
 
     // No document's own quanta add up to more than `highest`.
     Loan(std::span<const std::int64_t> lent, double highest) : window(static_cast<std::int64_t>(lent.size())) {
@@ -118,9 +119,6 @@ struct Run {
     bool kept;
 };
 
-// Longer lists are not kept: documents are looked up in them.
-constexpr std::int64_t KEPT_POSTINGS = 1 << 12;
-
 // The borrowed sums of one query's documents by place of a layout. A thread uses its memory again for each query.
 struct LentSums {
     std::vector<std::uint32_t> sums;       // [places] in steps of the loan; all 0 before and after a query
@@ -129,7 +127,8 @@ struct LentSums {
     std::vector<std::int32_t> blocks;      // those that were,
     std::vector<std::int64_t> peaks, ranked;  // and the largest sum of a document in each
     std::vector<Hit> hits;
-    bool keeps = false;  // whether postings are kept, for dialogues
+    bool keeps = false;  // whether postings are kept, for dialogues, of lists of up to so many
+    std::int64_t kept_most = 0;
     std::vector<Placed> postings;
     std::vector<Run> runs;
     bool clean = true;  // false: a query ended by an exception

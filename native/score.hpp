@@ -40,6 +40,8 @@ struct ScoreOptions {
     std::int64_t dense_uses;
     std::int64_t shared_postings;  // with fewer, one thread answers a query
     std::int64_t lent_share;       // documents a place that is lent to, from which on few places are
+    std::int64_t later_share;      // documents a posting, up to which own sums are added up first
+    std::int64_t kept_postings;    // longer lists are not kept for dialogues: documents are looked up in them
     bool exhaustive;
 };
 

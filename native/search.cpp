@@ -156,8 +156,10 @@ private:
 
     // Finds the k best of a query whose documents borrow from their neighbours, in no order: `own.hits`.
     void lend(std::size_t query, std::int64_t k, const Layout& layout, LentSums& own, Counted& counts) {
-        const Loan loan(request.lending->weights, plan.highest[query]);
+        Loan loan(request.lending->weights, plan.highest[query]);
+        loan.later = loan.window > 0 && postings[query] * request.options.later_share >= snapshot.statistics.documents;
         own.keeps = request.dialogue != nullptr;
+        own.kept_most = request.options.kept_postings;
         own.prepare(layout, loan.wide);
         for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
             search::lend(*snapshot.parts[number], prepared(number).lists, slots(query), layout, loan, own, counts);

@@ -314,7 +314,8 @@ Setting setting_of(PyObject* given, std::size_t parts) {
     return setting;
 }
 
-// (tile, faded_tile, scan_percent, pruned_documents, room, least_room, dense_uses, shared_postings, exhaustive)
+// (tile, faded_tile, scan_percent, pruned_documents, room, least_room, dense_uses, shared_postings, lent_share, later_share,
+// kept_postings, exhaustive)
 ScoreOptions options_of(PyObject* given) {
     ScoreOptions options;
     options.tile = to_int(item(given, 0));
@@ -326,7 +327,9 @@ ScoreOptions options_of(PyObject* given) {
     options.dense_uses = to_int(item(given, 6));
     options.shared_postings = to_int(item(given, 7));
     options.lent_share = to_int(item(given, 8));
-    options.exhaustive = to_bool(item(given, 9));
+    options.later_share = to_int(item(given, 9));
+    options.kept_postings = to_int(item(given, 10));
+    options.exhaustive = to_bool(item(given, 11));
     return options;
 }
 

@@ -19,7 +19,7 @@ void lend_part(const Part& part, const Class* classes, std::span<const TermList>
             factors[distance] = weights[distance] * static_cast<Value>(query[number].weight);
         }
         const std::size_t before = own.postings.size();
-        const bool kept = own.keeps && count <= KEPT_POSTINGS;
+        const bool kept = own.keeps && count <= own.kept_most;
         if (own.keeps) own.runs.push_back({number, &part, &list, before, kept});
         if (kept) own.postings.resize(before + static_cast<std::size_t>(count));
         Placed* placed = kept ? own.postings.data() + before : nullptr;
@@ -65,7 +65,8 @@ void lend_part(const Part& part, std::span<const TermList> lists, std::span<cons
     for (std::int64_t distance = 0; distance <= MAX_WINDOW; ++distance) {
         weights[distance] = static_cast<Value>(loan.weights[distance]);
     }
-    switch (loan.window) {
+    if (loan.later) weights[0] = 1;
+    switch (loan.later ? 0 : loan.window) {
         case 0: return lend_part<Value, 0>(part, lists, query, layout, weights, sums, own, counted);
         case 1: return lend_part<Value, 1>(part, lists, query, layout, weights, sums, own, counted);
         case 2: return lend_part<Value, 2>(part, lists, query, layout, weights, sums, own, counted);
@@ -96,12 +97,46 @@ Value peak_of(const Value* sums, std::uint32_t there) {
     return largest;
 }
 
-template <class Value>
+// The borrowed sums of a block of places, of the own ones there and around.
+template <class Value, std::int64_t WINDOW>
+void lend_block(const Layout& layout, std::int64_t first, const Value* weights, const Value* sums, Value* __restrict values) {
+#pragma GCC unroll 1
+    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
+        Value total = weights[0] * sums[first + place];
+        for (std::int64_t distance = 1; distance <= WINDOW; ++distance) {
+            total += weights[distance] * (sums[first + place - distance] + sums[first + place + distance]);
+        }
+        values[place] = total;
+    }
+    if (first + PLACE_BLOCK <= layout.alone || first >= layout.alone_end) return;
+    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
+        if (!layout.lends(static_cast<std::int32_t>(first + place))) values[place] = weights[0] * sums[first + place];
+    }
+}
+
+// `WINDOW` is 0 where postings have lent already.
+template <class Value, std::int64_t WINDOW>
 void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
                LentSums& own) {
     const std::int32_t* document_at = layout.document_at.data();
+    Value weights[WINDOW + 1], values[PLACE_BLOCK];
+    for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
+        weights[distance] = static_cast<Value>(loan.weights[distance]);
+    }
+    const auto sums_of = [&](std::int64_t block) -> const Value* {
+        if constexpr (WINDOW == 0) return sums + block * PLACE_BLOCK;
+        lend_block<Value, WINDOW>(layout, block * PLACE_BLOCK, weights, sums, values);
+        return values;
+    };
     std::size_t count = 0;
-    for (std::size_t chunk = 0; chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
+    if constexpr (WINDOW > 0) {
+        // No document stands in the first block, nor at the last place.
+        for (std::int64_t block = 1; block * PLACE_BLOCK < layout.alone_end; ++block) {
+            own.blocks[count++] = static_cast<std::int32_t>(block);
+        }
+        std::fill_n(own.touched.begin(), layout.held.size(), 0);
+    }
+    for (std::size_t chunk = 0; WINDOW == 0 && chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
         std::uint64_t touched;
         std::memcpy(&touched, &own.touched[chunk], sizeof(touched));
         if (touched == 0) continue;
@@ -113,7 +148,7 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
     }
     for (std::size_t number = 0; number < count; ++number) {
         const std::int32_t block = own.blocks[number];
-        own.peaks[number] = static_cast<std::int64_t>(peak_of(sums + block * PLACE_BLOCK, layout.held[block]));
+        own.peaks[number] = static_cast<std::int64_t>(peak_of(sums_of(block), layout.held[block]));
     }
     // k blocks reach the k-th largest peak.
     std::int64_t bound = 1;
@@ -136,17 +171,36 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
         bound = std::max(bound, last.key);
     };
     for (std::size_t number = 0; number < count; ++number) {
-        const std::int64_t first = own.blocks[number] * PLACE_BLOCK;
-        for (std::int64_t place = first; own.peaks[number] >= bound && place < first + PLACE_BLOCK; ++place) {
-            if (static_cast<std::int64_t>(sums[place]) < bound || document_at[place] < 0) continue;
-            if (accepted != nullptr && !(*accepted)(document_at[place])) continue;
-            own.hits.push_back({static_cast<std::int64_t>(sums[place]), document_at[place]});
+        const std::int32_t block = own.blocks[number];
+        const std::int64_t first = block * PLACE_BLOCK;
+        if (own.peaks[number] >= bound) {
+            const Value* found = sums_of(block);
+            for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
+                const std::int32_t document = document_at[first + place];
+                if (static_cast<std::int64_t>(found[place]) < bound || document < 0) continue;
+                if (accepted != nullptr && !(*accepted)(document)) continue;
+                own.hits.push_back({static_cast<std::int64_t>(found[place]), document});
+            }
+            if (own.hits.size() >= room) cut();
         }
-        std::fill_n(sums + first, PLACE_BLOCK, Value{0});
-        if (own.hits.size() >= room) cut();
+        if constexpr (WINDOW == 0) std::fill_n(sums + first, PLACE_BLOCK, Value{0});
     }
+    if constexpr (WINDOW > 0) std::fill_n(sums, layout.document_at.size(), Value{0});
     cut();
     for (Hit& hit : own.hits) hit.key *= loan.factor;
+}
+
+template <class Value>
+void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
+               LentSums& own) {
+    switch (loan.later ? loan.window : 0) {
+        case 0: return take_best<Value, 0>(layout, loan, k, accepted, sums, own);
+        case 1: return take_best<Value, 1>(layout, loan, k, accepted, sums, own);
+        case 2: return take_best<Value, 2>(layout, loan, k, accepted, sums, own);
+        case 3:
+        case 4: return take_best<Value, 4>(layout, loan, k, accepted, sums, own);
+        default: return take_best<Value, MAX_WINDOW>(layout, loan, k, accepted, sums, own);
+    }
 }
 
 void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, LentSums& own) {
