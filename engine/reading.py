@@ -258,7 +258,7 @@ class Proving:
     @offered(REST, COMMAND, writes=True)
     def forget(
         self,
-        query: Annotated[str | None, About("Forget the best hits of this query.")] = None,
+        query: Annotated[str | None, About("Forget the best hits of this query.", examples=("kryptonite",))] = None,
         *,
         filter: Annotated[Filter | Mapping[str, Any] | None, "filter", About("Forget the records that pass.")] = None,
         ids: Annotated[Sequence[str] | None, About("Forget the records with these ids.")] = None,

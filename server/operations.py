@@ -107,7 +107,7 @@ def _example(field: Declared) -> Any:
 def _offered(verb: Offered, endpoint: Callable[[Request], Awaitable[Response]]) -> Operation:
     """The endpoint of a verb, by its declaration."""
     fields, space = verb.parameters, {"namespace": NAMESPACE} if verb.in_namespace else {}
-    examples = {name: _example(each) for name, each in fields.items() if each.required}
+    examples = {name: _example(each) for name, each in fields.items() if each.required or each.about.examples}
     return Operation(
         "POST",
         f"/v1/{verb.name}",
