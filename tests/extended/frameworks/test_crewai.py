@@ -100,7 +100,7 @@ async def test_scopes_are_listed_counted_updated_and_deleted(tmp_path: Path) -> 
     assert storage.delete("/team", older_than=START + timedelta(days=5)) == 3
     assert await storage.adelete("/team", record_ids=["m5", "m6"]) == 1
     assert storage.delete(record_ids=["m0", "m0", "gone"]) == 1
-    assert storage.delete(categories=["plan"], metadata_filter={"kind": 0}) == 6
+    assert storage.delete(categories=["plan"], metadata_filter={"kind": 0}) == 5
     storage.reset("/team")
     assert {one.scope for one in storage.list_records()} == {"/", "/teams"}
     storage.reset()
