@@ -35,6 +35,7 @@ class Offered:
     function: Callable[..., Any]
     doors: tuple[str, ...]
     writes: bool
+    whole: bool = False
 
     @property
     def name(self) -> str:
@@ -85,11 +86,14 @@ OFFERED: dict[str, Offered] = {}
 """Every verb that was marked, by its name."""
 
 
-def offered(*doors: str, writes: bool = False) -> Callable[[F], F]:
-    """Marks a method of `Memory` as a verb of these doors; `writes`: it changes the memory."""
+def offered(*doors: str, writes: bool = False, whole: bool = False) -> Callable[[F], F]:
+    """Marks a method of `Memory` as a verb of these doors; `writes`: it changes the memory.
+
+    `whole`: what it does or says is of all tenants, whichever namespace it is called for.
+    """
 
     def mark(function: F) -> F:
-        OFFERED[function.__name__] = Offered(function, doors, writes)
+        OFFERED[function.__name__] = Offered(function, doors, writes, whole)
         return function
 
     return mark

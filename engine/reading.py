@@ -255,7 +255,7 @@ class Proving:
         source = self._source(name, True)
         return self.searcher.declaring(lambda: audit(self._audit(k, RAREST, parsed), source, name, progress), [parsed])
 
-    @offered(REST, COMMAND, writes=True)
+    @offered(REST, COMMAND, writes=True, whole=True)
     def forget(
         self,
         query: Annotated[str | None, About("Forget the best hits of this query.", examples=("kryptonite",))] = None,

@@ -77,7 +77,7 @@ class _Files:
     def _query_of(self, command: Any) -> Query | None:
         """What a view asks for, if it asks."""
         text, (path, mark, rest) = getattr(command, "query", None), command.path.partition("?")
-        if text is None and mark and (path == ROOT or self._find(name_of(command.path)) is None):
+        if text is None and mark and self._find(command.path.removeprefix(f"{ROOT}/")) is None:
             text = rest
         if text is None:
             return None

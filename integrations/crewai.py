@@ -104,9 +104,14 @@ class FanrankStorage:
         filter = _filter(scope_prefix, categories, metadata_filter, older_than)
         if record_ids is None and filter is not None:
             return self.engine.delete_where(filter)
-        gone = self.engine.ids(filter) if record_ids is None or filter is not None else record_ids
-        chosen = [id for id in gone if record_ids is None or id in {*record_ids}]
-        return self.engine.delete(chosen, missing_ok=True)
+        if record_ids is None:
+            gone = [*self.engine.ids()]
+        else:
+            gone = [*dict.fromkeys(record_ids)]
+            if filter is not None:
+                passing = {*self.engine.ids(filter)}
+                gone = [id for id in gone if id in passing]
+        return self.engine.delete(gone, missing_ok=True)
 
     async def adelete(self, *given: Any, **criteria: Any) -> int:
         return await asyncio.to_thread(self.delete, *given, **criteria)

@@ -18,6 +18,7 @@ from .bodies import as_filter, in_thread_if_large, read_json, read_parameters, r
 from .cancelling import in_thread
 from .changes import read_ids
 from .limits import Limits
+from .problems import Problem
 from .state import state_of
 
 _TIMES = (str, int, float)
@@ -58,7 +59,7 @@ def read_arguments(verb: Offered, values: dict[str, Any], principal: Principal, 
     given: dict[str, Any] = {}
     if verb.in_namespace:
         given["namespace"] = take(values, "namespace", str, verb.namespace)
-    check_reach(principal, given.get("namespace"), write=verb.writes)
+    check_reach(principal, None if verb.whole else given.get("namespace"), write=verb.writes)
     for name, field in verb.parameters.items():
         value = (require if field.required else take)(values, name, _KINDS[field.kind])
         if field.kind == "filter" and value is not None:
@@ -66,6 +67,8 @@ def read_arguments(verb: Offered, values: dict[str, Any], principal: Principal, 
             value = {} if filter is None else filter
         if field.kind == "strings" and value is not None:
             value = read_ids(value, limits, name)
+        if name == "k" and value is not None and value > limits.k:
+            raise Problem(422, "TooManyHits", f"k may be {limits.k:,}, not {value:,}", field="k")
         # Null says something where another value is the default.
         if value is not None or (name in values and field.default is not None):
             given[name] = value

@@ -5,9 +5,10 @@ What is looked for are *needles*, pieces of 8 to 48 bytes. A piece that a live r
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,9 @@ class Needles:
         return found
 
     def in_file(self, path: Path) -> set[bytes]:
-        """The pieces that a file holds, as its bytes are."""
+        """The pieces that a file holds, as its bytes are; none of one that a checkpoint removed meanwhile."""
         found, rest = set[bytes](), b""
-        with path.open("rb") as file:
+        with suppress(FileNotFoundError), path.open("rb") as file:
             while data := file.read(READ):
                 found |= self.inside(rest + data)
                 rest = data[-MOST:]
@@ -135,10 +136,17 @@ def held_by_records(needles: Needles, folders: Iterable[Path]) -> set[bytes]:
         with named(path), closing(open_reader(path)) as reader:
             rows = reader.execute(f"SELECT id, {UNPACKED}, data, vectors FROM records")
             while chunk := rows.fetchmany(ROWS_TOGETHER):
-                texts = b"\n".join(_bytes(one) for row in chunk for one in row[:2])
+                texts = b"\n".join(_plain(_bytes(one)) for row in chunk for one in row[:2])
                 found |= needles.inside(texts) | needles.inside(texts.decode("utf-8", "replace").lower().encode())
                 found |= needles.inside(b"\n".join(_bytes(one) for row in chunk for one in row[2:]))
     return found
+
+
+def _plain(text: bytes) -> bytes:
+    """A row's JSON, with what it says once more as it was before quotes and line feeds were escaped."""
+    if b"\\" not in text:
+        return text
+    return b"\n".join([text, *(one.encode("utf-8", "surrogatepass") for one in _texts(json.loads(text)))])
 
 
 def _bytes(value: Any) -> bytes:

@@ -64,6 +64,7 @@ class Recording:
 
     def __init__(self, memory: Any, path: str | os.PathLike[str]) -> None:
         self._memory, self._path, self._lock = memory, Path(path), threading.Lock()
+        self._submitted = set[threading.Event]()
         self.queries = 0
         """How many were written."""
 
@@ -89,12 +90,18 @@ class Recording:
 
         @wraps(submit)
         def submitted(queries: Any, k: int = 10, **keywords: Any) -> Future[Hits]:
-            epoch, future = memory._epoch(), submit(queries, k, **keywords)
-            future.add_done_callback(
-                lambda done: (
-                    None if done.cancelled() or done.exception() else self._note(epoch, k, keywords, done.result())
-                )
-            )
+            epoch, future, over = memory._epoch(), submit(queries, k, **keywords), threading.Event()
+            self._submitted.add(over)
+
+            def note(done: Future[Hits]) -> None:
+                try:
+                    if not (done.cancelled() or done.exception()):
+                        self._note(epoch, k, keywords, done.result())
+                finally:
+                    self._submitted.discard(over)
+                    over.set()
+
+            future.add_done_callback(note)
             return future  # type: ignore[no-any-return]
 
         vars(memory).update(search=recorded, asearch=arecorded, submit=submitted)
@@ -103,6 +110,9 @@ class Recording:
     def __exit__(self, *_: object) -> None:
         for name in ("search", "asearch", "submit"):
             vars(self._memory).pop(name)
+        # Who waits for an answer has it before it is written down.
+        for over in [*self._submitted]:
+            over.wait()
         with self._lock:
             self._file.close()
 

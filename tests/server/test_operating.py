@@ -65,6 +65,8 @@ def test_a_key_holds_no_more_records_than_its_quota(engine: Any, keys: Path) -> 
         kind = {"content-type": "application/x-ndjson"}
         sent = ask(live, "POST", "/v1/import?namespace=a/b", key=key, content=lines, headers=kind)
         assert (sent.status_code, sent.json()["title"], sent.json()["record"]) == (403, "QuotaError", "9")
+        refused = ask(live, "POST", "/v1/forget", {"namespace": "a", "ids": []}, key=key)
+        assert refused.json()["title"] == "NamespaceForbidden", "its certificate tells of all namespaces"
     assert engine.count(namespace=None) == 3
 
 
@@ -210,6 +212,7 @@ def test_a_server_that_reads_alone_follows_who_writes_and_refuses_writes(tmp_pat
         writer.add([fr.Record("1", "tea", namespace="a")])
         assert ask(live, "GET", "/v1/count?namespace=a").json() == {"count": 1}
         assert ask(live, "POST", "/v1/distinct", {"column": "role", "namespace": "a"}).status_code == 200
+        assert ask(live, "POST", "/v1/audit", {"namespace": "a", "k": 1_001}).json()["title"] == "TooManyHits"
         writes = [("POST", "/v1/records", {**records("2"), "namespace": "a"}), ("DELETE", "/v1/namespaces/a", None)]
         for method, path, body in (*writes, ("POST", "/v1/add_column", {"name": "x", "kind": "json"})):
             refused = ask(live, method, path, body)

@@ -28,7 +28,7 @@ ROW = np.random.default_rng(5).normal(size=16)
 
 
 def secret(id: str = "secret", **fields: Any) -> fr.Record:
-    about: Any = {"extra": {"project": "obsidian"}, "payload": {"where": "tresor/geheim"}, "session": "zanzibar-trip"}
+    about: Any = {"extra": {"project": "obsidian"}, "payload": {"where": "tresor/geheim"}, "session": 'a "zanzibar"'}
     return fr.Record(id, SECRET, embedding=ROW, **about, **fields)
 
 
@@ -91,10 +91,7 @@ def test_after_a_secret_is_forgotten_no_file_tells_it(kind: str, folder: Path) -
     assert (certificate["forgotten"], certificate["ids"]) == (1, ["secret"])
     assert (certificate["left"], certificate["strings"], certificate["passed"]) == ([], [], True)
     assert certificate["pieces"] > certificate["shared"] > 0
-    assert [(Path(one["path"]).name, one["holds"]) for one in certificate["copies"]] == [
-        ("backup", True),
-        ("all.jsonl", True),
-    ]
+    assert [Path(one["path"]).name for one in certificate["copies"] if one["holds"]] == ["backup", "all.jsonl"]
     assert telling_files(folder / "memory", row) == []
     assert memory.search(["vault zanzibar kryptonite"]).counts[0] == 0
     assert len(memory) == 130
@@ -136,7 +133,7 @@ def test_needles_are_found_wherever_they_begin_and_across_reads(
         path.write_bytes(b"x" * start + pieces[start // 7] + b"y" * (start % 9))
         assert needles.in_file(path) == needles.inside(path.read_bytes()) == {pieces[start // 7]}
     needles.add(b"        ")
-    assert needles.inside(b" " * 40) == set()
+    assert needles.inside(b" " * 40) == needles.in_file(tmp_path / "removed meanwhile") == set()
 
 
 def test_a_cache_of_embeddings_forgets_too_and_a_filter_is_forgotten_by_the_command(folder: Path) -> None:

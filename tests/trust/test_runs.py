@@ -34,7 +34,7 @@ def ask(memory: Any) -> None:
     memory.search(["word1 tea", fr.Query("word2", filter=fr.col("role") == "a")], 3, namespace="ana")
     memory.search("word3 word4", strategy="recall", namespace="ana", now=1e9, texts=True)
     asyncio.run(memory.asearch(["word5"], namespaces=["ana", ""]))
-    memory.submit(["word6", "none"], 2, namespace="ana").result()
+    memory.submit(["word6", "none"], 2, namespace="ana")
 
 
 @pytest.mark.parametrize("kind", ["memory", "engine", "shards"])
