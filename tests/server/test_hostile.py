@@ -331,6 +331,7 @@ def test_a_key_whose_requests_take_long_leaves_threads_to_others(
         return f"GET /v1/count?namespace={key} HTTP/1.1\r\n{head}\r\n".encode()
 
     monkeypatch.setattr(engine, "count", held)
+    monkeypatch.setattr("fanrank.engine.serve.coalesce.AT_ONCE", 0.0)
     monkeypatch.setattr(engine.searcher, "answer", lambda *asked: release.wait(300) and answer(*asked))
     limits = Limits(seconds=600.0, stop_seconds=1e-9)
     with serving(engine, admit=lambda request: Principal(request.headers["authorization"]), limits=limits) as live:
