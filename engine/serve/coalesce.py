@@ -374,7 +374,10 @@ class Coalescer:
                 return False
             work += call.left
         places = sum(map(len, calls)) * max(call.width for call in calls)
-        return places <= SMALL and options.plain and self._paces.of(options).seconds(work) < AT_ONCE
+        if places > SMALL or not options.plain:
+            return False
+        with self._lock:
+            return self._paces.of(options).seconds(work) < AT_ONCE
 
     def _expire(self, call: Awaited) -> None:
         error = self._withdraw(call, "expired")

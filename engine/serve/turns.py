@@ -11,11 +11,13 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..hybrid.strategy import Strategy
 from ..records.query import Query
 from ..route.parts import Part, divide, join
+from ..search.batch import SETTINGS
 from ..search.texts import bring_records_of
 
 if TYPE_CHECKING:
@@ -169,6 +171,9 @@ class Turns:
         queue.extend(call for _, call in ordered)
 
 
+_read = attrgetter("text", "now", *SETTINGS)
+
+
 class Cut:
     """A call that is launched in pieces, which read one state of the memory, at one moment."""
 
@@ -201,7 +206,7 @@ class Cut:
                 divided.rows.sort(key=firsts.__getitem__)
             self.state, self.clock = searcher.index.ready().state, time.time()
             self.timed = self.state.expiring or any(
-                query.half_life is not None or query.windows is not None for query in self.queries
+                (query.half_life, query.windows, query.latest) != (None, None, None) for query in self.queries
             )
         part = self.parts[0]
         size = work = 0
@@ -239,10 +244,10 @@ class Cut:
 
     def _words(self, row: int) -> tuple[object, ...]:
         query = self.queries[row]
-        return query.text, query.terms and tuple(query.terms)
+        return _read(query), query.terms and tuple(query.terms)
 
     def _firsts(self) -> list[int]:
-        """For each row the first one with the same words."""
+        """For each row the first one with the same words and settings."""
         first: dict[tuple[object, ...], int] = {}
         return [first.setdefault(self._words(row), row) for row in range(len(self.queries))]
 

@@ -277,15 +277,15 @@ def test_tenants_are_launched_by_turns_and_their_large_calls_in_pieces_of_one_st
 def test_short_queries_of_which_nothing_is_known_are_cut_until_many_are_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in ((coalesce, "HELD", 0.0), (turns, "TARGET", 60.0)):
         monkeypatch.setattr(module, name, value)
-    engine, words = few(), [f"tea {number % 14:02}" for number in range(15)]
-    launched: list[int] = []
-    engine.coalescer.on_launch = lambda hits, _: launched.append(len(hits))
+    engine, words = few(), [fr.Query("tea", k=1 + number % 14, latest="role") for number in range(15)]
+    expected, answer, launched = engine.search(words), engine.searcher.answer, list[tuple[int, Any]]()
+    monkeypatch.setattr(engine.searcher, "answer", lambda q, *r: launched.append((len(q), r[-1])) or answer(q, *r))
     for _ in range(2):
         hits = asyncio.run(engine.asearch(words, tenant="a"))
-        assert_same(hits, engine.search(words))
-        assert hits.distinct == 14
+        assert (hits.to_dicts(), hits.distinct) == (expected.to_dicts(), 14)
+    assert {clock for _, clock in launched[:4]} == {launched[0][1]} != {None}, "pieces of one moment"
     # The first call learns, each piece twice the last one, and equal queries in one. The next is one launch.
-    assert launched == [2, 2, 4, 7, 15]
+    assert [size for size, _ in launched] == [2, 2, 4, 7, 15]
 
 
 def test_a_launch_that_is_sure_to_be_short_needs_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
