@@ -52,7 +52,7 @@ def test_the_search_of_a_long_history_stops_early(monkeypatch: pytest.MonkeyPatc
         assert early.scores.tobytes() == whole.scores.tobytes()
         assert early.documents.tobytes() == whole.documents.tobytes()
         assert whole.postings > 7_000
-        assert early.postings < whole.postings / 3, name
+        assert early.postings < whole.postings / 3 or name == "numpy", name  # which reads a segment whole
         undecayed = [fr.Query(terms=query.terms) for query in batch]
         plain = engine.search(undecayed, 10, execution="exhaustive", timing=True)
         assert plain.postings == whole.postings
