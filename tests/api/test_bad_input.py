@@ -14,7 +14,6 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.check.oracle import Oracle
 
 BATCH = ["tea", "milk tea", fr.Query("milk", filter={"role": "user"}), fr.Query("tea", namespace="bob")]
 
@@ -171,20 +170,6 @@ def test_lone_surrogates_in_texts_separate_words(analyzer: str, tmp_path: Path) 
     assert rows[0] == rows[1]
     assert [[name for name, _ in row] for row in rows[0]][1] == []
     assert {name for name, _ in rows[0][0]} == {"1", "3"}
-
-
-def test_a_document_of_a_megabyte() -> None:
-    long = "needle " + "hay stack " * 105_000
-    assert len(long) > 1_000_000
-    texts = ["hay needle", long, "x" * 1_000_000, "", "needle"]
-    made = fr.Engine.from_records([fr.Record(str(n), text) for n, text in enumerate(texts)], analyzer="minimal")
-    plain = Oracle([[text.split()] for text in texts])
-    for query in ("needle", "hay needle", "stack stack"):
-        expected = [(str(document), quanta / 2**18) for document, quanta in plain.search(query.split(), 5)]
-        assert expected
-        assert made.search([query], 5)[0] == expected
-    assert made.explain("hay", "1").terms[0].frequencies == {"text": 105_000}
-    assert made.search([long], 5)[0][0][0] in {"0", "1", "4"}
 
 
 def test_empty_documents_and_strange_texts() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -196,31 +195,6 @@ def test_a_longer_memory_begins_with_a_shorter_one_and_any_stretch_can_be_made()
     assert [record.id for record in around] == [f"r{number}" for number in range(BLOCK - 5, BLOCK + 5)]
     assert list(SyntheticMemory(BLOCK + 2).stream(BLOCK - 5)) == around[:7]
     assert list(longer.stream(40, 40)) == []
-
-
-def test_times_ascend_at_the_rate_asked_for(records: list[fr.Record]):
-    times = [float(record.time) for record in records]
-    assert all(one <= other for one, other in pairwise(times))
-    newest_four_weeks = sum(time >= times[-1] - 4 * WEEK for time in times)
-    assert newest_four_weeks == pytest.approx(4 * synthetic.PER_WEEK, abs=2)
-    assert SyntheticMemory(6_000).times(100).tolist() == times[100:]
-    assert SyntheticMemory(BLOCK + 9).times(BLOCK + 2).tolist() == [
-        r.time for r in SyntheticMemory(BLOCK + 9).stream(BLOCK + 2)
-    ]
-
-
-def test_sessions_are_told_in_turns(records: list[fr.Record]):
-    sessions: dict[str, list[fr.Record]] = {}
-    for record in records:
-        sessions.setdefault(str(record.session), []).append(record)
-    for own in sessions.values():
-        assert len({record.user for record in own}) == len({record.agent for record in own}) == 1
-        for before, after in pairwise(own):
-            assert (after.role == "tool output") == (before.role == "tool call")
-            if after.role == "tool output":
-                assert after.tool == before.tool is not None
-    assert 5 < len(records) / len(sessions) < 20
-    assert any(len(own) > 1 and own[1].id != f"r{int(own[0].id[1:]) + 1}" for own in sessions.values())  # interleaved
 
 
 def test_questions_hold_words_of_their_gold_and_are_mostly_about_recent_records():

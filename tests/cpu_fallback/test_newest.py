@@ -87,11 +87,7 @@ def expected_of(records: Sequence[fr.Record], batch: Sequence[fr.Query], k: int)
 # The borders as they are, and two sets so small that every layout of groups, blocks and lists occurs.
 LAYOUTS: dict[str, dict[str, Any]] = {
     "as they are": {},
-    "groups": {
-        "FEW_RANGES": 0,
-        "select.GROUPS_PER_K": 2,
-        "DENSE_POSTINGS": 8,
-    },
+    "groups": {"FEW_RANGES": 0, "select.GROUPS_PER_K": 2, "DENSE_POSTINGS": 8},
     "chunks": {
         "CHUNK_BYTES": 512,
         "search.GROUP": 7,

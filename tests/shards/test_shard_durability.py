@@ -174,19 +174,6 @@ def test_whole_copies_follow_all_writes(tmp_path: Path) -> None:
     several.close()
 
 
-def test_a_whole_copy_that_would_be_too_large_is_refused_by_name(tmp_path: Path) -> None:
-    several = opened(tmp_path, shards=3, whole_at=10)
-    split_over_all(several, "big")
-    several.add(turns(0, 20))
-    query = fr.Query("ant", namespace="big")
-    assert several.search([query]).counts[0] == 10
-    with pytest.raises(fr.errors.ShardError, match=r"strategy 'rm3' reads .* 'big' .* 20 records.* whole_at"):
-        several.search([query], strategy="rm3")
-    several.close()
-    with opened(tmp_path, whole_at=20) as several:
-        assert several.search([query], strategy="rm3").counts[0] == 10
-
-
 def test_a_namespace_that_begins_large_is_split_at_once(tmp_path: Path) -> None:
     one, several = fr.Engine(), opened(tmp_path, shards=4, split_at=10)
     for engine in (one, several):

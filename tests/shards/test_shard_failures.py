@@ -100,16 +100,6 @@ def test_any_history_with_shards_that_end_gives_the_answers_of_one_engine(data: 
             assert oracle.differs(several) is None
 
 
-def test_a_shard_that_ended_between_writes_takes_the_next_one(tmp_path: Path) -> None:
-    one = one_engine()
-    with filled(tmp_path / "memory") as several:
-        for shard in range(SHARDS):
-            link_of(several, shard).end()
-        for name in ("upsert of many", "delete of one", "add to one"):
-            assert outcome(WRITES[name], several) == outcome(WRITES[name], one)
-        assert_alike(one, several)
-
-
 def test_a_shard_that_ended_answers_the_next_search(tmp_path: Path) -> None:
     one = one_engine()
     with filled(tmp_path / "memory") as several:

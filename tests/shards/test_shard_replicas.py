@@ -28,7 +28,6 @@ from support.replicating import (
 )
 from support.shard_kills import SHARDS, SPLIT, Oracle, next_write
 from support.sharding import (
-    DAY,
     FOLDER,
     NOW,
     assert_same_answers,
@@ -213,28 +212,6 @@ def test_every_strategy_of_a_follower(name: str, replica: int) -> None:
     with answered_by(several, replica) as ways:
         assert_same_answers(one, several, asked(), k=5, strategy=name, texts=True, payload=True)
     assert ("leader" in ways) == (name == "dense-hnsw")
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"filter": {"kind": "x"}, "statistics": "filtered"},
-        {"since": NOW - 30 * DAY, "until": NOW},
-        {"windows": "auto"},
-        {"half_life": 5 * DAY},
-        {"collapse": "kind", "offset": 1},
-        {"unit": "exchange"},
-        {"neighbours": fr.Neighbours(1, 0.5)},
-        {"newest": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("strategy", ["bm25", "fused"])
-def test_every_setting_of_a_query_to_a_follower(strategy: str, how: dict[str, Any]) -> None:
-    one, several = memories()
-    with answered_by(several, 1) as ways:
-        assert_same_answers(one, several, asked(**how), k=5, strategy=strategy)
-    assert {*ways} == {"follower"}
 
 
 def test_lists_and_explanations_of_a_follower() -> None:

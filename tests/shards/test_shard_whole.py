@@ -23,11 +23,6 @@ def both(split: tuple[str, ...], records: list[fr.Record], **how: Any) -> tuple[
     return one, several
 
 
-def test_one_batch_may_need_copies_of_many_namespaces() -> None:
-    one, several = both(SPACES, RECORDS)
-    assert_same_answers(one, several, [fr.Query("ant", namespace=space) for space in SPACES], strategy="recall")
-
-
 def test_a_copy_gives_way_to_the_next_where_both_would_be_too_large() -> None:
     one, several = both(SPACES, RECORDS, settings={"whole_at": 10})
     for space in (*SPACES[:3], SPACES[0]):

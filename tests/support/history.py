@@ -56,11 +56,7 @@ def shrink(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, documents: int = 4) -> None:
     """Blocks of so many documents for searches from the newest to the oldest."""
-    borders.shrink(
-        monkeypatch,
-        TIME_BLOCK=documents,
-        FADED_TILE=documents,
-    )
+    borders.shrink(monkeypatch, TIME_BLOCK=documents, FADED_TILE=documents)
 
 
 def unused_entries(engine: fr.Engine) -> dict[str, set[str]]:

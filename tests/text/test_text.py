@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from pathlib import Path
 
@@ -47,13 +46,6 @@ def test_names_are_canonical_and_unknown_ones_are_named() -> None:
     for base in ("lucene", "opsem", "agent", "snowball:german"):
         with pytest.raises(ParameterError, match="compounds"):
             get_analyzer(base, compounds=True)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_pickles_as_its_name(name: str) -> None:
-    analyzer = get_analyzer(name)
-    assert analyzer.name == name
-    assert pickle.loads(pickle.dumps(analyzer)) is analyzer
 
 
 @pytest.mark.parametrize(

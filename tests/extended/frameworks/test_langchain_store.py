@@ -200,15 +200,6 @@ def test_all_of_a_tenant_is_deleted_and_no_more() -> None:
     assert bo.max_marginal_relevance_search("tea")[0].id == "1"
 
 
-def test_a_batch_that_fails_writes_nothing() -> None:
-    store = make()
-    with pytest.raises(fr.errors.DuplicateIdError, match="twice"):
-        store.add_texts(["new", "newer"], ids=["x", "x"])
-    with pytest.raises(fr.errors.RecordError, match="payload"):
-        store.add_texts(["new", "newer"], [{}, {"when": object()}])
-    assert store.engine.count() == COUNT
-
-
 def test_relevance_is_the_cosine(store: FanrankVectorStore) -> None:
     scored = store.similarity_search_with_score("tea", COUNT)
     relevant = store.similarity_search_with_relevance_scores("tea", COUNT)

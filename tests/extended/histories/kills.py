@@ -3,12 +3,11 @@
 The promise: after ``kill -9`` an `Engine.open` gives the acknowledged batches and at most the one in flight, whole, and
 answers as an engine built at once from what remains does. Run it by
 ``python -m tests.extended.histories.kills --rounds 300 --seed 1``. ``--round N --seed S`` repeats a round: failpoints
-hit the same write again, and a kill by the clock does not. ``--kind server_round`` plays rounds of one kind.
+hit the same write again, and a kill by the clock does not. ``--kind power_round`` plays rounds of one kind.
 
 A round is a few *lives* of one directory. Each is a process that writes batches and says so, ``begin`` before and
-``ack`` after each, until it is killed: a forked child, or a server whose clients say it. Batches are a pure function of
-seed and number, so that the parent knows the state after every prefix. It looks at a copy: the next life finds the
-directory as the kill left it.
+``ack`` after each, until it is killed. Batches are a pure function of seed and number, so that the parent knows the
+state after every prefix. It looks at a copy: the next life finds the directory as the kill left it.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ import random
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
@@ -41,7 +38,7 @@ from fanrank.engine.storage.log import NOTE, log_of, note_of
 from fanrank.engine.storage.row_codec import RECORDS
 
 from . import disks
-from .lives import FOLDER, OPTIONS, PATIENCE, SMALL, Broken, Life, Round, Tally, agree, borders
+from .lives import FOLDER, SMALL, Broken, Life, Round, Tally, agree, borders
 
 
 def failpoint_round(r: Round, points: Sequence[str]) -> None:
@@ -271,58 +268,12 @@ def shared_round(r: Round, _: Sequence[str]) -> None:
     r.look(r.path)  # The directory itself: the lock of the writer that was killed is gone.
 
 
-def server_round(r: Round, _: Sequence[str]) -> None:
-    """A server is killed while its clients write: what each of them was told is there."""
-    fr.Engine.open(r.path, **OPTIONS).close()
-    command = [sys.executable, "-m", "fanrank.engine.cli.start", "serve", str(r.path), "--port", "0", "--json"]
-    for _life in range(2):
-        enough, wrong = threading.Event(), list[BaseException]()
-        writes = sum(r.acked) + r.rng.randint(1, 40)
-
-        def write(own: int, url: str, writes: int = writes, enough: Any = enough, wrong: Any = wrong) -> None:
-            try:
-                with fr.Client(url, retries=0) as client:
-                    while True:
-                        r.begun[own] = r.acked[own] + 1
-                        r.streams[own].write(r.acked[own]).run(client)
-                        r.acked[own] = r.begun[own]
-                        if sum(r.acked) >= writes:
-                            enough.set()
-            except fr.errors.UnreachableError:
-                return
-            except BaseException as error:
-                wrong.append(error)
-                enough.set()
-
-        before = sum(r.acked)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            try:
-                assert process.stdout is not None
-                url = json.loads(process.stdout.readline())["url"]
-                threads = [threading.Thread(target=write, args=(own, url)) for own in range(len(r.streams))]
-                for thread in threads:
-                    thread.start()
-                if not enough.wait(PATIENCE):
-                    raise Broken("the clients hung")
-                time.sleep(r.rng.uniform(0.0, 0.02))
-            finally:
-                process.kill()
-        for thread in threads:
-            thread.join()
-        if wrong:
-            raise Broken(f"a write failed: {wrong[0]!r}")
-        r.tally.lives += 1
-        r.tally.kills["by the clock: server"] += 1
-        r.tally.acknowledged += sum(r.acked) - before
-        r.look()
-
-
 Kind = Callable[[Round, Sequence[str]], None]
-# In turn: (kind, failpoints to die at, threads or clients that write).
+# In turn: (kind, failpoints to die at, threads that write).
 KINDS: list[tuple[Kind, int, int]] = [
     *((failpoint_round, 4, 1), (clock_round, 0, 1), (group_round, 3, 3), (index_round, 0, 1), (failpoint_round, 4, 1)),
     *((log_round, 0, 1), (full_round, 0, 1), (group_round, 3, 3), (records_round, 0, 1), (backup_round, 0, 1)),
-    *((shared_round, 0, 1), (server_round, 0, 4), (failing_round, 0, 1), (power_round, 0, 1)),
+    *((shared_round, 0, 1), (failing_round, 0, 1), (power_round, 0, 1)),
 ]
 
 

@@ -93,10 +93,8 @@ class Stream:
     def _make(self, rng: random.Random, state: Model) -> Write:
         number = len(self._writes)
         verb = rng.choices(["add", "upsert", "delete", "drop"], [45 if len(state) < 150 else 15, 20, 30, 2])[0]
-        # A server drops no namespace without a name.
-        held = [name for name in state.namespaces if verb != "drop" or name]
-        if verb in ("delete", "drop") and held:
-            name = rng.choice(held)
+        if verb in ("delete", "drop") and state.namespaces:
+            name = rng.choice(state.namespaces)
             ids = rng.sample(sorted(state.held[name]), min(rng.randint(1, 10), len(state.held[name])))
             return Write("drop", namespace=name) if verb == "drop" else Write("delete", ids=tuple(ids), namespace=name)
         chosen: dict[tuple[str, str], fr.Record] = {}

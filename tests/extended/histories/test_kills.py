@@ -38,7 +38,7 @@ def test_nothing_is_lost_and_nothing_comes_from_nowhere() -> None:
     assert (tally["rounds"], tally["lost"], tally["phantom"], tally["broken"]) == (int(rounds), 0, 0, [])
     assert tally["kills"].keys() >= {
         *failpoints.POINTS,
-        *(f"by the clock: {when}" for when in ("open", "shared", "server")),
+        *(f"by the clock: {when}" for when in ("open", "shared")),
     }
     kinds = {name.split(",")[0] for name in tally["faults"]}
     assert kinds >= {f"index: {fault}" for fault in ("truncate", "flip", "delete", "zero")}

@@ -8,23 +8,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.study import study, study_conversations
+from support.benches import load
 from support.evaluations import Letters, Scripted, write_locomo
 
-from fanrank.engine.evaluate import (
-    Dataset,
-    Evaluation,
-    evaluate,
-    paired_bootstrap,
-    rank,
-    render,
-    study_strategies,
-)
+from fanrank.engine.evaluate import Dataset, Evaluation, evaluate, paired_bootstrap, rank, render, study_strategies
 from fanrank.engine.fuse.candidates import Candidates, Channel
 from fanrank.engine.hybrid.strategy import Strategy
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 
+(bench,) = load("study")
 DENSE = ("dense-early", "dense-late", "dense-top3", "dense-lse10", "dense-lme10")
 
 
@@ -69,10 +62,10 @@ def test_lengths_are_those_of_the_longest_gold_session() -> None:
     # Sessions of 5, 6, 7, … turns; the bins end at 7, 15, 25.
     golds = [{0}, {2}, {0, 3}, {10}, {0, 11}, {20}, {21}, {1, 30}]
     dataset = conversations([(31, golds), (31, [{4}])], turns=5)
-    found = study_conversations(dataset, evidence(dataset, 2), resamples=50)
+    found = bench.study_conversations(dataset, evidence(dataset, 2), resamples=50)
     assert {name: row["n"] for name, row in found["lengths"].items()} == {"1-7": 2, "8-15": 3, "16-25": 2, "26+": 2}
     shorter = conversations([(3, [{0}]), (3, [{1}])], turns=30)
-    assert list(study_conversations(shorter, evidence(shorter, 2), resamples=50)["lengths"]) == ["26+"]
+    assert list(bench.study_conversations(shorter, evidence(shorter, 2), resamples=50)["lengths"]) == ["26+"]
 
 
 # Strategies
@@ -126,7 +119,7 @@ def test_study_of_strategies() -> None:
 
 def test_study_of_a_file(tmp_path: Path) -> None:
     file = write_locomo(tmp_path / "locomo.json")
-    found = study("locomo", file, preset="opsem", encoder=Letters(), embeddings=tmp_path / "vectors.db")
+    found = bench.study("locomo", file, preset="opsem", encoder=Letters(), embeddings=tmp_path / "vectors.db")
     assert json.loads(json.dumps(found)) == found
     assert (found["n"], found["clusters"], found["preset"]) == (6, 2, "opsem")
     assert found["encoder"] == {"name": "letters", "version": "1"}
