@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from .serve.writers import Draft, Writers
 
 T = TypeVar("T")
+
+# Records whose receipts are asked for together. A server takes 10,000 ids.
+ASKED_FOR = 4_096
 AnyRecord = Record | Mapping[str, Any]
 
 SMALL = 1_024
@@ -139,7 +142,7 @@ class Writing:
         `progress` shows a bar if standard error is a terminal.
 
         With `receipts` the answer is an `Added`, whose ``receipts`` say at which rank each record finds itself now
-        (`receipts` of the memory, after the write).
+        (`receipts` of the memory, after the write); one that expired or was deleted meanwhile is ``gone``.
 
         All or nothing: on any error the engine is as before. Raises `RecordError` for a bad record or vector, and for a
         field in `Record.fields` that the engine does not search (``Engine(fields=...)``), `DuplicateIdError` for an id
@@ -148,6 +151,7 @@ class Writing:
         """
         check_batch(records, "add")
         if receipts:
+            self.receipts([])  # raises where there are none, before anything is written
             whole = [*as_records(records, self.bm25.fields)]
             count = self.add(whole, vectors=vectors, progress=progress, threads=threads, ttl=ttl)
             return self._with_receipts(count, whole)
@@ -166,9 +170,19 @@ class Writing:
         ids: dict[str, list[str]] = {}
         for record in records:
             ids.setdefault(record.namespace, []).append(record.id)
-        found = [one for name, own in ids.items() for one in self.receipts(own, namespace=name)]
-        places = {(one["namespace"], one["id"]): one for one in found}
-        return Added.of(count, [places[record.namespace, record.id] for record in records])
+        parts = [(name, own[i : i + ASKED_FOR]) for name, own in ids.items() for i in range(0, len(own), ASKED_FOR)]
+        found = {(one["namespace"], one["id"]): one for name, own in parts for one in self._receipts_of(own, name)}
+        return Added.of(count, [found[record.namespace, record.id] for record in records])
+
+    def _receipts_of(self, ids: Sequence[str], namespace: str) -> list[dict[str, Any]]:
+        """As `receipts`, also of records that are gone: what was written is no error any more."""
+        try:
+            return self.receipts(ids, namespace=namespace)
+        except UnknownIdError:
+            if len(ids) == 1:
+                return [{"id": ids[0], "namespace": namespace, "ranks": {"id": None}, "why": {"id": "gone"}}]
+            half = len(ids) // 2
+            return self._receipts_of(ids[:half], namespace) + self._receipts_of(ids[half:], namespace)
 
     def update(self, records: Iterable[AnyRecord], *, vectors: Given = None, ttl: Span | None = None) -> int:
         """Replace the live records with these ids; returns how many, as `add`. The new records become the youngest.

@@ -261,10 +261,11 @@ class Query:
         if self.collapse is not None and (not isinstance(self.collapse, str) or not self.collapse):
             raise QueryError(f"a query's 'collapse' must be 'text' or the name of a column, not {self.collapse!r}")
         if self.latest is not None:
-            names = (self.latest,) if isinstance(self.latest, str) else tuple(self.latest)
-            if not 0 < len(names) <= 2 or not all(isinstance(name, str) and name for name in names):
+            names = (self.latest,) if isinstance(self.latest, str) else self.latest
+            listed = isinstance(names, Sequence) and 0 < len(names) <= 2
+            if not listed or not all(isinstance(name, str) and name for name in names):
                 raise QueryError(f"a query's 'latest' must be the name of a column, or two, not {shorten(self.latest)}")
-            object.__setattr__(self, "latest", names)
+            object.__setattr__(self, "latest", tuple(names))
         if self.unit not in UNITS:
             raise QueryError(f"a query's 'unit' must be 'record' or 'exchange', not {self.unit!r}")
         if not isinstance(self.newest, bool):

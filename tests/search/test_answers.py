@@ -449,12 +449,11 @@ def test_the_newest_of_a_key_hides_what_it_corrects(tmp_path: Path) -> None:
     assert [hit.id for hit in hits[0]] == ["alone"]
     assert hits.notes == (None, "no record that holds a word of the query passes its filter, scope and time range")
     engine.delete(["alone"])
-    assert (
-        engine.search("tea", latest=["key"]).notes[0]
-        == "a newer record hides each one that holds a word of the query (latest)"
-    )
-    with pytest.raises(fr.errors.QueryError, match="the name of a column, or two, not"):
-        engine.search("tea", latest=["key", "role", "user"])
+    note = "a newer record hides each one that holds a word of the query (latest)"
+    assert engine.search("tea", latest=["key"]).notes[0] == note
+    for wrong in (["key", "role", "user"], 5):
+        with pytest.raises(fr.errors.QueryError, match="the name of a column, or two, not"):
+            engine.search("tea", latest=wrong)
     with pytest.raises(fr.errors.UnknownColumnError, match="no column 'subjct' to find the latest by"):
         engine.search("tea", latest="subjct")
     engine.close()

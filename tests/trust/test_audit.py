@@ -87,8 +87,7 @@ def test_the_rarest_words_are_asked_first(monkeypatch) -> None:
 def test_receipts_say_the_rank_at_which_each_record_finds_itself(kind: str) -> None:
     memory = make_memory(kind, encoder=fr.OwnVectors(3))
     first = memory.add([fr.Record("a", "green tea", embedding=[1, 0, 0]), fr.Record("b", "", "ana")], receipts=True)
-    assert first == 2
-    assert first.receipts[0]["ranks"] == {"id": 1, "words": 1, "vector": 1}
+    assert (first, first.receipts[0]["ranks"]) == (2, {"id": 1, "words": 1, "vector": 1})
     assert (first.receipts[1]["namespace"], first.receipts[1]["why"]) == ("ana", {"words": "nothing"})
     later = memory.add([fr.Record("c", "green tea", embedding=[1, 0, 0])], receipts=True)
     assert later.receipts[0]["ranks"] == {"id": 1, "words": 2, "vector": 2}  # the older one stands before it
@@ -102,6 +101,8 @@ def test_receipts_say_the_rank_at_which_each_record_finds_itself(kind: str) -> N
         assert client.namespace("ana").audit()["records"] == 2
     with pytest.raises(fr.errors.UnknownIdError):
         memory.receipts(["none"])
+    gone = memory.add([fr.Record("g", "red tea", expires=1.0), fr.Record("h", "blue tea")], receipts=True)
+    assert [one["why"] for one in gone.receipts] == [{"id": "gone"}, {}]  # written, and so no error
     memory.close()
 
 
