@@ -22,7 +22,7 @@ Tokens = Sequence[Hashable]
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 
-CELLS = 2**17
+COUNTS_AT_ONCE = 2**17
 """Scores that are added up at once, a megabyte: a batch is worked off in parts that a cache holds."""
 
 
@@ -78,7 +78,7 @@ class _BM25:
         """`get_scores` of each query, a row each: all postings of the batch are added up at once, in float64."""
         numbers = [[self._terms[token] for token in query if token in self._terms] for query in queries]
         scores = np.zeros((len(queries), self.corpus_size))
-        step = max(1, CELLS // self.corpus_size)
+        step = max(1, COUNTS_AT_ONCE // self.corpus_size)
         for start in range(0, len(queries), step):
             part = numbers[start : start + step]
             spans = [slice(self._ends[one], self._ends[one + 1]) for row in part for one in row]
@@ -112,7 +112,7 @@ class _BM25:
         if len(documents) != self.corpus_size:
             raise ParameterError(f"{len(documents):,} documents were given, and the corpus has {self.corpus_size:,}")
         found: list[list[T]] = []
-        step = max(1, CELLS // self.corpus_size)
+        step = max(1, COUNTS_AT_ONCE // self.corpus_size)
         for start in range(0, len(queries), step):
             rows = self.get_scores_many(queries[start : start + step])
             found += [[documents[place] for place in _best(row, n)] for row in rows]

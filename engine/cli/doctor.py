@@ -31,6 +31,9 @@ EXTRAS = {
     "client": ["httpx"],
     "server": SERVER,
     "mcp": [*SERVER, "mcp"],
+    "anthropic": ["anthropic"],
+    "crewai": ["crewai"],
+    "google-adk": ["google-adk"],
     "haystack": ["haystack-ai"],
     "langchain": ["langchain-core"],
     "langgraph": ["langgraph-checkpoint"],
@@ -64,6 +67,9 @@ USES = {
     "opentelemetry-api": "`fanrank serve`: spans, where the OpenTelemetry SDK is set up",
     "mcp": "`fanrank mcp`: tools for agents",
     "ray": "shards of a memory in processes of their own, on one machine or many",
+    "anthropic": "an adapter: Claude's memory tool",
+    "crewai": "an adapter: storage of CrewAI's memory",
+    "google-adk": "an adapter: memory service of Google's Agent Development Kit",
     "haystack-ai": "an adapter: document store and retrievers of Haystack",
     "langchain-core": "an adapter: retriever and vector store of LangChain",
     "langgraph-checkpoint": "an adapter: store of LangGraph",
@@ -93,7 +99,9 @@ def is_brought(package: str) -> bool:
     linux, x86 = platform.system() == "Linux", platform.machine() == "x86_64"
     if package == "faiss-gpu-cuvs":
         return linux and x86 and sys.version_info >= (3, 11)
-    if package in ("haystack-ai", "mteb"):
+    if package == "crewai":
+        return sys.version_info < (3, 14)
+    if package in ("google-adk", "haystack-ai", "mteb"):
         return sys.version_info >= (3, 11)
     return package not in ("triton", "faiss-gpu") or (linux and (package == "triton" or x86))
 

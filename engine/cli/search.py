@@ -213,13 +213,13 @@ def search(
 
 def _line_of(hit: Hit, texts: bool) -> str:
     """Rank, score, id or those of the exchange, namespace, time and text; what the hit does not have is left out."""
-    parts = [f"{hit.rank:4}", f"{hit.score:9.4f}", *(hit.exchange or (hit.id,))]
+    parts = [*(hit.exchange or (hit.id,))]
     if hit.namespace:
         parts.append(hit.namespace)
     if texts:
         parts += [shown_time(hit.record.time)] if hit.record.time is not None else []
         parts.append(hit.text)
-    return one_line("  ".join(parts))
+    return "  ".join([f"{hit.rank:4}", f"{hit.score:9.4f}", *map(one_line, parts)])
 
 
 def _write_trec(hits: Hits, path: str) -> None:

@@ -25,7 +25,7 @@ PIECE = 16
 RAW_PIECE = 24
 LEAST, MOST = 8, 48
 # Bytes of a file that are in memory at a time.
-READ = 1 << 24
+READ_AT_ONCE = 1 << 24
 # Rows that are decoded at a time.
 ROWS_TOGETHER = 1_000
 # Pieces with fewer different bytes, such as rows of zeros or blanks, tell nothing.
@@ -83,7 +83,7 @@ class Needles:
         """The pieces that a file holds, as its bytes are; none of one that a checkpoint removed meanwhile."""
         found, rest = set[bytes](), b""
         with suppress(FileNotFoundError), path.open("rb") as file:
-            while data := file.read(READ):
+            while data := file.read(READ_AT_ONCE):
                 found |= self.inside(rest + data)
                 rest = data[-MOST:]
         return found

@@ -130,7 +130,7 @@ def test_what_cannot_be_read_makes_no_directory(tmp_path: Path) -> None:
     new, missing = tmp_path / "new", tmp_path / "missing.jsonl"
     for file in (missing, tmp_path):
         assert "cannot be read" in fails("add", new, file)
-    for verb, *rest in (("add", __file__), ("restore", new), ("serve",), ("shards", "--shards", 2)):
+    for verb, *rest in (("restore", new), ("serve",), ("shards", "--shards", 2)):
         assert "is an address, and this takes a directory" in fails(verb, "http://127.0.0.1:9", *rest)
     for verb, *rest in (("add", __file__), ("search", "tea"), ("serve",)):
         assert "the address of a server is http://127.0.0.1:9, and" in fails(verb, "127.0.0.1:9", *rest)

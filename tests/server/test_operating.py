@@ -175,7 +175,9 @@ def test_backups_are_made_and_brought_back_by_their_names(tmp_path: Path, kind: 
     folder = tmp_path / "backups"
     folder.mkdir()
     memory: Any = (
-        fr.Engine.open(tmp_path / "m") if kind == "engine" else fr.ShardedEngine.open(tmp_path / "m", shards=2)
+        fr.Engine.open(tmp_path / "m")
+        if kind == "engine"
+        else fr.ShardedEngine.open(tmp_path / "m", shards=2, transport="local")
     )
     with memory, serving(memory, options=ServerOptions(backups=folder)) as live:
 

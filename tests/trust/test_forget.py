@@ -124,7 +124,7 @@ def test_what_stays_in_a_file_is_named(folder: Path, monkeypatch: pytest.MonkeyP
 def test_needles_are_found_wherever_they_begin_and_across_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fanrank.engine.trust.leftovers.READ", 64)
+    monkeypatch.setattr("fanrank.engine.trust.leftovers.READ_AT_ONCE", 64)
     needles, path = Needles(), tmp_path / "file"
     pieces = [bytes(np.random.default_rng(n).integers(0, 256, 8 + n).tolist()) for n in range(20)]
     for piece in pieces:
