@@ -4,8 +4,6 @@ no private name leaves its file.
 Imports count wherever they stand: at the top, for type hints alone, inside functions.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

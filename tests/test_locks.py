@@ -1,7 +1,5 @@
 """The lock and the queue of writers: whoever waits longest is next; and a forked process searches, whatever ran."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 Long because every path is compared with every other over one set of corpora.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator
@@ -378,25 +376,6 @@ def test_fields(
     expected = [plain.search(q, 6) for q in batch]
     for path, got in paths(engine, [fr.Query(terms=tuple(q)) for q in batch], 6):
         assert got == expected, path
-
-
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(corpus, query, histories, parameters())
-def test_explanations_add_up_exactly(
-    documents: list[list[str]], asked: list[str], history: int | None, options: dict[str, object]
-) -> None:
-    engine = build(documents, history, **options)
-    hits = engine.search([asked], max(len(documents), 1))
-    plain = oracle(documents, **options)
-    found = dict(hits[0])
-    for number in range(len(documents)):
-        explanation = hits.explain(0, f"r{number}")
-        score = plain.score(asked, number)
-        assert explanation.passed
-        assert explanation.matched == (score is not None)
-        assert explanation.quanta == (score or 0)
-        assert sum(term.score for term in explanation.terms) == explanation.score
-        assert found.get(f"r{number}") == (explanation.score if explanation.matched else None)
 
 
 @pytest.mark.parametrize(

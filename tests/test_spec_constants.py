@@ -4,8 +4,6 @@ Tables stand with what uses them: A079 in test_cascade.py, B021 to B023 in test_
 A068 and B006 in test_approximate.py, E009's patterns in test_feedback.py.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

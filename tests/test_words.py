@@ -1,7 +1,5 @@
 """The repository speaks the field's words: retired ones are refused, and each file that a text names is there."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Messages that are read at the command line or in a REST answer name no verb or parameter of Python."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Whatever comes in: a clear named error that leaves the engine as it was, or the right answer."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence

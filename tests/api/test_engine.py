@@ -1,7 +1,5 @@
 """An engine over a directory: opened, closed and opened again, beside readers, after damage, and with a full disk."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

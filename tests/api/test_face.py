@@ -1,7 +1,5 @@
 """What `import fanrank` shows: the face, its themes, and that each name says where it is imported from."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import inspect

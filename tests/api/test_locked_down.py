@@ -1,7 +1,5 @@
 """A container that may write nothing: no home, no folder for temporary files, no program to start, no extension."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Every memory is an `fr.Memory`: it has the verbs of it with the same parameters, or says which it lacks and why."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from pathlib import Path

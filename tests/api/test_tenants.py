@@ -1,7 +1,5 @@
 """Tenants: whatever one of them can observe is the same, to the bit, whether or not others share the engine."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path

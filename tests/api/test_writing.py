@@ -1,7 +1,5 @@
 """Changing records: fields, filters, upserts, rewrites and awaited writes; whole or not at all, and durable."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import threading

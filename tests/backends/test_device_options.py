@@ -1,7 +1,5 @@
 """Options of a device reach its kernels, change no answer, and are refused by name where nothing has them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

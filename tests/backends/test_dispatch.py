@@ -2,8 +2,6 @@
 that asks for them, a device for batches that it answers sooner, as measured times tell, one thread unless the caller
 asks for more."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 import types

@@ -1,7 +1,5 @@
 """What rows rest on: made corpora and memories, the reference, the check of answers, and the commands' formulas."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from pathlib import Path

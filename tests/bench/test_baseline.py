@@ -1,7 +1,5 @@
 """The AgentIR paper's pipeline, which benchmarks compare with, on the CPU."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

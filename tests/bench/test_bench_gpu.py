@@ -1,7 +1,5 @@
 """The GPU benchmarks without a GPU: whole runs on tiny corpora, whose answers are verified."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 from pathlib import Path

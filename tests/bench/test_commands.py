@@ -1,7 +1,5 @@
 """Each command of the bench in small: it runs, verifies its answers, and keeps rows; a wrong answer is seen."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

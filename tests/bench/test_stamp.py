@@ -1,7 +1,5 @@
 """The stamp of a row depends on the code that it times alone; the report, and which rows count in it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from itertools import count

@@ -1,7 +1,5 @@
 """A filter that is the first to name a key declares its column; what is declared later is as if from the start."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Copies answer as engines that were made with the new parameters, and are there whole or not at all."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Export and import: a file carries all of a record, or names the one that it cannot; equal records, equal answers."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

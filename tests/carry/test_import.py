@@ -1,7 +1,5 @@
 """Imports: batches that are durable, errors that name a line and what was imported, and runs that go on."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

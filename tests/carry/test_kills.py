@@ -1,7 +1,5 @@
 """Killed at every step, as by ``kill -9``: what is there then, and that the next run ends as if nothing had been."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

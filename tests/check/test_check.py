@@ -1,7 +1,5 @@
 """The oracle by hand; `check` over real and made corpora, and that it sees a path that is broken."""
 
-from __future__ import annotations
-
 import ast
 import json
 import math

@@ -1,7 +1,5 @@
 """The commands that carry a memory: export, import, copy, columns; and add from standard input."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

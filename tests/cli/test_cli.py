@@ -1,7 +1,5 @@
 """Every command as text and as JSON, and one line on standard error for whatever goes wrong."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

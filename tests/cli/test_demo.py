@@ -1,7 +1,5 @@
 """`fanrank demo` and `fanrank doctor`, and their parts."""
 
-from __future__ import annotations
-
 import itertools
 import platform
 import re

@@ -1,7 +1,5 @@
 """`fanrank list`, `fanrank count` and `fanrank delete --where`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

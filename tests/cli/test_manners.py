@@ -1,7 +1,5 @@
 """How the real command ends: one line that says what to do, and the right exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

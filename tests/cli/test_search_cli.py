@@ -1,7 +1,5 @@
 """`fanrank search`: what it shows of a hit, policies, and records that borrow from their neighbours."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How `fanrank serve`, `fanrank keys` and `fanrank mcp` begin, fail and end: in a line that says what to do."""
 
-from __future__ import annotations
-
 import builtins
 import json
 import os

@@ -1,7 +1,5 @@
 """The commands over a sharded memory: each answers as over one engine's directory, or says in one line what to do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

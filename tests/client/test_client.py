@@ -1,7 +1,5 @@
 """The client: every answer is the engine's own, every error too, and what is sent again."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """The client changes, exports and imports records as the engine does, says what it cannot send, and serves threads."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import gc

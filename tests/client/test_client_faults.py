@@ -1,7 +1,5 @@
 """What a client makes of answers that no server of fanrank gives, of slow ones, and of mistakes."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import socket

@@ -1,7 +1,5 @@
 """The compiled search: the answer of reading all postings, however few it reads, and bounds that hold."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

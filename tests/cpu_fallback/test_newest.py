@@ -1,7 +1,5 @@
 """Queries with time in the numpy backend: answered as a batch, in every layout of ranges, ages and segments."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The k best of a row are those of a plain sort."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

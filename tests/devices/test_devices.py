@@ -1,7 +1,5 @@
 """The device path, end to end, over every kernel family that can run here: its answers are the oracle's."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Searches between writes, and fan-outs that are on their way at once: each epoch and answer has its own buffers."""
 
-from __future__ import annotations
-
 import builtins
 import gc
 import random

@@ -1,7 +1,5 @@
 """Segments of more than 32 tiles, and more hits than the kernels select: what a small corpus never reaches."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the device path holds: segments uploaded once, room bounded, launches halved where memory runs out."""
 
-from __future__ import annotations
-
 import random
 import weakref
 from functools import partial

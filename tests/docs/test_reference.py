@@ -1,7 +1,5 @@
 """docs/cli.md is current; each command and option has help, and each public name and keyword has words."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

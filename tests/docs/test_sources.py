@@ -1,8 +1,6 @@
 """docs/sources.md lists each id that the repository cites, once; public texts name the idea, not an id. Its last table,
 of what is built and what is not, is complete, and each name in it leads somewhere."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

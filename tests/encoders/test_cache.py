@@ -1,7 +1,5 @@
 """What encoders must answer; embeddings that are made once are the bits of fresh ones, whatever happens in between."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """Learned term weights as a model's library gives them, a matrix of any format (SPEC A105)."""
 
-from __future__ import annotations
-
 import copy
 import math
 import pickle

@@ -1,7 +1,5 @@
 """Answering and judging by callables and by OpenAI-compatible servers, and answers in what was found."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -1,7 +1,5 @@
 """The loaders on small files in the upstream layouts and on the real files; how recent gold records are."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The figures of measured times, and what a measurement asks, without a clock."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The other layouts of documents, queries and judgements; corpora that are streamed; ways to read conversations."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

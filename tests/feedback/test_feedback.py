@@ -1,7 +1,5 @@
 """Feedback, query by query, against plain loops; what leaves a query as it is; the same bits in any batch."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -220,29 +218,15 @@ def expected(feedback: Feedback, one: One) -> list[float]:
 
 
 METHODS: list[Feedback] = [
-    *(kind() for kind in FEEDBACKS.values()),
-    Rocchio(k=5, beta=0.7),
-    RocchioFloor(k=4, floor=0.1),
-    SoftCentroid(k=1),
-    SoftCentroid(k=10, alpha=1.0, tau=1e-320),
-    SoftCentroid(k=2, alpha=0.5, tau=1e300),
+    *(kind() for kind in FEEDBACKS.values()), Rocchio(k=5, beta=0.7), RocchioFloor(k=4, floor=0.1), SoftCentroid(k=1),
+    SoftCentroid(k=10, alpha=1.0, tau=1e-320), SoftCentroid(k=2, alpha=0.5, tau=1e300),
     *(WeightedCentroid(k=4, alpha=0.5, weighting=weighting) for weighting in ("uniform", "linear", "cosine", "top")),
-    WeightedCentroid(k=3, alpha=0.9, weighting="cosine", power=900.0),
-    PRESETS["hard-top1"],
-    TailGap(k=2),
-    Projection(k=5),
-    FirstSentence(alpha=1.0),
-    SentenceAmp(k=2),
-    SentenceAmp(k=9),
-    Gated(SentenceAmp(), k=1, floor=0.3),
-    Gated(SoftCentroid(), k=4, floor=-0.2),
-    FactoidRoute(FirstSentence()),
-    AdaptiveSoftCentroid(gap=0.3, k=2, rescored=4),
-    Iterated(Rocchio(), rounds=3, rescored=3),
-    Iterated(Gated(SoftCentroid()), rounds=2),
-    NormConvergence(rescored=2),
-    NormConvergence(rounds=1),
-]
+    WeightedCentroid(k=3, alpha=0.9, weighting="cosine", power=900.0), PRESETS["hard-top1"], TailGap(k=2),
+    Projection(k=5), FirstSentence(alpha=1.0), SentenceAmp(k=2), SentenceAmp(k=9), Gated(SentenceAmp(), k=1, floor=0.3),
+    Gated(SoftCentroid(), k=4, floor=-0.2), FactoidRoute(FirstSentence()),
+    AdaptiveSoftCentroid(gap=0.3, k=2, rescored=4), Iterated(Rocchio(), rounds=3, rescored=3),
+    Iterated(Gated(SoftCentroid()), rounds=2), NormConvergence(rescored=2), NormConvergence(rounds=1),
+]  # fmt: skip
 FRESH: list[Feedback] = [
     Iterated(fresh=True),
     Iterated(SoftCentroid(k=2, tau=0.5), rounds=3, fresh=True),

@@ -1,7 +1,5 @@
 """Fusion: every method against a plain oracle, batches against single queries, and the registry."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Fusion: the papers' figures, worked by the code; what each method declines; its weight with each group left out."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

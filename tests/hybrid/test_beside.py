@@ -1,7 +1,5 @@
 """BM25 is searched while queries are encoded (A005, A053). The two meet at a barrier, as they could not in turn."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

@@ -1,7 +1,5 @@
 """Channels that score what stands around a candidate, and strategies made of them, against plain loops."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

@@ -1,7 +1,5 @@
 """Every strategy and policy: a query has the same bits alone, in a batch, on every backend and after a restart."""
 
-from __future__ import annotations
-
 import operator
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The strategy `decay` ranks all records by ``BM25 * exp(-rate * age)``, whatever BM25 alone lists first (C001)."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import replace

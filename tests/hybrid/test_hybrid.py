@@ -1,7 +1,5 @@
 """Strategies against a plain oracle: lists, candidates and fusion by dictionaries and loops, over random histories."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Times that only the memory knows: "since I joined", "before the launch", "the last time we met"."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,8 +1,6 @@
 """Recall, and the source's own form, against a plain reading: each list by a search of its own, fused by loops; what
 each retriever finds and misses, on memories small enough to read (SPEC B020 to B062, X20)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The rerank hook and what must be shown before it is switched on (SPEC D015, D019, A130)."""
 
-from __future__ import annotations
-
 import math
 import zlib
 from typing import Any

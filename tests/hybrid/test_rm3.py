@@ -1,7 +1,5 @@
 """RM3 against a plain version in fractions, on every backend (A132)."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace

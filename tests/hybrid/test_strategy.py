@@ -1,7 +1,5 @@
 """Strategies as values; and hybrid retrieval where something is missing, gone, huge or wrong."""
 
-from __future__ import annotations
-
 import gc
 import json
 import weakref

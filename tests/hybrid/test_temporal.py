@@ -1,7 +1,5 @@
 """The temporal retriever and `Engine.events` against a plain scan of the records."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The formulas and decay against exact arithmetic and by hand (SPEC A010 to A012, B011, B013, D006, D007, X01)."""
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

@@ -1,7 +1,5 @@
 """Strings as one block, ids found by hash and by number, and columns of any JSON value, however the values came."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import random

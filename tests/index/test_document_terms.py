@@ -1,7 +1,5 @@
 """Statistics after deletions are the same, whether the deleted records or all postings of their segments were read."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace

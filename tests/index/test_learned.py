@@ -1,7 +1,5 @@
 """Learned sparse weights ride the CSR: answers are the product of the stored integers, difference 0 (A105 to A107)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Postings in C++ and in numpy are the very same arrays; segments hold their counts, and derive contributions once."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

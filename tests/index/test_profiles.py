@@ -1,7 +1,5 @@
 """Profiles: an engine has the numbers of the one it names, a memory keeps them, and what is given beside it wins."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The extras of the adapters: every framework has one, and `make oldest` runs on the versions that they name."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

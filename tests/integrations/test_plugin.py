@@ -1,7 +1,5 @@
 """The plug-in for Claude Code and Codex: its files have the fields that both publish, and its hook answers both."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Schemas of the tool functions, what is said to other arguments, and answers that keep to their budget."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime as dt

@@ -1,7 +1,5 @@
 """The tool functions of a memory: recall, remember, forget, and tenants."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import datetime as dt

@@ -1,7 +1,5 @@
 """The host shim for CUDA sources: built-ins, orders, faults, mutations, the race check, the build."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The CUDA kernels, compiled for the CPU by the shim: exact in every order of threads."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

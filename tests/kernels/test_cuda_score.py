@@ -1,7 +1,5 @@
 """The score kernels of CUDA: turns in any order, thresholds that lag, halves that carry, tiles that fit the device."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from typing import Any

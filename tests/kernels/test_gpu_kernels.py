@@ -1,7 +1,5 @@
 """Both kernel families on a GPU, over the same cases as on the CPU: poisoned and reused buffers, every edge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

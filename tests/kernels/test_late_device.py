@@ -3,8 +3,6 @@
 Faults of that order are planted with the others, in tests/extended/planted/kernels.txt.
 """
 
-from __future__ import annotations
-
 import gc
 import random
 import threading

@@ -1,7 +1,5 @@
 """Rows to documents in numpy and Triton's interpreter, against plain loops (SPEC D001, D020, X26)."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Batches of texts on a device, and postings of 4 bytes: the answer of the CPU, and what goes the general way."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Listings and their cursors, beside writers, after damage and expiry. The machine of memories holds what they list."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import threading

@@ -1,7 +1,5 @@
 """Bootstraps, SPEC X12 (paired, two-sided) and D009 (clusters, one-sided); answers in context, beside plain loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

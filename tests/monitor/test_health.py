@@ -1,7 +1,5 @@
 """Counts and percentiles of searches, their log lines, what is counted of an answer, and drift of the vocabulary."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """How many windows to search: k* from the rate, the rate from where hits lay; what was learned stays where it was."""
 
-from __future__ import annotations
-
 import logging
 import math
 import shutil

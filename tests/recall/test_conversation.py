@@ -1,7 +1,5 @@
 """The conversation graph and its PageRank against plain loops (SPEC C030 to C032, X21)."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Walks over the entity graph against a plain oracle that tries them all, difference 0 (B020 to B026, X19)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

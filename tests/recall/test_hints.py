@@ -1,7 +1,5 @@
 """Which types of record a question asks for, which of its words are names, and which channels it needs."""
 
-from __future__ import annotations
-
 import json
 import re
 

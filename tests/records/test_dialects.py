@@ -1,7 +1,5 @@
 """Filters of other libraries against their rules in plain loops. Their own code judges in tests/extended/frameworks."""
 
-from __future__ import annotations
-
 import enum
 import random
 from collections.abc import Callable

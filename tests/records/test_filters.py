@@ -1,7 +1,5 @@
 """Filter expressions: against plain Python over random records, as JSON, in one canonical form, and every error."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math

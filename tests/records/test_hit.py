@@ -1,7 +1,5 @@
 """A hit is the pair of its id and its score, and knows more; answers travel."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

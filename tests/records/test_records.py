@@ -1,7 +1,5 @@
 """The nouns: records from mappings and files, entities, queries, and what an answer can be turned into."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from datetime import datetime, timedelta, timezone

@@ -1,7 +1,5 @@
 """Times and spans as callers have them: seconds, datetimes, ISO 8601 text, timedeltas."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import math

@@ -1,7 +1,5 @@
 """Vectors, passages and weights of a record and of a query: made unit once, kept bit for bit, refused by name."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any

@@ -1,7 +1,5 @@
 """The policy auto: words or vectors, each with its own bits; and policies as files, with named errors for others."""
 
-from __future__ import annotations
-
 import json
 import math
 import pickle

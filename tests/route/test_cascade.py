@@ -1,8 +1,6 @@
 """Cascades: Algorithm 4 as it is written, with X04's corrections; confidences by plain loops; what AgentIR derives of
 their cost, worked by the code (SPEC A085, A086, A088, A091, X09, X11)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The classifier against scikit-learn and against plain loops, to the bit whatever the batch."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

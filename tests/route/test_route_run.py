@@ -1,7 +1,5 @@
 """A policy's answer is made of its strategies' answers, bit for bit, for each caller; routers beside loops."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

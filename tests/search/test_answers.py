@@ -3,8 +3,6 @@
 The machine of memories holds pages of words, vectors and weights to the oracle.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

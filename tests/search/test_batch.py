@@ -1,7 +1,5 @@
 """A batch is answered as its queries alone; what they share is decided once, and only the recorded work is done."""
 
-from __future__ import annotations
-
 import doctest
 import gc
 import os

@@ -1,7 +1,5 @@
 """Explanations by hand, and why a query has no hits. That scores add up is in test_one_answer.py."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Phases: they nest without being counted twice, and cover a search."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Hits with the records that were scored, whatever is written meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import sqlite3

@@ -3,8 +3,6 @@
 The machine of memories holds ranges, windows and decay of any history to the plain model.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

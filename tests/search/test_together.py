@@ -1,7 +1,5 @@
 """Queries of several namespaces, answered as if their records stood in one; and which stand below a path."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

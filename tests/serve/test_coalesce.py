@@ -1,7 +1,5 @@
 """Many callers in one launch: each gets what a call of its own gives, and nobody pays for another."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import gc

@@ -1,7 +1,5 @@
 """Many callers in one launch, where something fails, dies, is interrupted, nests or would cost too much."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import gc

@@ -1,7 +1,5 @@
 """Batches in a stream: the loop's answers, the state that each batch sees, back-pressure, errors and ends."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Records that are changed where they are, lists with a filter, and streams that are sent part by part."""
 
-from __future__ import annotations
-
 import errno
 import json
 from pathlib import Path

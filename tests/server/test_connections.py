@@ -1,7 +1,5 @@
 """Connections: how requests and their JSON are read, and what a connection may hold and take."""
 
-from __future__ import annotations
-
 import json
 import math
 import socket

@@ -1,7 +1,5 @@
 """docker/: what the images and the compose file name is there, and none of them gives away rights or secrets."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

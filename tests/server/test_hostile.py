@@ -1,7 +1,5 @@
 """Clients that mean harm, against a real server: each is refused or dropped, and the server answers afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The file of keys, what a key allows, and when it is read again."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -3,8 +3,6 @@
 Each address of the application has rows here. One without a row fails.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Each limit of a server: a request beyond it is refused by name, and one at it is answered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The server's log: a line a request, ids of requests, and what never stands in it."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """``/metrics``: what is counted, by which labels, and who may read it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """/openapi.json says what the server does: its routes, fields, statuses, problems and examples."""
 
-from __future__ import annotations
-
 import ast
 import json
 from collections.abc import Iterator

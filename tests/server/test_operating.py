@@ -1,7 +1,5 @@
 """What operators set: quotas, ends and rotations of keys, TLS, an audit log, backups, a server that reads alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import ssl

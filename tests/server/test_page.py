@@ -1,7 +1,5 @@
 """The page at ``/`` as files and headers, and the endpoints that it asks beside those of every client."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from unittest.mock import Mock

@@ -3,8 +3,6 @@
 ``...`` stands for any text within a line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A server over a sharded memory, where shards do not answer; and what it tells of each of them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from typing import Any, cast

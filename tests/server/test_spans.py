@@ -1,7 +1,5 @@
 """Spans of searches and writes: their names, attributes and parents, and that they hold no text unless asked."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

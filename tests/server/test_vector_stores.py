@@ -1,7 +1,5 @@
 """The search of vector stores in the form of OpenAI's API. OpenAI's own client asks in tests/extended/frameworks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

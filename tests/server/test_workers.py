@@ -1,7 +1,5 @@
 """Several workers over one directory: each gives the same bits, and sees what any of them acknowledged."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

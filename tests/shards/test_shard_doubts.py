@@ -1,7 +1,5 @@
 """What fails or comes late between a write and its answer: nothing refused is carried out, all that is done counts."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable

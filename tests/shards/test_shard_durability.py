@@ -1,7 +1,5 @@
 """A batch is in all its shards or in none, whatever ends the process, and readers never see a part of it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A shard may end at any moment of a write or of a search: the answers stay those of one engine."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from pathlib import Path

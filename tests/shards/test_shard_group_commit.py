@@ -1,7 +1,5 @@
 """Writes that wait for the same shards are carried out together, and each is still whole, in its turn, or refused."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

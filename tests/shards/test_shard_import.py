@@ -1,7 +1,5 @@
 """The records of one engine's directory go into a sharded memory, which then gives the same answers."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

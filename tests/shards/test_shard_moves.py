@@ -1,7 +1,5 @@
 """Namespaces that move, alone or together, and split, and shards that are added, change no answer, whatever comes."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A decision is carried out whole or not at all, whatever fails.
 """
 
-from __future__ import annotations
-
 import errno
 import shutil
 import sqlite3

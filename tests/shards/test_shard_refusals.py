@@ -1,7 +1,5 @@
 """What a sharded memory refuses, by which error, and what it says to do; and what it tells of itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

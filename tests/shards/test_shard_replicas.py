@@ -1,7 +1,5 @@
 """Whoever answers a read, the leader of a shard or a follower: the answers are those of one engine, bit for bit."""
 
-from __future__ import annotations
-
 import inspect
 import tempfile
 import threading

@@ -1,7 +1,5 @@
 """Every strategy over shards: the answers of one engine, bit for bit, in one shard or in all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """`ShardedEngine.search_stream` beside that of one engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """The verbs of `ShardedEngine` that read, carry and keep records: what they give is what one engine gives."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Whole copies of namespaces that lie in several shards, and what else a query over several shards may ask for."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Backups while writing goes on, what is restored of them, and what a check of one finds."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

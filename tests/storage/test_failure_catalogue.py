@@ -1,7 +1,5 @@
 """Failures that the papers report of their own systems (SPEC A129); stale slots and tickers are tested elsewhere."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """An index on disk: the same engine after loading, and a named error for everything that is not an index."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

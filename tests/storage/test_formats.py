@@ -4,8 +4,6 @@ Each archive in formats/ holds a directory as a kill left it (a database, its lo
 and the answers and records that the version of fanrank that wrote it gave.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import tarfile

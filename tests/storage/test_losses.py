@@ -1,7 +1,5 @@
 """A log that was lost, cut or replaced, or a database older than its index: no change goes without a word."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """A memory that grows, forgets and merges while it is asked: always the plain oracle over the records that remain."""
 
-from __future__ import annotations
-
 import errno
 import math
 import sys

@@ -1,7 +1,5 @@
 """Readers beside a writer, records that are gone behind the engine's back, and what processes share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock

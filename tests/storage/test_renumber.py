@@ -1,7 +1,5 @@
 """Vocabularies without their unused entries: the same answers, less memory, and nothing of what is gone."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from unittest.mock import Mock

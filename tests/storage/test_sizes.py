@@ -1,7 +1,5 @@
 """What an engine tells of itself: sizes as the allocator gave them, and counts in its log, never what records say."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import random

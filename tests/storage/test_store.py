@@ -1,7 +1,5 @@
 """The record store: what was acknowledged is there, whole, after anything."""
 
-from __future__ import annotations
-
 import json
 import math
 import sqlite3

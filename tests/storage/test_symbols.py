@@ -1,7 +1,5 @@
 """Rows in symbols and packed arrays come back as they were, whoever reads them; what was altered is named."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What deleted records leave in a directory, and how it is taken out."""
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Vectors and learned weights in the index's files and in the records' store: what is written, damage, migration."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

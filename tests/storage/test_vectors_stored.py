@@ -1,7 +1,5 @@
 """Vectors and learned weights with the records: the same bits by every path, and nothing half-done."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """Small corpora and queries, engines that hold them, and their answers as (document, quanta)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Modules of the bench, which no installed package holds."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Any

@@ -3,8 +3,6 @@
 A test names a constant, by the last part of its module too where several have one; `shrink` sets it in every module.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,72 +15,27 @@ from . import source
 
 # Names of which several modules have one, and which module's a test means.
 MEANT = {
-    "CLOSING": "server.logs",
-    "FIRST": "engine.search.shaping",
-    "GROWTH": "engine.search.shaping",
-    "LINGER": "engine.serve.coalesce",
-    "PAGE": "engine.listing.listing",
-    "PAIRS": "engine.recall.conversation",
-    "PAUSE": "engine.storage.storage",
-    "PENDING": "cpu_fallback.dense",
-    "ROOM": "cpu_fallback.native",
-    "STEP": "engine.search.newest",
-    "TERMS": "kernels.fanout",
-    "TEXTS": "engine.hybrid.occasions",
-    "WRITERS": "engine.writing",
-    "cpu_dense": "cpu_fallback.dense",
-    "device_dense": "kernels.dense",
-}
+    "CLOSING": "server.logs", "FIRST": "engine.search.shaping", "GROWTH": "engine.search.shaping",
+    "LINGER": "engine.serve.coalesce", "PAGE": "engine.listing.listing", "PAIRS": "engine.recall.conversation",
+    "PAUSE": "engine.storage.storage", "PENDING": "cpu_fallback.dense", "ROOM": "cpu_fallback.native",
+    "STEP": "engine.search.newest", "TERMS": "kernels.fanout", "TEXTS": "engine.hybrid.occasions",
+    "WRITERS": "engine.writing", "cpu_dense": "cpu_fallback.dense", "device_dense": "kernels.dense",
+}  # fmt: skip
 
 # Modules that read a border once, when they are imported, and where the old value does no harm.
 FROZEN = {"LUCENE_ENGLISH": "engine.text.analyzers", "SYSTEMS": "engine.cli.tune"}
 
 # So small that a few dozen records cross every border of a search.
 SMALL: dict[str, Any] = {
-    "select.MIN_GROUPS": 3,
-    "select.GROUPS_PER_K": 2,
-    "CONTIGUOUS_GROUP": 4,
-    "WINDOW_DOCUMENTS": 4,
-    "COUNTED_DOCUMENTS": 24,
-    "DERIVE_CHUNK": 16,
-    "MAX_SEGMENT_DOCUMENTS": 16,
-    "INLINE_DOCUMENTS": 6,
-    "BUILD_CHUNK": 24,
-    "MERGE_BLOCK": 5,
-    "postings.FLAGS": 32,
-    "segment.MASKS": 2,
-    "native.MASKS": 2,
-    "DENSE_POSTINGS": 2,
-    "segment.DENSE_SHARE": 8,
-    "BLOCK_POSTINGS": 2,
-    "GROUPS": 2,
-    "LEAST_POSTINGS": 2,
-    "RANKS": (1, 2, 3, 5),
-    "FIRST": 2,
-    "GROWTH": 2,
-    "DEEP_PLACES": 40,
-    "STEP": 3,
-    "TIME_BLOCK": 2,
-    "DERIVE_SHARE": 2,
-    "SCATTER_BLOCK": 3,
-    "THREADS_PAY": True,
-    "search.GROUP": 3,
-    "CHUNK_BYTES": 64,
-    "search.MANY": 1,
-    "MAX_PENDING": 5,
-    "native.TILE": 8,
-    "FADED_TILE": 4,
-    "DENSE_USES": 2,
-    "PRUNED_DOCUMENTS": 4,
-    "SHARED_POSTINGS": 2,
-    "LENT_SHARE": 1,
-    "LATER_SHARE": 2,
-    "KEPT_POSTINGS": 2,
-    "ROOM": 2,
-    "MIN_ROOM": 2,
-    "POSTINGS_PER_RECORD": 4,
-    "WINDOWED_RECORDS": 12,
-}
+    "select.MIN_GROUPS": 3, "select.GROUPS_PER_K": 2, "CONTIGUOUS_GROUP": 4, "WINDOW_DOCUMENTS": 4,
+    "COUNTED_DOCUMENTS": 24, "DERIVE_CHUNK": 16, "MAX_SEGMENT_DOCUMENTS": 16, "INLINE_DOCUMENTS": 6, "BUILD_CHUNK": 24,
+    "MERGE_BLOCK": 5, "postings.FLAGS": 32, "segment.MASKS": 2, "native.MASKS": 2, "DENSE_POSTINGS": 2,
+    "segment.DENSE_SHARE": 8, "BLOCK_POSTINGS": 2, "GROUPS": 2, "LEAST_POSTINGS": 2, "RANKS": (1, 2, 3, 5), "FIRST": 2,
+    "GROWTH": 2, "DEEP_PLACES": 40, "STEP": 3, "TIME_BLOCK": 2, "DERIVE_SHARE": 2, "SCATTER_BLOCK": 3,
+    "THREADS_PAY": True, "search.GROUP": 3, "CHUNK_BYTES": 64, "search.MANY": 1, "MAX_PENDING": 5, "native.TILE": 8,
+    "FADED_TILE": 4, "DENSE_USES": 2, "PRUNED_DOCUMENTS": 4, "SHARED_POSTINGS": 2, "LENT_SHARE": 1, "LATER_SHARE": 2,
+    "KEPT_POSTINGS": 2, "ROOM": 2, "MIN_ROOM": 2, "POSTINGS_PER_RECORD": 4, "WINDOWED_RECORDS": 12,
+}  # fmt: skip
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch, values: Mapping[str, Any] | None = None, /, **named: Any) -> None:

@@ -1,7 +1,5 @@
 """Records with all that a record can hold, and what an engine says of them, to compare two engines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

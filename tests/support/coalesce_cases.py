@@ -1,7 +1,5 @@
 """Callers of all kinds, launches that are held, and what a caller can see of an answer."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import threading

@@ -1,7 +1,5 @@
 """Runs the command line in this process, and writes what it reads."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

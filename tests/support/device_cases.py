@@ -1,7 +1,5 @@
 """Engines on a device search of a test's own, and what their launches really were."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Payloads of every kind of value, and which of them pass a filter of another library, by the masks of the columns."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

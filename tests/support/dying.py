@@ -1,7 +1,5 @@
 """Shards in this process that end as a killed process does, and are started anew from their directories."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

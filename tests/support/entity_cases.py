@@ -1,7 +1,5 @@
 """What records say of entities by loops over the records, and as an engine's segments hold it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

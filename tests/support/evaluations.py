@@ -1,7 +1,5 @@
 """Searchers with given answers or that are counted, and an encoder without a model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

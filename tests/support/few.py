@@ -1,7 +1,5 @@
 """The few strategies and policies that `make test` takes where a test is one of many alike."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches of candidates for the tests of fusion: as plain Python for the oracle, as arrays for what is tested."""
 
-from __future__ import annotations
-
 import math
 import random
 from dataclasses import dataclass, field

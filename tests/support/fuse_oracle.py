@@ -3,8 +3,6 @@
 The exponential alone is the product's, as Python's may round the other way; tests/fuse compares it with decimals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ second one, refuses another type of numbers than it was trained with and fewer k
 2**32 - 1. `calls` is everything that was asked, in order.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any, ClassVar
 

@@ -3,8 +3,6 @@
 Nothing here reads the engine's arrays. `shrink` makes every size so small that a few dozen records cross all borders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -28,24 +26,11 @@ Answer = list[tuple[str, float]]
 
 # Other sizes than `borders.SMALL` has, where the histories need less to cross a border.
 SIZES = {
-    "COUNTED_DOCUMENTS": 6,
-    "FILTERED": 2,
-    "MAX_SEGMENT_DOCUMENTS": 12,
-    "INLINE_DOCUMENTS": 3,
-    "MAX_SEGMENTS": 8,
-    "BUILD_CHUNK": 5,
-    "CHECKPOINT_CHANGES": 12,
-    "LEAST_UNUSED": 1,
-    "DOCUMENTS_PER_UNUSED": 1000,
-    "COUNT_SHARE": 0.0,
-    "MERGE_BLOCK": 3,
-    "postings.FLAGS": 8,
-    "RANKS": (1, 2, 4),
-    "DENSE_USES": 1,
-    "PRUNED_DOCUMENTS": 2,
-    "LEARN_ROWS": 20,
+    "COUNTED_DOCUMENTS": 6, "FILTERED": 2, "MAX_SEGMENT_DOCUMENTS": 12, "INLINE_DOCUMENTS": 3, "MAX_SEGMENTS": 8,
+    "BUILD_CHUNK": 5, "CHECKPOINT_CHANGES": 12, "LEAST_UNUSED": 1, "DOCUMENTS_PER_UNUSED": 1000, "COUNT_SHARE": 0.0,
+    "MERGE_BLOCK": 3, "postings.FLAGS": 8, "RANKS": (1, 2, 4), "DENSE_USES": 1, "PRUNED_DOCUMENTS": 2, "LEARN_ROWS": 20,
     "PACKED_LEAST": 64,
-}
+}  # fmt: skip
 
 
 def shrink(monkeypatch: pytest.MonkeyPatch) -> None:

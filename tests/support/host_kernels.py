@@ -1,7 +1,5 @@
 """The CUDA sources on a CPU for tests of the kernels: edited, in any order of threads, with every index watched."""
 
-from __future__ import annotations
-
 import functools
 import re
 import shutil

@@ -5,8 +5,6 @@
 one verb.
 """
 
-from __future__ import annotations
-
 import mmap
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a process that is killed at a failpoint leaves: a copy of its files as they were then."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Embeddings, handlers and texts for the tests of LangChain's adapter."""
 
-from __future__ import annotations
-
 import random
 import threading
 from typing import Any

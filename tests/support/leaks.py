@@ -1,7 +1,5 @@
 """Two memories that differ in what other tenants wrote, and all that a caller sees of an answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Documents given as learned weights, in segments, what a query over them must answer, and the paths that answer it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,7 +1,5 @@
 """A server on a free port of this machine, in a thread of the test."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence

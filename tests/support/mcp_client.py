@@ -1,7 +1,5 @@
 """Calls a server of tools through the official client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The kinds of memory that the tests run over: what a server serves, and what the state machine writes to and asks."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """What each operator of a filter says of a value, in plain Python."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

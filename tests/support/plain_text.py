@@ -3,8 +3,6 @@
 Sources: SPEC A027, A028, B015, X18, C007, R10.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import product

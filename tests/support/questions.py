@@ -1,7 +1,5 @@
 """Questions of three types, for the tests of the classifier."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 WORDS = "when did I last visit Paris which book Ärger naïve it's E-47821 a 2024"

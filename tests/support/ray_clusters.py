@@ -1,7 +1,5 @@
 """Clusters of Ray that stand for several machines, or for one that others started."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Followers of shards, as tests let them lag, choose them and compare them with one engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

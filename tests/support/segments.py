@@ -1,7 +1,5 @@
 """Segments of a few records."""
 
-from __future__ import annotations
-
 import fanrank as fr
 from fanrank.engine.index.build import build_segment
 from fanrank.engine.index.columns import Schema

@@ -1,7 +1,5 @@
 """A server over an engine, on a free port of this machine, in a thread of this process."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Fixtures of all tests of shards. Each `conftest.py` of theirs names them."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

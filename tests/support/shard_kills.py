@@ -9,8 +9,6 @@ Writes are made from a seed and a number, so that any process makes the same. An
 again and says what each state answers.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

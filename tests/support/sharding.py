@@ -1,7 +1,5 @@
 """Sharded memories for tests, and comparisons with one engine that holds all records."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import random

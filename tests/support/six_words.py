@@ -1,7 +1,5 @@
 """An engine of six words and questions that BM25, or vectors alone, answer, for the tests of tuning."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 A module is named without "fanrank.": ``engine.storage.storage``. Nothing here imports the product.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Tasks side by side."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

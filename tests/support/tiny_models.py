@@ -1,7 +1,5 @@
 """Models small enough to make in a test: random weights, a vocabulary of a few words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memories with tools, and arguments that a model may send to them, for the tests of tool functions."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import json

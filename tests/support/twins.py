@@ -1,7 +1,5 @@
 """A memory of any kind beside the model of tests/world.py: both take each write, and must read alike to the bit."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections import Counter

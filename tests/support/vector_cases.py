@@ -1,7 +1,5 @@
 """Vectors and learned weights of an engine as its segments hold them, and as the records that it was given say."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

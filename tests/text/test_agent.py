@@ -1,7 +1,5 @@
 """The analyzer `agent`: names whole and in their parts, escapes, folding, pairs of ideographs; analyzers by name."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import sys

@@ -1,7 +1,5 @@
 """Texts to term ids in compiled loops: the same ids as token by token, whatever the texts, calls and threads."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

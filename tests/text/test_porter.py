@@ -1,7 +1,5 @@
 """Both of our stemmers, compiled and in plain Python, beside those of NLTK: SPEC A025, A026."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable
 

@@ -1,7 +1,5 @@
 """Analyzers (SPEC A025 to A028, B015, C007, X18, A129, R10, R40), beside the plain loops of support/plain_text.py."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Time expressions: what interval each names, and what names none; the cases are in two tables beside this file."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from pathlib import Path

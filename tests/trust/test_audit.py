@@ -1,7 +1,5 @@
 """Every record is asked for by what it says itself; plain loops say what must come out."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """After a record is forgotten, no file says what it said: looked for here byte by byte, raw and decoded."""
 
-from __future__ import annotations
-
 import json
 from contextlib import closing
 from pathlib import Path

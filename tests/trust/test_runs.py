@@ -1,7 +1,5 @@
 """A run that is asked again has the same bits, or the write that changed it is named."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Thresholds, folds, the front and what drift compares, against plain loops (SPEC A080, A093)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -36,14 +34,9 @@ SURE = st.one_of(st.just(math.nan), st.integers(0, 100).map(lambda n: n / 100), 
 TYPE = st.sampled_from([None, "a", "b", "c"])
 QUESTION = st.tuples(SURE, VALUE, VALUE, TYPE)
 POINT = st.builds(
-    Point,
-    st.just("p"),
-    st.integers(0, 5).map(float),
-    st.integers(1, 5).map(float),
-    st.none(),
-    st.one_of(st.none(), st.integers(0, 5).map(float)),
-    st.booleans(),
-)
+    Point, st.just("p"), st.integers(0, 5).map(float), st.integers(1, 5).map(float), st.none(),
+    st.one_of(st.none(), st.integers(0, 5).map(float)), st.booleans(),
+)  # fmt: skip
 
 
 def columns(questions: Sequence[tuple[float, float, float, str | None]]) -> tuple[Any, Any, Any, list[str | None]]:

@@ -1,7 +1,5 @@
 """The dense verbs of every backend against loops over integers: ids, scores and order, bit for bit (SPEC D001)."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -3,8 +3,6 @@
 A stand-in takes the place of FAISS (`support.gpu_faiss`); `tests/extended` has the real builds.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Vectors in half precision: what is exact about them, and what is made of them, against plain Python."""
 
-from __future__ import annotations
-
 import math
 import random
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The page at ``/`` in headless Chromium, as a person uses it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

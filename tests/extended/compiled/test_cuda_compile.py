@@ -3,8 +3,6 @@
 What it makes of a kernel must fit a multiprocessor, spill nothing and add with native instructions.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

@@ -3,8 +3,6 @@
 The sources run in tests/kernels/test_cuda_kernels.py as g++ compiles them; here runs the PTX of each target.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -6,8 +6,6 @@ CAPABILITY` compiles each kernel with the block sizes of a GPU; both print lines
 interpreter, so the tests start them as processes.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """BEIR's `EvaluateRetrieval` runs fanrank, and finds what ``fanrank eval`` finds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

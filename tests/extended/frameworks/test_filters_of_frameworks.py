@@ -1,7 +1,5 @@
 """Filters of frameworks: what passes is what passes by their own code."""
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 import random

@@ -1,7 +1,5 @@
 """The document store and the retrievers of Haystack: its own conformance tests, and what they do not ask."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

@@ -1,7 +1,5 @@
 """LangChain's own tests of retrievers and vector stores, whole, sync and async, in memory and over a directory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

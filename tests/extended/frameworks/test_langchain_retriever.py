@@ -1,7 +1,5 @@
 """LangChain's retriever: a batch is one search, and gives what LangChain's own loop gives, callbacks included."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import pickle

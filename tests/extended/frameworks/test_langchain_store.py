@@ -1,7 +1,5 @@
 """LangChain's vector store: searches of a batch are one search, vectors are made as LangChain says, and writes last."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """`FanrankStore` answers as InMemoryStore does, keeps what it acknowledged, and keeps a batch whole."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

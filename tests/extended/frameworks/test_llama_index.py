@@ -1,7 +1,5 @@
 """LlamaIndex over fanrank: the retriever beside BM25Retriever's cases, the vector store beside SimpleVectorStore."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import zlib

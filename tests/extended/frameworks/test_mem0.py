@@ -1,7 +1,5 @@
 """mem0's `Memory` over fanrank, with a model of words in place of an embedder and a script in place of an LLM."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Runs and metrics beside those of ranx, ir_measures and trec_eval: the same order, the same numbers."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """MTEB runs a task of local data with fanrank, and finds what ``fanrank eval`` finds."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The OpenAI Agents SDK calls the tool functions of a memory."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

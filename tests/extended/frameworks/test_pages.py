@@ -1,7 +1,5 @@
 """The pages whose examples show frameworks run where these are installed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """PyTerrier: frames in, frames out, its operators and experiments, without Java."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

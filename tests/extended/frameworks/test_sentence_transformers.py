@@ -1,7 +1,5 @@
 """`semantic_search_fanrank` finds what `util.semantic_search` finds."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

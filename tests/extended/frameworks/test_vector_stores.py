@@ -1,7 +1,5 @@
 """OpenAI's own client asks a server for the search of its vector stores."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

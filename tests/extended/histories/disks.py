@@ -1,7 +1,5 @@
 """Disks that fail or lose their power under a process that writes: `disk.c` stands before the C library."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import random

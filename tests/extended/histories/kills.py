@@ -10,8 +10,6 @@ A round is a few *lives* of one directory. Each is a process that writes batches
 state after every prefix. It looks at a copy: the next life finds the directory as the kill left it.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The lives of a directory: processes that write batches, are killed, and are looked at afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

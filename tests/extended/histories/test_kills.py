@@ -1,7 +1,5 @@
 """Real kills, by failpoints and by the clock, damage to files and full disks: nothing is lost, or the loss is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A key of one tenant never shows a byte of another by a tool or a resource. One without a row here fails."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """The tools that agents call, through the official client: what they answer, refuse, cut and never show."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

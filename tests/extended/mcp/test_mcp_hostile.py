@@ -1,7 +1,5 @@
 """Clients of the tools that mean harm: their bodies are counted, timed and bounded as those of any request."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`fanrank mcp` as a process, over its pipe and over HTTP: how it begins, is watched, fails and ends."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

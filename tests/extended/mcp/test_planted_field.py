@@ -1,7 +1,5 @@
 """A field of a query or a record is one line, a verb one entry: planted there, it is found by every way."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

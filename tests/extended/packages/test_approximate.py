@@ -1,7 +1,5 @@
 """Approximate search: exact scores of candidates, honest recall, every filter kept (SPEC A068, B006)."""
 
-from __future__ import annotations
-
 import gc
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real collections and published impact indexes: all paths agree, and rounding changes no nDCG that counts."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`fanrank eval` with all that it measures by, and `fanrank published`, whose figures are what `eval` gives."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

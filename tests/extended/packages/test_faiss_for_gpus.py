@@ -3,8 +3,6 @@
 Where none is installed, `FANRANK_FAISS_GPU` names a folder with one (``pip install --target``).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

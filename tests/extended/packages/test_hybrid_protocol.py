@@ -1,7 +1,5 @@
 """The bench's study beside `evaluate`, and evaluations under a strategy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The metrics against values worked out by hand, plain loops, and trec_eval itself."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

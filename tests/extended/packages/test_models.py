@@ -1,7 +1,5 @@
 """Models of sentence-transformers: dense (SPEC D002, B004), learned weights (A105, A108) and cross-encoders (D015)."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from functools import partial

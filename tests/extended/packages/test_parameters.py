@@ -1,7 +1,5 @@
 """`tune_bm25`, `fit_weights` and `Classifier.fit` find what was planted, and keep what they cannot better."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The presets against the published rows, and the protocol's rules on answers made by hand."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Answers as pandas frames and Arrow tables, and memories as Parquet files; tests/carry has what no format changes."""
 
-from __future__ import annotations
-
 import io
 import tempfile
 import tracemalloc

@@ -1,7 +1,5 @@
 """Tuning: what is chosen against what is known of made-up engines."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`fanrank tune`, `fanrank search --policy` and drift, whose tests are those of SciPy."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

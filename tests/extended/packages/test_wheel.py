@@ -1,7 +1,5 @@
 """What `make wheel` builds: it serves by compiled loops where no compiler is, and a package index takes it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -12,8 +12,6 @@ The faults stand in the text files of this folder. A file of the product heads i
     +what takes its place
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil

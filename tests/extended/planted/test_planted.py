@@ -1,7 +1,5 @@
 """Every planted fault can be planted, and names tests that are there; one that changes a rule is caught."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Clusters that cannot be connected to, and messages as bytes. No test here starts a Ray: any address would take it."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Shards as actors of Ray that are killed or stopped, and moves between them while others search and write."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

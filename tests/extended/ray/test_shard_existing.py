@@ -1,7 +1,5 @@
 """Memories on a cluster of Ray that others started, by each of its addresses."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shards that each take a GPU of Ray's, and serve from the kernels. The kernels run in their build for this machine."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

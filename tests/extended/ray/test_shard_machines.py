@@ -1,7 +1,5 @@
 """A shard runs on the machine that holds its directory."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Replicas of shards as actors of Ray, whose processes are killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """The text analysis under sanitizers: readers beside the writer while tables grow, shrink and start afresh."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

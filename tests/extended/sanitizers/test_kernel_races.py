@@ -1,7 +1,5 @@
 """The CUDA kernels as threads of the host under ThreadSanitizer."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

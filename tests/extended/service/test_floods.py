@@ -1,7 +1,5 @@
 """Thousands of requests at once are answered or turned away, and the server answers afterwards."""
 
-from __future__ import annotations
-
 import resource
 import selectors
 import socket

@@ -3,8 +3,6 @@
 ``make fuzz`` sends 10,000 of them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

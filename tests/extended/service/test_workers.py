@@ -1,7 +1,5 @@
 """`fanrank serve --workers`: workers are killed, and no acknowledged write is lost or unseen."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Translated kernels as libraries that `HostLauncher` loads."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """The CUDA sources by way of NVRTC's PTX, behind the launcher of `CudaVerbs`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fanrank.kernels.cuda.launcher import SOURCES

@@ -1,7 +1,5 @@
 """The little of NVRTC that compiling takes: the log of machine code, or PTX."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """PTX text to modules, kernels and instructions."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """PTX instructions to C++: registers as locals, labels as gotos, what threads do together as calls of ptx.h."""
 
-from __future__ import annotations
-
 import re
 
 from .parse import SIZES, Instruction, Kernel, Module, PtxError, Variable

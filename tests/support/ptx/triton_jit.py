@@ -3,8 +3,6 @@
 For a process that imports triton without its interpreter.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

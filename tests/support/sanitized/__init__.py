@@ -1,7 +1,5 @@
 """CUDA sources under ThreadSanitizer: each thread of a block is one of the host's, in a process of its own."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform
