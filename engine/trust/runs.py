@@ -156,7 +156,11 @@ def _parsed(line: str) -> dict[str, Any] | None:
         made = json.loads(line)
     except ValueError:
         return None
-    return made if isinstance(made, dict) and {"query", "k", "strategy", "hits"} <= {*made} else None
+    if not isinstance(made, dict) or not {"query", "k", "strategy", "hits"} <= {*made}:
+        return None
+    hits, epoch = made["hits"], made.get("epoch")
+    whole = isinstance(hits, list) and all(isinstance(hit, list) and len(hit) == 3 for hit in hits)
+    return made if whole and (epoch is None or (isinstance(epoch, list) and len(epoch) == 2)) else None
 
 
 def replay(memory: Replayed, run: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

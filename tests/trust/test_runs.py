@@ -80,11 +80,8 @@ def test_the_write_that_changed_an_answer_is_named(kind: str, tmp_path: Path) ->
     assert found["write"] > 0
     memory.update([fr.Record(first[0].id, "word1 word1 tea", "ana")])
     found = difference()
-    assert (found["change"], found["id"], found["was"]) == (
-        "written",
-        first[0].id,
-        [first[0].id, "ana", first[0].score],
-    )
+    was = [first[0].id, "ana", first[0].score]
+    assert (found["change"], found["id"], found["was"]) == ("written", first[0].id, was)
     memory.delete([first[0].id], namespace="ana")
     found = difference()
     assert (found["change"], found["id"]) == ("removed", first[0].id)
@@ -110,7 +107,8 @@ def test_what_differs_though_nothing_was_written_is_unexplained(tmp_path: Path) 
     line["epoch"][0] = "of another store"
     run.write_text(json.dumps(line))
     assert memory.replay(run)["changes"] == {"unknown": 1}
-    run.write_text('{"query": {}}\n')
-    with pytest.raises(fr.errors.ParameterError, match=r"run\.jsonl:1: no line of a recorded run"):
-        memory.replay(run)
+    for wrong in ({"hits": 5}, {"hits": [[1]]}, {"epoch": 5}, {"epoch": []}):
+        run.write_text(json.dumps(line | wrong))
+        with pytest.raises(fr.errors.ParameterError, match=r"run\.jsonl:1: no line of a recorded run"):
+            memory.replay(run)
     memory.close()
