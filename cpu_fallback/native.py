@@ -43,7 +43,7 @@ SHARED_POSTINGS = 1 << 16
 # are, in the order of their sessions, which is made anew after a write.
 LENT_SHARE = 12
 # Documents for each posting of a query up to which own sums are added up first, and lent block by block.
-LATER_SHARE = 6
+LATER_SHARE = 9
 # The longest list of a query whose postings are kept until a dialogue's candidates are known; in longer ones the
 # documents near candidates are looked up.
 KEPT_POSTINGS = 1 << 12

@@ -13,8 +13,10 @@ class Part;
 constexpr std::int64_t MAX_WINDOW = 8;  // `neighbours.MAX_WINDOW`
 constexpr std::int64_t NARROW = 4;      // a window up to here needs a narrower gap between sessions
 
-// Places are read in blocks of so many.
+// Places are read in blocks of so many, where only those that got a sum are.
 constexpr std::int64_t PLACE_BLOCK = 16;
+// And where all are: the first documents, and those without neighbours, begin such a block.
+constexpr std::int64_t WHOLE_BLOCK = 64;
 
 // Behind each session stand `gap` empty places, so that no window reaches from one session into another. Documents
 // without neighbours stand together, without gaps.
@@ -34,7 +36,7 @@ struct Layout {
     bool is_turn(std::int32_t place) const {
         return lends(place) && (document_at[place - 1] >= 0 || document_at[place + 1] >= 0);
     }
-    
+
     std::int64_t bytes() const {
         return static_cast<std::int64_t>(4 * (place_of.size() + document_at.size()) + 2 * held.size());
     }

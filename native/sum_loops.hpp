@@ -1,6 +1,7 @@
 // The loops of neighbours.hpp. `score_generic.cpp` and `score_avx2.cpp` include this file as they do score_loops.hpp.
 
-template <class Class, class Value, std::int64_t WINDOW>
+// `TOUCHES`: whether blocks that got a sum are marked.
+template <class Class, class Value, std::int64_t WINDOW, bool TOUCHES>
 void lend_part(const Part& part, const Class* classes, std::span<const TermList> lists, std::span<const Slot> query,
                const Layout& layout, const Value* weights, Value* sums, LentSums& own, Counted& counted) {
     const std::int32_t* documents = part.segment.arrays.documents.data();
@@ -36,8 +37,10 @@ void lend_part(const Part& part, const Class* classes, std::span<const TermList>
                     at[distance] += lent;
                 }
             }
-            touched[static_cast<std::uint32_t>(place - static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
-            touched[static_cast<std::uint32_t>(place + static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
+            if constexpr (TOUCHES) {
+                touched[static_cast<std::uint32_t>(place - static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
+                touched[static_cast<std::uint32_t>(place + static_cast<std::int32_t>(WINDOW)) / PLACE_BLOCK] = 1;
+            }
             if (placed != nullptr) *placed++ = {place, value};
         }
         counted.postings += count;
@@ -45,16 +48,16 @@ void lend_part(const Part& part, const Class* classes, std::span<const TermList>
     }
 }
 
-template <class Value, std::int64_t WINDOW>
+template <class Value, std::int64_t WINDOW, bool TOUCHES = true>
 void lend_part(const Part& part, std::span<const TermList> lists, std::span<const Slot> query, const Layout& layout,
                const Value* weights, Value* sums, LentSums& own, Counted& counted) {
     const auto& arrays = part.segment.arrays;
     if (arrays.wide_classes.empty()) {
-        lend_part<std::uint16_t, Value, WINDOW>(part, arrays.classes.data(), lists, query, layout, weights, sums, own,
-                                                counted);
+        lend_part<std::uint16_t, Value, WINDOW, TOUCHES>(part, arrays.classes.data(), lists, query, layout, weights,
+                                                         sums, own, counted);
     } else {
-        lend_part<std::uint32_t, Value, WINDOW>(part, arrays.wide_classes.data(), lists, query, layout, weights, sums,
-                                                own, counted);
+        lend_part<std::uint32_t, Value, WINDOW, TOUCHES>(part, arrays.wide_classes.data(), lists, query, layout,
+                                                         weights, sums, own, counted);
     }
 }
 
@@ -65,8 +68,11 @@ void lend_part(const Part& part, std::span<const TermList> lists, std::span<cons
     for (std::int64_t distance = 0; distance <= MAX_WINDOW; ++distance) {
         weights[distance] = static_cast<Value>(loan.weights[distance]);
     }
-    if (loan.later) weights[0] = 1;
-    switch (loan.later ? 0 : loan.window) {
+    if (loan.later) {
+        weights[0] = 1;
+        return lend_part<Value, 0, false>(part, lists, query, layout, weights, sums, own, counted);
+    }
+    switch (loan.window) {
         case 0: return lend_part<Value, 0>(part, lists, query, layout, weights, sums, own, counted);
         case 1: return lend_part<Value, 1>(part, lists, query, layout, weights, sums, own, counted);
         case 2: return lend_part<Value, 2>(part, lists, query, layout, weights, sums, own, counted);
@@ -97,58 +103,59 @@ Value peak_of(const Value* sums, std::uint32_t there) {
     return largest;
 }
 
-// The borrowed sums of a block of places, of the own ones there and around.
+// The borrowed sums of a block of places, of the own ones there and around; 0 at empty ones. Returns the largest.
+// Without a branch, as `peak_of`.
 template <class Value, std::int64_t WINDOW>
-void lend_block(const Layout& layout, std::int64_t first, const Value* weights, const Value* sums, Value* __restrict values) {
-#pragma GCC unroll 1
-    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
-        Value total = weights[0] * sums[first + place];
+Value lend_block(const Value* sums, const std::int32_t* document_at, const Value* weights, Value* __restrict values) {
+    Value largest = 0;
+    for (std::int64_t place = 0; place < WHOLE_BLOCK; ++place) {
+        Value total = weights[0] * sums[place];
         for (std::int64_t distance = 1; distance <= WINDOW; ++distance) {
-            total += weights[distance] * (sums[first + place - distance] + sums[first + place + distance]);
+            total += weights[distance] * (sums[place - distance] + sums[place + distance]);
         }
-        values[place] = total;
+        values[place] = total & ~static_cast<Value>(document_at[place] >> 31);
+        largest = std::max(largest, values[place]);
     }
-    if (first + PLACE_BLOCK <= layout.alone || first >= layout.alone_end) return;
-    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
-        if (!layout.lends(static_cast<std::int32_t>(first + place))) values[place] = weights[0] * sums[first + place];
-    }
+    return largest;
 }
 
 // `WINDOW` is 0 where postings have lent already.
 template <class Value, std::int64_t WINDOW>
 void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
                LentSums& own) {
+    constexpr bool LATER = WINDOW > 0;
+    constexpr std::int64_t BLOCK = LATER ? WHOLE_BLOCK : PLACE_BLOCK;
     const std::int32_t* document_at = layout.document_at.data();
-    Value weights[WINDOW + 1], values[PLACE_BLOCK];
+    Value weights[WINDOW + 1], values[BLOCK];
     for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
         weights[distance] = static_cast<Value>(loan.weights[distance]);
     }
-    const auto sums_of = [&](std::int64_t block) -> const Value* {
-        if constexpr (WINDOW == 0) return sums + block * PLACE_BLOCK;
-        lend_block<Value, WINDOW>(layout, block * PLACE_BLOCK, weights, sums, values);
-        return values;
+    const auto lend = [&](std::int64_t first) {
+        return first < layout.alone ? lend_block<Value, WINDOW>(sums + first, document_at + first, weights, values)
+                                    : lend_block<Value, 0>(sums + first, document_at + first, weights, values);
     };
     std::size_t count = 0;
-    if constexpr (WINDOW > 0) {
-        // No document stands in the first block, nor at the last place.
-        for (std::int64_t block = 1; block * PLACE_BLOCK < layout.alone_end; ++block) {
-            own.blocks[count++] = static_cast<std::int32_t>(block);
+    if constexpr (LATER) {
+        // No document stands in the first block.
+        count = static_cast<std::size_t>(layout.alone_end / BLOCK - 1);
+        for (std::size_t number = 0; number < count; ++number) {
+            own.peaks[number] = static_cast<std::int64_t>(lend(static_cast<std::int64_t>(number + 1) * BLOCK));
         }
-        std::fill_n(own.touched.begin(), layout.held.size(), 0);
-    }
-    for (std::size_t chunk = 0; WINDOW == 0 && chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
-        std::uint64_t touched;
-        std::memcpy(&touched, &own.touched[chunk], sizeof(touched));
-        if (touched == 0) continue;
-        for (std::size_t block = chunk; block < chunk + sizeof(touched); ++block) {
-            own.blocks[count] = static_cast<std::int32_t>(block);
-            count += own.touched[block];
+    } else {
+        for (std::size_t chunk = 0; chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
+            std::uint64_t touched;
+            std::memcpy(&touched, &own.touched[chunk], sizeof(touched));
+            if (touched == 0) continue;
+            for (std::size_t block = chunk; block < chunk + sizeof(touched); ++block) {
+                own.blocks[count] = static_cast<std::int32_t>(block);
+                count += own.touched[block];
+            }
+            std::memset(&own.touched[chunk], 0, sizeof(touched));
         }
-        std::memset(&own.touched[chunk], 0, sizeof(touched));
-    }
-    for (std::size_t number = 0; number < count; ++number) {
-        const std::int32_t block = own.blocks[number];
-        own.peaks[number] = static_cast<std::int64_t>(peak_of(sums_of(block), layout.held[block]));
+        for (std::size_t number = 0; number < count; ++number) {
+            const std::int32_t block = own.blocks[number];
+            own.peaks[number] = static_cast<std::int64_t>(peak_of(sums + block * BLOCK, layout.held[block]));
+        }
     }
     // k blocks reach the k-th largest peak.
     std::int64_t bound = 1;
@@ -162,7 +169,7 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
         }
         bound = std::max(bound, keep_best(own.ranked.data(), static_cast<std::int64_t>(groups), k));
     }
-    const std::size_t room = static_cast<std::size_t>(4 * k + PLACE_BLOCK);
+    const std::size_t room = static_cast<std::size_t>(4 * k + BLOCK);
     const auto cut = [&] {
         if (static_cast<std::int64_t>(own.hits.size()) <= k) return;
         const Hit last = keep_best(own.hits.data(), static_cast<std::int64_t>(own.hits.size()), k);
@@ -171,11 +178,14 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
         bound = std::max(bound, last.key);
     };
     for (std::size_t number = 0; number < count; ++number) {
-        const std::int32_t block = own.blocks[number];
-        const std::int64_t first = block * PLACE_BLOCK;
+        const std::int64_t first = LATER ? static_cast<std::int64_t>(number + 1) * BLOCK : own.blocks[number] * BLOCK;
         if (own.peaks[number] >= bound) {
-            const Value* found = sums_of(block);
-            for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) {
+            const Value* found = sums + first;
+            if constexpr (LATER) {
+                lend(first);
+                found = values;
+            }
+            for (std::int64_t place = 0; place < BLOCK; ++place) {
                 const std::int32_t document = document_at[first + place];
                 if (static_cast<std::int64_t>(found[place]) < bound || document < 0) continue;
                 if (accepted != nullptr && !(*accepted)(document)) continue;
@@ -183,9 +193,9 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
             }
             if (own.hits.size() >= room) cut();
         }
-        if constexpr (WINDOW == 0) std::fill_n(sums + first, PLACE_BLOCK, Value{0});
+        if constexpr (!LATER) std::fill_n(sums + first, BLOCK, Value{0});
     }
-    if constexpr (WINDOW > 0) std::fill_n(sums, layout.document_at.size(), Value{0});
+    if constexpr (LATER) std::fill_n(sums, layout.document_at.size(), Value{0});
     cut();
     for (Hit& hit : own.hits) hit.key *= loan.factor;
 }
