@@ -40,7 +40,8 @@ class Writes:
     removed: Mapping[str, int] = field(default_factory=dict)
     """The removal of each that was asked for, as far as the store still knows."""
     first: tuple[int, str, str] | None = None
-    """The first of all: its number, the record, and whether it was ``written`` or ``removed``."""
+    """The first of all: its number, the record, and whether it was ``written`` or ``removed``; "" and ``dropped`` where
+    the namespace was."""
 
 
 class Replayed(Protocol):

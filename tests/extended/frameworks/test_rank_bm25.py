@@ -38,7 +38,7 @@ def corpus(seed: int, size: int) -> tuple[list[list[str]], list[list[str]]]:
 @pytest.mark.parametrize("size", [1, 12, 300])
 @pytest.mark.parametrize("options", [False, True])
 def test_scores_are_those_of_rank_bm25(name: str, size: int, options: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ours, "CELLS", 1_000)  # several parts of a batch
+    monkeypatch.setattr(ours, "COUNTS_AT_ONCE", 1_000)  # several parts of a batch
     documents, queries = corpus(size, size)
     given = OPTIONS[name] if options else {}
     theirs, made = (getattr(module, name)(documents, **given) for module in (rank_bm25, ours))
