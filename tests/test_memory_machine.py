@@ -90,8 +90,6 @@ class Machine(RuleBasedStateMachine):
         self.twins.grow(texts)
         self.twins.check_battery([path])
 
-    # Writes.
-
     @rule(write=world.writes(world.evident_records), strict=st.integers(0, 4), awaited=st.booleans())
     def write(self, write: Write, strict: int, awaited: bool) -> None:
         self.twins.write(write if strict == 0 else self.twins.model.fit(write), awaited=awaited)
@@ -119,8 +117,6 @@ class Machine(RuleBasedStateMachine):
         with pytest.raises(error):
             getattr(memory, verb)(given, **({"namespace": taken.namespace} if verb == "delete" else {}))
         self.twins.reached["failures"] += 1
-
-    # What changes no answer.
 
     @rule()
     def flush(self) -> None:
@@ -172,8 +168,6 @@ class Machine(RuleBasedStateMachine):
     def carry(self) -> None:
         self.twins.check_export()
         self.twins.check_copies()
-
-    # What is read.
 
     @rule(data=st.data(), k=st.sampled_from([0, 1, 4, 50]), path=st.sampled_from(PATHS))
     def search(self, data: st.DataObject, k: int, path: dict[str, Any]) -> None:

@@ -279,8 +279,6 @@ def writes(draw: st.DrawFn, of: st.SearchStrategy[fr.Record] = records, verbs: S
     return Write(verb, namespace=draw(namespaces))
 
 
-# The model.
-
 Held = dict[str, dict[str, fr.Record]]
 """Namespace -> id -> record, in order of last write."""
 Answer = list[tuple[str, str, float, tuple[str, ...] | None, tuple[str, ...] | None]]
@@ -316,8 +314,6 @@ class Model:
         """The records of a namespace or (None) of all that pass, in order of last write."""
         names = self.namespaces if namespace is None else [namespace]
         return [record for name in names for record in self.held.get(name, {}).values() if passes(record)]
-
-    # Writes.
 
     def refusal(self, write: Write) -> tuple[type[Exception], ...]:
         """By which errors the memory may refuse a write; none where it must carry it out."""
@@ -372,8 +368,6 @@ class Model:
             own[record.id] = record
         return len(batch)
 
-    # What is read without ranking.
-
     def listed(self, namespace: str | None, filter: str, order: str, reverse: bool) -> list[fr.Record]:
         """As `Engine.records`; in the order ``written`` of all namespaces, one namespace after another."""
         chosen = self.all(namespace, FILTERS[filter][1])
@@ -395,8 +389,6 @@ class Model:
         """(N, total length, document frequencies)."""
         oracle = self._oracle(self.all(namespace))
         return len(oracle.counts), oracle.totals[0], dict(oracle.df)
-
-    # Searches.
 
     def score(self, query: fr.Query, record: fr.Record) -> int | None:
         """The quanta of one record for a query without options, or None."""

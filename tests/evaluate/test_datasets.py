@@ -21,9 +21,6 @@ def utc(*moment: int) -> float:
     return datetime(*moment, tzinfo=timezone.utc).timestamp()
 
 
-# BEIR
-
-
 def write_beir(root: Path, **files: str) -> Path:
     contents = {
         "corpus": '{"_id": "d1", "title": "Wings", "text": "lift and drag"}\n'
@@ -125,9 +122,6 @@ def test_beir_real(data: Path, name: str, documents: int, queries: int, judgemen
     assert sum(map(len, found.relevant.values())) == judgements
     assert not found.own
     assert {grade for of in found.relevant.values() for grade in of.values()} == grades
-
-
-# LoCoMo
 
 
 def write_locomo(file: Path, **changes: Any) -> Path:
@@ -276,8 +270,6 @@ def test_locomo_real(data: Path) -> None:
         "adversarial": 446,
     }
 
-
-# LongMemEval
 
 TURNS = [
     {"role": "user", "content": "My dog is Rex.", "has_answer": True},

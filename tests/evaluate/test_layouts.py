@@ -88,9 +88,6 @@ def test_readings_that_a_kind_does_not_have_are_named() -> None:
                 load("missing.json", **slip)
 
 
-# Conversations
-
-
 def write_locomo(file: Path, evidence: list[str]) -> Path:
     turns = {
         "session_1": [{"speaker": "Ann", "text": "I got Rex.", "dia_id": "D1:1", "blip_caption": "a dog"}],

@@ -31,9 +31,6 @@ def paths(name: str, snapshot: Snapshot, requests: list[Request], k: int) -> Ite
         yield "one by one", [answer(serve(name), make_plan(snapshot, [one]), 1, k)[0] for one in alone]
 
 
-# The formula and its integers.
-
-
 def test_a_posting_contributes_its_frequency() -> None:
     frequencies = np.array([[1, 2, 3, 1023, 4095, 4096, MAX_IMPACT, (1 << 31) - 1]], dtype=np.int32)
     norms = IMPACTS.norms(np.zeros_like(frequencies), Statistics(5, (0,)))
@@ -107,9 +104,6 @@ def test_weights_of_a_query_that_add_up_to_too_much() -> None:
     assert MAX_IMPACT * learned.MAX_MULTIPLICITY < 1 << 53
 
 
-# Query weights in plans.
-
-
 @pytest.mark.parametrize("name", [*CPU, *DEVICES])
 def test_where_int32_ends(name: str) -> None:
     """The bound is the largest weight that is held, and one more than int32 holds takes the int64 path."""
@@ -125,8 +119,6 @@ def test_where_int32_ends(name: str) -> None:
     for path, found in paths(name, corpus.snapshot, requests, 25):
         assert found == expected, path
 
-
-# One answer on every path.
 
 # Few values, so that ties are common, among them the largest and one that rounds to 0.
 LARGEST = learned.MAX_DOCUMENT_WEIGHT

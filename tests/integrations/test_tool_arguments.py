@@ -24,8 +24,6 @@ from fanrank.integrations.tool_answers import (
 from fanrank.integrations.tool_arguments import ToolInputError, read_arguments
 from fanrank.integrations.tools import NAMES
 
-# --- Schemas
-
 
 def objects_of(schema: Any) -> list[dict[str, Any]]:
     """All object schemas below a schema."""
@@ -104,9 +102,6 @@ def test_what_is_read_is_what_the_schema_takes(name: str) -> None:
     assert min(counts.values()) > 40
 
 
-# --- The dispatcher
-
-
 BAD = [
     ("recall", '{"queries": ["tea"], "namespace": "bo"}', "there is no 'namespace'; there are: queries, k, since"),
     ("recall", '{"queries": []}', "queries must hold 1 to 20 strings, not 0"),
@@ -179,9 +174,6 @@ def test_what_the_model_cannot_mend_is_raised(tmp_path: Any) -> None:
     engine.close()
     with pytest.raises(StorageError):
         tools.call("remember", '{"records": "more"}')
-
-
-# --- Bounded answers
 
 
 def answers_of(draw: random.Random, queries: int) -> list[Answer]:

@@ -17,8 +17,6 @@ from fanrank.integrations import tools as module
 from fanrank.integrations.tool_answers import BYTES_PER_TOKEN, FRAME_BYTES, least_tokens
 from fanrank.integrations.tools import NAMES, ToolLimits, memory_tools
 
-# --- recall
-
 
 def test_recall_is_one_search_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, tools = filled()
@@ -132,9 +130,6 @@ def test_labels_of_an_engine_with_automatic_columns_need_no_declaration(tmp_path
             assert len(asked(tools, "recall", {"queries": ["tea"], "filters": [condition]})["answers"][0]["ids"]) >= 2
 
 
-# --- remember and forget
-
-
 def test_what_is_remembered_can_be_recalled_replaced_and_forgotten(tmp_path: Any) -> None:
     with fr.Engine.open(tmp_path / "memory") as engine:
         tools = tools_of(engine, namespace="ana", stamp={"session": "s7", "agent": "planner"})
@@ -216,9 +211,6 @@ def test_an_id_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch, mix
     assert after == expected
 
 
-# --- Tenants
-
-
 def test_no_argument_leaves_the_namespace() -> None:
     engine = fr.Engine()
     bo = engine.namespace("users/bo")
@@ -285,9 +277,6 @@ def test_a_model_that_may_only_read_writes_nothing() -> None:
     assert "there is no such tool" in asked(tools, "forget", {"ids": ["m1"]})["error"]
     assert "there is no such tool" in asked(tools, "remember", {"records": "x"})["error"]
     assert engine.namespace("ana").count() == 3
-
-
-# --- What the host says
 
 
 @pytest.mark.parametrize(

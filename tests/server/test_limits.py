@@ -323,9 +323,6 @@ def test_a_deadline_is_seconds_up_to_the_servers_own(client: TestClient, engine:
         ] == [504] * 2
 
 
-# Strategies: data alone, and bounded.
-
-
 @pytest.mark.parametrize("name", [*NAMED, *POLICIES])
 def test_every_named_strategy_passes_as_an_object(name: str) -> None:
     named = {**NAMED, **POLICIES}[name]

@@ -104,9 +104,6 @@ def test_a_checkpoint_writes_only_the_new_vectors(tmp_path: Path) -> None:
         assert (bits(engine), weights(engine)) == wanted
 
 
-# The store.
-
-
 def written(path: Path) -> None:
     with RecordStore.open(path) as made:
         records = [

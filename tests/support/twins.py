@@ -58,8 +58,6 @@ class Twins:
     def memory(self) -> Any:
         return self.own.memory
 
-    # Writes.
-
     def grow(self, texts: Sequence[str]) -> list[fr.Record]:
         """Come to each border whatever the texts are: segments, merges, tombstones, unused terms, refusals, moves.
 
@@ -221,8 +219,6 @@ class Twins:
 
     def memory_holds(self, model: Model) -> bool:
         return all(list(self.memory.records(namespace=name)) == model.all(name) for name in NAMESPACES)
-
-    # What must be alike.
 
     def check(self) -> None:
         """Records, ids, counts and statistics of every namespace."""

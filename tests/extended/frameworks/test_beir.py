@@ -103,7 +103,5 @@ def test_what_is_wrong_is_named() -> None:
     with pytest.raises(fr.errors.ParameterError, match="not by 'dot'"):
         EvaluateRetrieval(FanrankSearch("dense", encoder=Letters()), score_function="dot").retrieve(CORPUS, QUERIES)
     assert EvaluateRetrieval(FanrankSearch(), score_function="dot").retrieve(CORPUS, QUERIES)["q2"]
-    with pytest.raises(fr.errors.ParameterError, match="k1"):
-        FanrankSearch(k1=-1.0)
     found: Any = FanrankSearch().search({}, QUERIES, 3)
     assert found == {"tea": {}, "q2": {}, "q3": {}}

@@ -201,16 +201,13 @@ def test_a_search_reads_several_namespaces_and_documents_are_added_awaited() -> 
     [
         (lambda: FanrankRetriever(engine=3), fr.errors.ParameterError, "engine must be"),
         (lambda: FanrankRetriever(search_options={"halflife": 3}), fr.errors.ParameterError, "'halflife'"),
-        (lambda: FanrankRetriever(strategy="nothing"), fr.errors.ParameterError, "unknown strategy"),
         (lambda: FanrankRetriever(filter=len), fr.errors.QueryError, "not a function"),
-        (lambda: FanrankRetriever().invoke("x", k=-1), fr.errors.QueryError, "k"),
         (lambda: FanrankRetriever().invoke("x", top_k=1), fr.errors.ParameterError, "'top_k'"),
         (lambda: FanrankRetriever().invoke(["x", "y"]), fr.errors.QueryError, "must be a text"),
         (lambda: FanrankRetriever(score_key=3), ValueError, "score_key"),
         (lambda: FanrankRetriever.from_texts(["x"], [{}, {}]), fr.errors.RecordError, "2 metadatas"),
         (lambda: FanrankRetriever.from_texts(["x", "y"], ids=["1"]), fr.errors.RecordError, "1 ids"),
         (lambda: FanrankRetriever.from_texts("xy"), fr.errors.RecordError, "list of texts"),
-        (lambda: FanrankRetriever.from_texts(["x", "y"], ids=["1", "1"]), fr.errors.DuplicateIdError, "'1'"),
         (lambda: FanrankRetriever.from_texts(["x"], [{"when": object()}]), fr.errors.RecordError, "payload"),
     ],
 )

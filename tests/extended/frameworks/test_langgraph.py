@@ -227,9 +227,6 @@ def test_the_best_field_counts_and_each_text_is_embedded_once() -> None:
     ]
 
 
-# What a store keeps.
-
-
 def test_a_batch_is_one_durable_write(tmp_path: Path) -> None:
     with FanrankStore(tmp_path / "m") as store:
         store.put(("a",), "old", {"n": 1})
@@ -258,9 +255,6 @@ def test_odd_names_come_back(tmp_path: Path) -> None:
         items = [store.get(name, key) for name, key in places]
         assert [item and item.value["n"] for item in items] == [*range(len(places))]
         assert store.search(("r", "a")) == []
-
-
-# Time to live.
 
 
 def test_items_expire_and_reads_refresh(clock: SimpleNamespace, tmp_path: Path) -> None:
@@ -336,9 +330,6 @@ def test_expired_items_are_swept(clock: SimpleNamespace, monkeypatch: pytest.Mon
     assert store.stop_ttl_sweeper()
 
 
-# Many callers.
-
-
 def test_tasks_of_one_tick_are_one_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     async def run() -> None:
         store = AsyncFanrankStore(tmp_path / "m", index=INDEX, strategy="dense")
@@ -368,8 +359,6 @@ def test_tasks_of_one_tick_are_one_batch(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     asyncio.run(run())
 
-
-# Errors.
 
 BAD: list[tuple[Any, type[Exception], str]] = [
     (PutOp((), "k", {}), InvalidNamespaceError, "empty namespace"),

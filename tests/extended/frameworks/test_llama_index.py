@@ -108,9 +108,6 @@ def ask(text: str, mode: str = "default", **options: Any) -> VectorStoreQuery:
     return VectorStoreQuery(query_embedding=vector_of(text), query_str=text, mode=VectorStoreQueryMode(mode), **options)
 
 
-# -- nodes -------------------------------------------------------------------------------------------------------------
-
-
 def test_nodes_of_every_kind_come_back_whole() -> None:
     related = {
         NodeRelationship.SOURCE: RelatedNodeInfo(node_id="d1", metadata={"a": [1, {"b": None}]}, hash="h"),
@@ -147,9 +144,6 @@ def test_what_is_searched_is_the_embedded_text() -> None:
     assert ids_of(found.retrieve("kitchen")) == ["a"]
     assert ids_of(found.retrieve("vault")) == []
     assert ids_of(FanrankRetriever(nodes=[node], metadata_mode=MetadataMode.NONE).retrieve("kitchen")) == []
-
-
-# -- the retriever -----------------------------------------------------------------------------------------------------
 
 
 def test_an_awaited_batch_and_its_options_are_those_of_a_loop() -> None:
@@ -264,9 +258,6 @@ def test_a_record_that_was_not_written_as_a_node_is_named() -> None:
         FanrankRetriever(engine.namespace("b")).retrieve("tea")
     with pytest.raises(ValueError, match="handle"):
         FanrankRetriever(engine.namespace("b"), namespace="c")
-
-
-# -- the vector store --------------------------------------------------------------------------------------------------
 
 
 def test_the_nearest_nodes_are_those_of_the_frameworks_own_store(store: FanrankVectorStore) -> None:
@@ -408,7 +399,5 @@ def test_errors_say_what_is_wrong(store: FanrankVectorStore) -> None:
         store.persist("x")
     with pytest.raises(ValueError, match="encoder"):
         FanrankVectorStore().add(nodes_of())
-    with pytest.raises(fr.errors.RecordError):
-        FanrankVectorStore(embed_dim=3).add(nodes_of())
     assert FanrankVectorStore().class_name() == "FanrankVectorStore"
     assert store.stores_text

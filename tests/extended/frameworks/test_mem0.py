@@ -96,9 +96,6 @@ def filled(**options: Any) -> FanrankVectorStore:
     return store
 
 
-# -- the store ---------------------------------------------------------------------------------------------------------
-
-
 def test_every_verb_of_the_base_is_there() -> None:
     own = {name for name in vars(VectorStoreBase) if not name.startswith("_")}
     assert own <= {*vars(FanrankVectorStore)}, "a verb is inherited, and the base's search_batch is a loop"
@@ -274,7 +271,6 @@ def test_collections_share_a_directory_and_nothing_else(tmp_path: Path) -> None:
         (lambda: store_of(engine=fr.Engine(encoder="own:4"), path="p"), fr.errors.ParameterError, "not both"),
         (lambda: store_of(keyword_scale=0), fr.errors.ParameterError, "keyword_scale"),
         (lambda: store_of(collection_name=""), fr.errors.ParameterError, "collection_name"),
-        (lambda: filled(statistics="all").keyword_search("tea"), fr.errors.QueryError, "statistics"),
         (lambda: store_of().update("nobody", payload={"data": "x"}), fr.errors.UnknownIdError, "nobody"),
     ],
 )
@@ -295,18 +291,12 @@ def test_a_directory_is_opened_once_and_as_it_was_made(tmp_path: Path) -> None:
     again.close()
 
 
-# -- the provider ------------------------------------------------------------------------------------------------------
-
-
 def test_the_provider_is_known_to_mem0() -> None:
     register()
     made = VectorStoreFactory.create("fanrank", FanrankConfig(embedding_model_dims=4))
     assert isinstance(made, FanrankVectorStore)
     with pytest.raises(ValueError, match="colection"):
         Memory.from_config(config(None, colection_name="x"))
-
-
-# -- mem0's Memory -----------------------------------------------------------------------------------------------------
 
 
 def test_a_memory_adds_searches_updates_deletes_and_tells_its_history(memory: Memory) -> None:

@@ -215,8 +215,6 @@ def test_what_is_wrong_is_named() -> None:
         FanrankSearch().index(split["corpus"], encode_kwargs={"precision": "int8"})
     with pytest.raises(fr.errors.ParameterError, match="organisation/model"):
         FanrankSearch(name="mine")
-    with pytest.raises(fr.errors.ParameterError, match="unknown strategy"):
-        FanrankSearch("best")
 
 
 @pytest.mark.parametrize("strategy", ["dense", "fused", "auto"])

@@ -208,7 +208,6 @@ def test_what_is_wrong_is_named(engine: fr.Engine) -> None:
         ({"metadata": "text"}, "metadata must be a list"),
         ({"metadata": ["score"]}, "'score' is a column of every answer"),
         ({"fields": {"qk": "k"}}, "'qk' cannot give 'k'"),
-        ({"strategy": "best"}, "unknown strategy"),
     ):
         with pytest.raises(fr.errors.ParameterError, match=message):
             FanrankRetriever(engine, **options)

@@ -323,9 +323,6 @@ async def test_a_cancelled_search_ends_alone(engine: fr.Engine, monkeypatch: pyt
         assert (await ask(client, "search_memory", queries=["green"]))["answers"][0]["hits"]
 
 
-# What answers hold, how they are cut, and what schemas say.
-
-
 async def test_metadata_is_cut_to_the_budget_and_the_answer_says_so(engine: fr.Engine) -> None:
     def records(**metadata: Any) -> list[Found]:
         return [Found(id=str(n), text="x", metadata=dict(metadata)) for n in range(3)]

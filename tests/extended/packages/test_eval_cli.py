@@ -111,9 +111,6 @@ def test_what_strategies_found_is_written_and_measured_again(chat: Path, monkeyp
     assert {"indexed 4 of 4 records", "1 questions by bm25 ...", "1 questions by dialogue-words ..."} <= set(lines)
 
 
-# With readings, and with models.
-
-
 def turn(role: str, content: str, gold: bool = False) -> dict[str, Any]:
     return {"role": role, "content": content, "has_answer": gold}
 
@@ -227,9 +224,6 @@ def test_several_strategies_make_a_table(longmemeval: Asked) -> None:
     assert found["systems"]["bm25"] == alone["metrics"]
     assert "each of another name" in fails(*longmemeval, "--strategy", "bm25", "--strategy", "bm25")
     assert "for one strategy" in fails(*longmemeval, "--strategy", "bm25", "--strategy", other, "--tau", 0.1)
-
-
-# Under a policy.
 
 
 def measure(*arguments: object) -> Any:

@@ -66,9 +66,6 @@ def test_lengths_are_those_of_the_longest_gold_session() -> None:
     assert list(bench.study_conversations(shorter, evidence(shorter, 2), resamples=50)["lengths"]) == ["26+"]
 
 
-# Strategies
-
-
 def test_a_complete_protocol_makes_the_strategy_complete() -> None:
     dataset = conversations([(4, [{3}])])
     searcher = Scripted({"c0:0": [("D2", 0.5), ("D0", -0.25)]})

@@ -148,8 +148,6 @@ class _Translator:
         statement: str = method(modifiers, operands)
         return statement
 
-    # Operands.
-
     def _value(self, operand: str, type_: str) -> str:
         """The operand's bits, as an unsigned integer of the type's size; a predicate as a bool."""
         size = SIZES[type_]
@@ -225,8 +223,6 @@ class _Translator:
         if type_[0] == "f":
             return f"{name} = bits<u{8 * SIZES[own]}>({type_}({expression}));"
         return f"{name} = u{8 * SIZES[own]}({_native(type_)}({expression}));"
-
-    # Values.
 
     def _arithmetic(self, modifiers: list[str], operands: list[str], expression: str) -> str:
         """An operation on two or three values of one type; {0}, {1} and {2} stand for them."""
@@ -414,8 +410,6 @@ class _Translator:
             raise ValueError(f"space {space}")
         return self._set(operands[0], "u64", value)
 
-    # Memory.
-
     def _place(self, modifiers: list[str], operand: str, size: int) -> tuple[str, str]:
         """(C++ that declares `at`, the type) of an access of `size` bytes, 0: of the type and vector."""
         *others, type_ = modifiers
@@ -463,8 +457,6 @@ class _Translator:
             f"{{ {' '.join(given)} {place} const {kind} old = get<{kind}>(at); "
             f"put(at, static_cast<{kind}>({next_value})); {keeps} }}"
         )
-
-    # What threads do together, and the flow of one.
 
     def _do_bra(self, modifiers: list[str], operands: list[str]) -> str:
         if modifiers not in ([], ["uni"]):
