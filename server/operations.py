@@ -119,6 +119,7 @@ def _offered(verb: Offered, endpoint: Callable[[Request], Awaitable[Response]]) 
             {**{name: field_schema(each) for name, each in fields.items()}, **space},
             *(name for name, each in fields.items() if each.required),
         ),
+        problems=(404,) if "`UnknownIdError`" in (verb.function.__doc__ or "") else (),
     )
 
 

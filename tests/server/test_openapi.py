@@ -182,6 +182,8 @@ def absent(operation: Operation, client: TestClient) -> Any:
         return ask(client, operation, json={"ids": ["x"]})
     if operation.name == "patchRecords":
         return ask(client, operation, json={**body, "ids": ["x"]})
+    if operation.name in ("receipts", "forget"):
+        return ask(client, operation, json={"ids": ["x"]})
     if operation.name == "explain":
         return ask(client, operation, json={**body, "id": "x"})
     if operation.name == "importRecords":

@@ -61,6 +61,7 @@ def calls_of(namespace: str) -> list[Request]:
 
 
 BY_DECLARATION: dict[str, Any] = {
+    "audit": {},
     "distinct": {"column": "project"},
     "update_where": {"filter": {"project": "secretproject"}, "changes": {"importance": 1.0}},
     "delete_where": {"filter": {"project": "secretproject"}},

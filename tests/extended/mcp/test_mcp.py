@@ -146,7 +146,7 @@ async def test_a_record_is_read_by_its_address(engine: fr.Engine) -> None:
 async def test_tools_say_what_they_do_and_a_reader_has_none_that_write(engine: fr.Engine) -> None:
     async with local(engine) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-    reads = {"search_memory", "recent", "explain", "distinct"}
+    reads = {"search_memory", "recent", "explain", "distinct", "audit"}
     assert tools.keys() == reads | {"remember", "forget", "update_where", "delete_where"}
     for name, tool in tools.items():
         assert tool.annotations is not None
