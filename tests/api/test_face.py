@@ -69,23 +69,12 @@ HEAVY = (
 """What no program should wait for that only imports fanrank."""
 
 SMALL = [
-    fr.BM25(k1=1.5),
-    fr.Cascade(),
-    fr.OwnVectors(4),
-    fr.Query("tea", filter=fr.col("role") == "user"),
-    fr.Record("1", "tea", time=3.0, role="user"),
-    fr.Relation("a", "knows", "b"),
-    fr.SearchScope.session("s"),
-    fr.strategies.STRATEGIES["rrf"],
-    fr.strategies.Conversation(),
-    fr.strategies.Optimizer(),
-    fr.strategies.RM3(),
-    fr.evaluation.Comparison(0.1, 0.0, 0.2, 0.04, 1000, 7),
-    fr.evaluation.Labelled(fr.Query("tea?"), {"1": 1}),
-    fr.evaluation.Preset(),
-    fr.parse_when("yesterday", 1e9),
-    fr.scopes.parse_filter({"role": {"==": "user"}}),
-]
+    fr.BM25(k1=1.5), fr.Cascade(), fr.OwnVectors(4), fr.Query("tea", filter=fr.col("role") == "user"),
+    fr.Record("1", "tea", time=3.0, role="user"), fr.Relation("a", "knows", "b"), fr.SearchScope.session("s"),
+    fr.strategies.STRATEGIES["rrf"], fr.strategies.Conversation(), fr.strategies.Optimizer(), fr.strategies.RM3(),
+    fr.evaluation.Comparison(0.1, 0.0, 0.2, 0.04, 1000, 7), fr.evaluation.Labelled(fr.Query("tea?"), {"1": 1}),
+    fr.evaluation.Preset(), fr.parse_when("yesterday", 1e9), fr.scopes.parse_filter({"role": {"==": "user"}}),
+]  # fmt: skip
 
 
 def home(module: str, name: str) -> Any:

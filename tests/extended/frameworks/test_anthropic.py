@@ -1,7 +1,5 @@
 """Anthropic's memory tool over records: it answers as the SDK's own tool over a file system, and ranks when asked."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

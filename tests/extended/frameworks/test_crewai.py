@@ -1,7 +1,5 @@
 """CrewAI's storage backend. CrewAI takes no current mcp, openai and pydantic: it is installed in a venv of its own."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from pathlib import Path
 

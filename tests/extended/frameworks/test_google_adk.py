@@ -1,7 +1,5 @@
 """Google ADK's memory service: what its own in-memory service finds is found, ranked, by each user alone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

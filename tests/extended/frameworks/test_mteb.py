@@ -26,25 +26,12 @@ WORDS = ["tea", "jam", "milk", "bread", "butter", "salt", "rice", "corn", "egg",
 def make_task(split_data: dict[str, Any], **attributes: Any) -> Any:
     """A retrieval task that holds this split, as a class of MTEB's that loads nothing."""
     metadata = mteb.TaskMetadata(
-        name="LocalRetrieval",
-        description="documents and questions of a test",
-        reference="https://example.org",
-        dataset={"path": "local", "revision": "1"},
-        type="Retrieval",
-        category="t2t",
-        eval_splits=["test"],
-        eval_langs=["eng-Latn"],
-        main_score="ndcg_at_10",
-        date=("2000-01-01", "2000-01-01"),
-        dialect=[],
-        domains=[],
-        task_subtypes=[],
-        license="cc-by-4.0",
-        annotations_creators="derived",
-        modalities=["text"],
-        sample_creation="found",
-        bibtex_citation="",
-    )
+        name="LocalRetrieval", description="documents and questions of a test", reference="https://example.org",
+        dataset={"path": "local", "revision": "1"}, type="Retrieval", category="t2t", eval_splits=["test"],
+        eval_langs=["eng-Latn"], main_score="ndcg_at_10", date=("2000-01-01", "2000-01-01"), dialect=[], domains=[],
+        task_subtypes=[], license="cc-by-4.0", annotations_creators="derived", modalities=["text"],
+        sample_creation="found", bibtex_citation="",
+    )  # fmt: skip
 
     class LocalRetrieval(mteb.abstasks.AbsTaskRetrieval):  # type: ignore[misc, name-defined]
         def load_data(self, *args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,5 @@
 """The drop-in for rank_bm25 beside rank_bm25 itself."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
