@@ -119,8 +119,12 @@ function tools(record) {
       replace(preview, make("p", { class: "bad" }, `This is not JSON: ${error.message}`));
       return;
     }
-    const names = [...new Set([...Object.keys(fields), ...Object.keys(changed)])]
-      .filter((name) => JSON.stringify(fields[name]) !== JSON.stringify(changed[name]));
+    const differs = (name) => JSON.stringify(fields[name]) !== JSON.stringify(changed[name]);
+    if (["text", "passages"].some(differs)) {
+      // What stands for the old text: the server's encoders make it anew.
+      for (const name of ["embedding", "weights"]) if (!differs(name)) delete changed[name];
+    }
+    const names = [...new Set([...Object.keys(fields), ...Object.keys(changed)])].filter(differs);
     if (names.length === 0) { replace(preview, make("p", {}, "Nothing is changed.")); return; }
     const rows = names.map((name) => [name, foreign(JSON.stringify(fields[name]) ?? "–"), foreign(JSON.stringify(changed[name]) ?? "–")]);
     confirm([table("What is written", ["field", "before", "after"], rows)], "Write it", "PUT", changed);

@@ -389,6 +389,23 @@ def test_records_are_read_page_by_page(page: Page) -> None:
     expect(page.locator("#records-note")).to_have_text("No records here.", timeout=WAIT)
 
 
+def test_a_text_that_is_edited_gets_vectors_of_its_own(open_page: Callable[..., Page]) -> None:
+    engine = fr.Engine(encoder=fr.OwnVectors(2))
+    engine.add([fr.Record("a", "tea", role="user", embedding=[1, 0])])
+    with served(engine) as url:
+        page = open_page(url)
+        page.click("#tab-records")
+        page.locator("#record-list .id").first.click()
+        page.get_by_role("button", name="Edit").click()
+        text = page.get_by_label("Fields of a")
+        text.fill(text.input_value().replace("tea", "coffee"))
+        page.get_by_role("button", name="Preview").click()
+        page.get_by_role("button", name="Write it").click()
+        expect(page.locator("#record-list")).to_contain_text("coffee", timeout=WAIT)
+    record = engine.get("a")
+    assert (record.text, record.role, record.embedding is None) == ("coffee", "user", True)
+
+
 def test_figures_are_live(open_page: Callable[..., Page]) -> None:
     engine = fr.Engine()
     engine.add([fr.Record("a", "tea")])
