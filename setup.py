@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from glob import glob
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
 
 free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -75,7 +75,12 @@ class Build(build_ext):
         super().build_extensions()
 
 
+# Rooms of a checkout, which are packages below `fanrank`.
+ROOMS = ("engine", "integrations", "kernels", "cpu_fallback", "native", "client", "server", "shards")
+inner = [f"{room}.{name}" for room in ROOMS for name in find_packages(room)]
+
 setup(
+    packages=["fanrank", *(f"fanrank.{name}" for name in (*ROOMS, *inner))],
     cmdclass={"build_ext": Build},
     ext_modules=[
         Extension(
