@@ -36,7 +36,7 @@ def _processor() -> str:
 
 
 def commit() -> str:
-    """The checked-out commit, with ``+dirty`` if the tree differs from it; ``unknown`` without git."""
+    """The checked-out commit, with ``+dirty`` if the tree differs from it, but for rows; ``unknown`` without git."""
 
     def git(*arguments: str) -> str | None:
         try:
@@ -45,7 +45,8 @@ def commit() -> str:
             return None
         return done.stdout.strip() if done.returncode == 0 else None
 
-    return f"{git('rev-parse', '--short=12', 'HEAD') or 'unknown'}{'+dirty' if git('status', '--porcelain') else ''}"
+    changed = git("status", "--porcelain", "--", ".", ":!bench/results")
+    return f"{git('rev-parse', '--short=12', 'HEAD') or 'unknown'}{'+dirty' if changed else ''}"
 
 
 def now() -> str:
