@@ -200,7 +200,7 @@ class Reading:
 
 
 class Proving:
-    """A part of `Engine`, which says what an engine is."""
+    """A part of `Engine`: whether records are found, whether they are forgotten, and whether answers are the same."""
 
     index: OpenIndex
     searcher: Searcher
@@ -294,9 +294,9 @@ class Proving:
         chosen = [*scores] if query is not None else [*self.ids(parsed, namespace=name)] if ids is None else ids
         batch = [*dict.fromkeys(checked_ids(chosen, "forget"))]
         records = self.fetch(batch, namespace=name)
+        if ids is not None:
+            check_live(batch, records, "; nothing was forgotten")
         found = [record for record in records if record is not None]
-        if ids is not None and len(found) < len(batch):
-            raise UnknownIdError(f"no live record with id {batch[records.index(None)]!r}; nothing was forgotten")
         if preview:
             shown = [{"id": one.id, "score": scores.get(one.id), "text": one.text} for one in found[:NAMED]]
             return {"preview": True, "count": len(found), "records": shown}
@@ -377,9 +377,8 @@ class Proving:
         """
         batch, name = checked_ids(ids, "receipts"), checked_namespace(namespace)
         records = self.fetch(batch, namespace=name)
+        check_live(batch, records)
         found = [record for record in records if record is not None]
-        if len(found) < len(batch):
-            raise UnknownIdError(f"no live record with id {batch[records.index(None)]!r}")
         return [one.to_dict() for one in self._audit(k, None, None).ask(found)]
 
     def _audit(self, k: int, words: int | None, filter: Filter | None) -> Audit:
@@ -390,6 +389,12 @@ class Proving:
             raise QueryError("k must be 1 or more, as a record that is found is a hit")
         memory = self.index.ready()
         return Audit(self, memory.analyzer, memory.bm25.fields, k, words, filter)
+
+
+def check_live(ids: Sequence[str], records: Sequence[Record | None], also: str = "") -> None:
+    """Raise `UnknownIdError` where the record of one of these ids is not there; the message ends with `also`."""
+    if None in records:
+        raise UnknownIdError(f"no live record with id {ids[records.index(None)]!r}{also}")
 
 
 def store_name(secret: str) -> str:

@@ -60,6 +60,11 @@ class _BM25:
         raise NotImplementedError
 
     @property
+    def _at_once(self) -> int:
+        """Queries whose scores are added up at once."""
+        return max(1, COUNTS_AT_ONCE // self.corpus_size)
+
+    @property
     def doc_freqs(self) -> list[dict[Hashable, int]]:
         """For each document how often it holds each of its tokens."""
         found: list[dict[Hashable, int]] = [{} for _ in range(self.corpus_size)]
@@ -78,7 +83,7 @@ class _BM25:
         """`get_scores` of each query, a row each: all postings of the batch are added up at once, in float64."""
         numbers = [[self._terms[token] for token in query if token in self._terms] for query in queries]
         scores = np.zeros((len(queries), self.corpus_size))
-        step = max(1, COUNTS_AT_ONCE // self.corpus_size)
+        step = self._at_once
         for start in range(0, len(queries), step):
             part = numbers[start : start + step]
             spans = [slice(self._ends[one], self._ends[one + 1]) for row in part for one in row]
@@ -112,7 +117,7 @@ class _BM25:
         if len(documents) != self.corpus_size:
             raise ParameterError(f"{len(documents):,} documents were given, and the corpus has {self.corpus_size:,}")
         found: list[list[T]] = []
-        step = max(1, COUNTS_AT_ONCE // self.corpus_size)
+        step = self._at_once
         for start in range(0, len(queries), step):
             rows = self.get_scores_many(queries[start : start + step])
             found += [[documents[place] for place in _best(row, n)] for row in rows]

@@ -121,7 +121,7 @@ class Batch:
         searched = tuple([(asked.corpus[0], asked.query.namespace) for asked in self.asked])
         if all(query.collapse is None for query in self.queries):
             return IdResolver(searched, self.user)
-        from .twins import twins_of  # a plain search loads it not
+        from .twins import twins_of  # which a plain search does not need
 
         return IdResolver(searched, self.user, twins_of(self.memory, self.asked))
 
@@ -314,7 +314,7 @@ def decide(memory: MemoryState, query: Query, k: int, windows: Callable[[str], i
         now, rate = float(query.now), rate_of(float(query.half_life))
     accepted = _compile(memory, snapshot, query)
     if query.latest is not None:
-        from .latest import newest_of_each  # a plain search loads it not
+        from .latest import newest_of_each  # which a plain search does not need
 
         within = QuerySettings(accepted, since, until)
         accepted = newest_of_each(memory, snapshot, within, query.latest, clock if query.now is None else query.now)

@@ -45,7 +45,6 @@ records takes as long with both."""
 BREATH = 0.001
 """Seconds between pages in which others get to write."""
 
-
 TRIES = 3
 """Attempts at a move that shards interrupt by being started anew."""
 
