@@ -5,7 +5,6 @@ A client says the name of a copy, and never a path.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -21,6 +20,7 @@ from .access import check_everything, principal_of
 from .audit import audited
 from .bodies import read_json, read_parameters, require, take
 from .cancelling import in_thread
+from .encoding import json_response
 from .problems import Problem
 from .state import State, state_of
 
@@ -42,7 +42,7 @@ async def backup(request: Request) -> Response:
         line["backup"] = name
         # As exports, by threads of their own: it takes as long as the disk.
         await in_thread(request, lambda: state.engine.backup(path), threads=state.carriers, finish=True)
-    return _answer({"backup": await in_thread(request, lambda: _describe(path))}, 201)
+    return json_response({"backup": await in_thread(request, lambda: _describe(path))}, 201)
 
 
 async def list_backups(request: Request) -> Response:
@@ -54,7 +54,7 @@ async def list_backups(request: Request) -> Response:
         folder = _folder(state)
         return [_describe(path) for path in sorted(folder.iterdir()) if _NAME.fullmatch(path.name) and path.is_dir()]
 
-    return _answer({"backups": await in_thread(request, listed)})
+    return json_response({"backups": await in_thread(request, listed)})
 
 
 async def restore(request: Request) -> Response:
@@ -77,7 +77,7 @@ async def restore(request: Request) -> Response:
 
         done = await in_thread(request, work, threads=state.carriers, finish=True)
         line |= done
-    return _answer({"restored": done})
+    return json_response({"restored": done})
 
 
 def bring_back(memory: Memory, backup: Path, namespace: str | None) -> dict[str, int]:
@@ -124,7 +124,3 @@ def _describe(path: Path) -> dict[str, Any]:
     files = [Path(folder, file) for folder, _, names in os.walk(path) for file in names]
     size = sum(file.stat().st_size for file in files if file.exists())
     return {"name": path.name, "made": path.stat().st_mtime, "bytes": size}
-
-
-def _answer(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value), status, media_type="application/json")

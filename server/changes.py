@@ -19,6 +19,7 @@ from ..engine.records.record import Record
 from .access import check_write, principal_of
 from .bodies import HELD, LARGE_BODY, as_filter, in_thread_if_large, read_json, read_parameters, require, take
 from .cancelling import in_thread
+from .encoding import json_response
 from .limits import Limits
 from .problems import Problem
 from .quotas import Growths, Hold
@@ -62,7 +63,7 @@ async def patch(request: Request) -> Response:
     except FanrankError as error:
         field = "changes" if isinstance(error, RecordError) else None
         raise Problem.of(error, field=field) from None
-    return _answer({"patched": count})
+    return json_response({"patched": count})
 
 
 async def put(request: Request) -> Response:
@@ -90,7 +91,7 @@ async def put(request: Request) -> Response:
         )
     except RecordError as error:
         raise Problem.of(error) from None
-    return _answer({"written": count})
+    return json_response({"written": count})
 
 
 async def drop(request: Request) -> Response:
@@ -108,7 +109,7 @@ async def drop(request: Request) -> Response:
         return 0
 
     await change(request, DELETE_STORE, (name,), drop_it)
-    return _answer({"dropped": name})
+    return json_response({"dropped": name})
 
 
 async def change(
@@ -200,7 +201,3 @@ def read_ids(ids: list[Any], limits: Limits, field: str = "ids") -> list[str]:
     if not all(isinstance(name, str) for name in ids):
         raise Problem(422, "InvalidField", f"{field} must be a list of text", field=field)
     return ids
-
-
-def _answer(value: Any) -> Response:
-    return Response(json.dumps(value), media_type="application/json")

@@ -20,6 +20,7 @@ from .answer_limits import too_large
 from .bodies import in_thread_if_large, read_filter, read_json, read_parameters, require, take
 from .cancelling import Cancellation, in_thread
 from .changes import change, read_ids, read_selection
+from .encoding import json_response
 from .limits import Limits
 from .problems import Problem
 from .record_limits import check_record, may_be_large
@@ -58,7 +59,7 @@ async def write(request: Request) -> Response:
         count = await change(request, MODES[mode], namespaces, work, records, awaited=awaited, ttl=ttl, **counts)
     except RecordError as error:
         raise Problem.of(error, field="records") from None
-    return _answer({"written": count}, 201 if mode == "add" else 200)
+    return json_response({"written": count}, 201 if mode == "add" else 200)
 
 
 def _read_records(request: Request, body: dict[str, Any], principal: Principal, limits: Limits) -> list[Record]:
@@ -98,7 +99,7 @@ async def remove(request: Request) -> Response:
     else:
         work = partial(state.engine.delete_where, {} if filter is None else filter, namespace=namespace)
         count = await change(request, DELETE, (namespace,), work, said={"filter": body["filter"]})
-    return _answer({"deleted": count})
+    return json_response({"deleted": count})
 
 
 async def remove_one(request: Request) -> Response:
@@ -107,7 +108,7 @@ async def remove_one(request: Request) -> Response:
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_write(principal, namespace, "namespace")
     name = request.path_params["id"]
-    return _answer({"deleted": await _delete(request, namespace, [name], id=name)})
+    return json_response({"deleted": await _delete(request, namespace, [name], id=name)})
 
 
 async def _delete(
@@ -127,7 +128,7 @@ async def fetch(request: Request) -> Response:
     (record,) = await in_thread(request, partial(state.engine.fetch, [name], namespace=namespace))
     if record is None:
         raise UnknownIdError(f"no record {name!r}")
-    return _answer(to_json(record, None))
+    return json_response(to_json(record, None))
 
 
 async def fetch_many(request: Request) -> Response:
@@ -173,7 +174,7 @@ async def count(request: Request) -> Response:
     namespace = given.get("namespace", "")
     check_read(principal, namespace, "namespace")
     wanted = read_filter(given["filter"], state.limits) if "filter" in given else None
-    return _answer({"count": await in_thread(request, partial(state.engine.count, wanted, namespace=namespace))})
+    return json_response({"count": await in_thread(request, partial(state.engine.count, wanted, namespace=namespace))})
 
 
 async def list_records(request: Request) -> Response:
@@ -229,7 +230,7 @@ async def list_namespaces(request: Request) -> Response:
         rows = [{"namespace": name, "records": state.engine.count(namespace=name)} for name in some[:limit]]
         return {"namespaces": rows, **({"after": some[limit - 1]} if len(some) > limit else {})}
 
-    return _answer(await in_thread(request, page))
+    return json_response(await in_thread(request, page))
 
 
 def _read_limit(given: Mapping[str, str], default: int, most: int) -> int:
@@ -237,7 +238,3 @@ def _read_limit(given: Mapping[str, str], default: int, most: int) -> int:
     if not limit.isascii() or not limit.isdecimal() or len(limit) > 9 or not 1 <= int(limit) <= most:
         raise Problem(422, "InvalidField", f"limit must be 1 to {most:,}", field="limit")
     return int(limit)
-
-
-def _answer(value: Any, status: int = 200) -> Response:
-    return Response(json.dumps(value), status, media_type="application/json")

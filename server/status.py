@@ -14,6 +14,7 @@ from ..engine.route.policy import MENU
 from .access import check_metrics, check_read, check_write, principal_of
 from .bodies import read_json, read_parameters, take
 from .cancelling import in_thread
+from .encoding import json_response
 from .exposition import CONTENT_TYPE
 from .problems import Problem
 from .state import state_of
@@ -43,7 +44,7 @@ async def columns(request: Request) -> Response:
     state, _ = state_of(request), principal_of(request)
     read_parameters(request, ())
     declared = await in_thread(request, lambda: state.engine.columns)
-    return Response(json.dumps({"columns": declared}), media_type="application/json")
+    return json_response({"columns": declared})
 
 
 async def metrics(request: Request) -> Response:
@@ -65,7 +66,7 @@ async def monitor(request: Request) -> Response:
     state, principal = state_of(request), principal_of(request)
     namespace = read_parameters(request, ("namespace",)).get("namespace", "")
     check_read(principal, namespace, "namespace")
-    return Response(json.dumps(state.engine.health(namespace=namespace).to_dict()), media_type="application/json")
+    return json_response(state.engine.health(namespace=namespace).to_dict())
 
 
 async def drift(request: Request) -> Response:
@@ -79,7 +80,7 @@ async def drift(request: Request) -> Response:
     namespace = take(body, "namespace", str, "")
     check_write(principal, namespace, "namespace")
     report = await in_thread(request, partial(state.engine.drift, namespace=namespace))
-    return Response(json.dumps(asdict(report)), media_type="application/json")
+    return json_response(asdict(report))
 
 
 async def list_strategies(request: Request) -> Response:
@@ -87,7 +88,7 @@ async def list_strategies(request: Request) -> Response:
     principal_of(request)
     read_parameters(request, ())
     listed = [{"name": name, "about": str(one).removeprefix(f"{name}: ")} for name, one in MENU.items()]
-    return Response(json.dumps({"strategies": listed}), media_type="application/json")
+    return json_response({"strategies": listed})
 
 
 async def health(request: Request) -> Response:
@@ -105,4 +106,4 @@ async def ready(request: Request) -> Response:
         word = "stopping" if state.stopping else "opening"
         return Response(f'{{"status": "{word}"}}', 503, headers={"Retry-After": "1"}, media_type="application/json")
     full = {"writes": "disk full"} if state.metrics.disk_full else {}
-    return Response(json.dumps({"status": "ready", **full}), media_type="application/json")
+    return json_response({"status": "ready", **full})
