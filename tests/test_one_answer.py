@@ -263,7 +263,7 @@ def test_the_newest_of_those_that_agree_is_the_same_by_every_road(
     engine = made(
         [replace(r, session=s, time=None if at is None else float(at)) for r, (_, s, at) in dated], history, **options
     )
-    for now, within in ((None, {}), (2.0, {"since": 1.0})):
+    for now, within in ((None, {}), (1.0, {}), (2.0, {"since": 1.0})):
         passes = [not within or (at is not None and at >= 1) for _, _, at in documents]
         for d, (_, key, at) in enumerate(documents):
             later = [
