@@ -176,7 +176,7 @@ class WriteQueue(Generic[Item]):
         def take(choose: Callable[[Sequence[Item]], int]) -> list[Item]:
             with self._changing:
                 count = choose([each.item for each in waiting])
-                taken.extend(waiting.popleft() for _ in range(count))
+                taken.extend([waiting.popleft() for _ in range(count)])
             return [each.item for each in taken]
 
         try:

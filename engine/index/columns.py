@@ -193,9 +193,10 @@ class Ids:
     def find(self, record_id: str, hashed: int | None = None) -> int | None:
         """The position of the record with this id, or None."""
         value = np.uint64(stable_hash(record_id) if hashed is None else hashed)
-        start = int(np.searchsorted(self.hashes, value))
-        while start < len(self.hashes) and self.hashes[start] == value:
-            position = int(self.order[start])
+        hashes, order = self._lookup
+        start = int(np.searchsorted(hashes, value))
+        while start < len(hashes) and hashes[start] == value:
+            position = int(order[start])
             if self.strings[position] == record_id:
                 return position
             start += 1
@@ -203,10 +204,11 @@ class Ids:
 
     def find_all(self, ids: Sequence[str], hashes: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
         """(index in `ids`, position) of each of these ids that a record has; `hashes` [ids] are the hashes of `ids`."""
-        if not len(self.hashes):
+        ascending, _ = self._lookup
+        if not len(ascending):
             return
-        starts = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
-        for index in np.flatnonzero(self.hashes[starts] == hashes).tolist():
+        starts = np.minimum(np.searchsorted(ascending, hashes), len(ascending) - 1)
+        for index in np.flatnonzero(ascending[starts] == hashes).tolist():
             position = self.find(ids[index], int(hashes[index]))
             if position is not None:
                 yield index, position
@@ -222,8 +224,9 @@ class Ids:
         """[records] the hash of each record's id."""
         if not isinstance(self.given, tuple):
             return self.given
-        hashes = np.empty_like(self.hashes)
-        hashes[self.order] = self.hashes
+        ascending, order = self.given
+        hashes = np.empty_like(ascending)
+        hashes[order] = ascending
         return hashes
 
 
@@ -433,7 +436,7 @@ class Columns:
         categories = {name: None for part in parts for name in part.categories}
         numbers = {name: None for part in parts for name in part.numbers}
         return cls(
-            sum(part.size for part in parts),
+            sum([part.size for part in parts]),
             {
                 name: np.concatenate(
                     [

@@ -91,14 +91,14 @@ class Segment:
 
     def __post_init__(self) -> None:
         # All are made read-only, as memory-mapped arrays are, so that a loop is compiled once for both.
-        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.impact_classes, self.times]
+        arrays: list[npt.NDArray[Any] | None] = [self.offsets, self.documents, self.impact_classes, self.columns.times]
         if self.vectors is not None:
             arrays += [self.vectors.matrix, self.vectors.offsets]
         for array in arrays:
             if array is not None:
                 array.flags.writeable = False
 
-    @property
+    @once
     def size(self) -> int:
         return int(self.lengths.shape[1])
 
@@ -408,8 +408,7 @@ def merge_segments(
     merged = Segment(**vars(join_postings(parts)), ids=ids, columns=columns)
     inner: dict[str, Any] = {
         name: Segment(**vars(join_postings([part.nested(name) for part in parts])), ids=ids, columns=columns)
-        for name in NESTED
-        if any(part.held(name) is not None for part in parts)
+        for name in sorted({name for part in parts for name in NESTED if vars(part)[name] is not None})
     }
     if inner:
         merged = replace(merged, **inner)
@@ -431,9 +430,10 @@ def join_records(parts: Sequence[Sequence[Record] | None]) -> tuple[Record, ...]
 
 def join_vectors(parts: Sequence[Vectors | None], sizes: Sequence[int]) -> Vectors | None:
     """The vectors of neighbouring documents, `sizes[i]` documents in part i; None if no part has vectors."""
-    dimension = next((part.dimension for part in parts if part is not None), None)
-    if dimension is None:
+    present = [part for part in parts if part is not None]
+    if not present:
         return None
+    dimension = present[0].dimension
     return Vectors.concatenate(
         [
             Vectors.of([None] * size, dimension) if part is None else part

@@ -85,7 +85,7 @@ class Snapshot:
     @once
     def numbers(self) -> int:
         """The number of documents, deleted ones included: one more than the largest document number."""
-        return sum(segment.size for segment in self.segments)
+        return sum([segment.size for segment in self.segments])
 
     @once
     def size(self) -> int:
@@ -523,8 +523,8 @@ class Snapshot:
     def merge_of(self, group: Sequence[int]) -> Merge:
         """The merge of these neighbouring segments."""
         return Merge(
-            tuple(self.segments[number] for number in group),
-            tuple(self.tombstones[number].deleted if number in self.tombstones else None for number in group),
+            tuple([self.segments[number] for number in group]),
+            tuple([self.tombstones[number].deleted if number in self.tombstones else None for number in group]),
         )
 
     def compacted(self, limit: int | None = None, window: float = WEEK, tally: Tally = count_nothing) -> Snapshot:

@@ -67,10 +67,11 @@ class Left:
     def merge(self, merge: Merge, merged: Segment | None) -> None:
         """Count a merge and its result."""
         size = 0 if merged is None else merged.size
+        gone = sum([segment.size for segment in merge.segments]) - size
         self.merges += 1
         self.merged_documents += size
-        self.compacted_documents += sum(segment.size for segment in merge.segments) - size
-        if sum(segment.size for segment in merge.segments) > size:
+        self.compacted_documents += gone
+        if gone:
             self._leave(merge.segments, 1)
             self._leave(() if merged is None else (merged,), -1)
 
@@ -117,7 +118,9 @@ class UnusedEntries:
 
     def worth_counting(self, state: MemoryState) -> bool:
         """Whether so much may be unused that a pass over the segments is due."""
-        if self._left.all < COUNT_SHARE * self._read:
+        left = self._left.all
+        # Most writes end here: no vocabulary can have so many.
+        if left < COUNT_SHARE * self._read or left + max(self._counted.values(), default=0) < LEAST_UNUSED:
             return False
         return any(
             _is_due(self._counted.get(key, 0) + self._left.of(key), len(vocabulary), self._documents)

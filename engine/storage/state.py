@@ -158,7 +158,7 @@ class MemoryState:
         """The state without its records: what an answer keeps, so that it does not keep those of other tenants."""
         return replace(self, snapshots={}, names=(), unions={}, expiries={}, next_expiry=math.inf)
 
-    @property
+    @once
     def expiring(self) -> bool:
         """Whether any live record has a time of expiry."""
         return bool(self.expiries)

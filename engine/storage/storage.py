@@ -323,7 +323,7 @@ class Storage:
         prepared: list[Write] = []
         groups = joint(requests)
         while groups:
-            group, before = groups.popleft(), self._sizes()
+            group, before = groups.popleft(), self._sizes() if prepared else start
             try:
                 pending = Pending(self.state, working, batches, self.store)
                 for request in group:
@@ -531,11 +531,12 @@ class Storage:
         )
 
     def _sizes(self) -> Sizes:
+        state = self.state
         return Sizes(
-            len(self.indexer.vocabulary),
-            len(self.weight_terms),
-            len(self.entity_terms),
-            {name: len(column) for name, column in self.values.items()},
+            len(state.indexer.vocabulary.strings),
+            len(state.weight_terms.strings),
+            len(state.entity_terms.strings),
+            {name: len(column.strings) for name, column in state.values.items()},
         )
 
     def _forget(self, sizes: Sizes) -> None:

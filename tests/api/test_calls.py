@@ -1,0 +1,51 @@
+"""How many Python calls of fanrank's own functions a small search and a small write take."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+import fanrank as fr
+
+OWN = str(Path(fr.__file__).parent)
+TEXTS = [f"alpha beta w{n % 7} gamma" for n in range(500)]
+
+
+def own_calls(run: Callable[[], object]) -> int:
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(OWN)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_one_text_takes_18_calls() -> None:
+    engine = fr.Engine.from_records([fr.Record(f"r{n}", text) for n, text in enumerate(TEXTS)])
+    if engine.backend.name != "native":
+        pytest.skip("the compiled loops are not there")
+    engine.search(["alpha w3"])
+    assert own_calls(lambda: engine.search(["alpha w3"])) <= 18
+
+
+def test_a_durable_add_takes_at_most_250_calls(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add([fr.Record(f"r{n}", text) for n, text in enumerate(TEXTS)])
+        engine.add([fr.Record("first", "alpha new")])
+
+        def add() -> None:
+            for n in range(64):  # merges of small segments come with some of them
+                engine.add([fr.Record(f"new{n}", "alpha new thing")])
+
+        assert own_calls(add) <= 250 * 64
