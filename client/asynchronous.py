@@ -5,40 +5,35 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..engine.carry.files import AnyFile
 from ..engine.carry.importing import Imported
 from ..engine.encoders.embed import Given
-from ..engine.encoders.patch import RecordFields
 from ..engine.errors import QueryError, UnreachableError
-from ..engine.hybrid.strategy import AnyStrategy
 from ..engine.memory import Memory
 from ..engine.moments import Span
-from ..engine.offered import REST, Offered, awaited, offered_at
+from ..engine.offered import awaited
 from ..engine.records.explanation import Explanation, FusedExplanation
 from ..engine.records.filters import AnyFilter
-from ..engine.records.hits import Hits
-from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
-from ..engine.route.by_namespace import ByNamespace
-from ..engine.route.policy import Policy
-from ..engine.search.batch import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
 from ..engine.writing import AnyRecord
-from . import answers, calls
-from .answers import Page
-from .calls import Call, SentKeywords
-from .sending import RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
-from .synchronous import Client
+from . import calls
+from .calls import Asked, Call
+from .sending import RETRIES, TIMEOUT, Attempt, Target, load_httpx
+from .steps import Steps
+from .synchronous import Client, every_namespace, write_parts
 
 if sys.version_info >= (3, 11):
-    from typing import Unpack
+    pass
 else:
-    from typing_extensions import Unpack
+    pass
 
+
+R = TypeVar("R")
 
 AT_ONCE = 16
 """Requests of an event loop that are under way at once; others wait. For each request httpx looks at all connections:
@@ -98,13 +93,13 @@ class AsyncClient:
 
     @hinting()
     def __init__(self, url: str, key: str | None = None, *, timeout: float = TIMEOUT, retries: int = RETRIES) -> None:
-        self._target = Target(url, key, timeout, retries)
-        self._pools = Pools(self._target.options())
+        self._server = Target(url, key, timeout, retries)
+        self._pools = Pools(self._server.options())
         self.space: str | None = None
 
     def __repr__(self) -> str:
         space = "" if self.space is None else f", namespace={self.space!r}"
-        return f"{type(self).__name__}({self._target.url!r}{space})"
+        return f"{type(self).__name__}({self._server.url!r}{space})"
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -122,8 +117,21 @@ class AsyncClient:
         handle.__dict__.update(self.__dict__, space=calls.checked_name(name))
         return handle
 
-    async def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
-        attempt = Attempt(self._target, call, limit)
+    async def _run(self, verb: Steps[R]) -> R:
+        answer: Any = None
+        while True:
+            try:
+                call = verb.send(answer)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            answer = await self._send(call)
+
+    def _explain_hit(self, asked: Asked, position: int, document: str) -> Explanation | FusedExplanation:
+        raise QueryError("hits of an AsyncClient explain no scores: await client.explain(query, id)")
+
+    async def _send(self, call: Call) -> dict[str, Any]:
+        attempt = Attempt(self._server, call)
         httpx, pool = load_httpx(), self._pools.take()
         while True:
             try:
@@ -141,33 +149,6 @@ class AsyncClient:
                     return attempt.read(response, response.content)
             await asyncio.sleep(pause)
 
-    async def search(
-        self,
-        queries: AnyBatch,
-        k: int = DEFAULT_K,
-        *,
-        batch: int | None = None,
-        deadline: float | None = None,
-        **options: Unpack[SentKeywords],
-    ) -> Hits:
-        """As `Engine.search`: `options` are strategy, texts, payload, timing, its `defaults` for queries, and `partial`
-        of a server over shards."""
-        asked = calls.search(queries, k, options, self.space, batch)
-        # One limit for all parts, where the caller asked for one.
-        limit = None if deadline is None else self._target.limit(deadline)
-
-        def explain(position: int, document: str) -> Explanation | FusedExplanation:
-            raise QueryError("hits of an AsyncClient explain no scores: await client.explain(query, id)")
-
-        return answers.read_hits([await self._send(call, limit) for call in asked.calls], asked, explain)
-
-    async def explain(
-        self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
-    ) -> Explanation | FusedExplanation:
-        """As `Engine.explain`."""
-        (asked,) = calls.asked_queries([query], self.space)
-        return answers.read_explanation(await self._send(calls.explain(asked, document, strategy)), 0)
-
     async def add(
         self,
         records: Iterable[AnyRecord],
@@ -177,95 +158,7 @@ class AsyncClient:
         batch: int | None = None,
     ) -> int:
         """As `Memory.add`."""
-        return await self._write(records, "add", vectors, ttl, batch)
-
-    async def update(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        ttl: Span | None = None,
-        batch: int | None = None,
-    ) -> int:
-        """As `Engine.update`."""
-        return await self._write(records, "update", vectors, ttl, batch)
-
-    async def upsert(
-        self,
-        records: Iterable[AnyRecord],
-        *,
-        vectors: Given = None,
-        ttl: Span | None = None,
-        batch: int | None = None,
-    ) -> int:
-        """As `Memory.upsert`."""
-        return await self._write(records, "upsert", vectors, ttl, batch)
-
-    async def _write(
-        self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None
-    ) -> int:
-        parts = calls.write(records, mode, vectors, ttl, self.space, batch)
-        return sum([answers.read_number(await self._send(call), "written") for call in parts])
-
-    async def delete(self, ids: Iterable[str], *, namespace: str = "", missing_ok: bool = False) -> int:
-        """As `Engine.delete`."""
-        return answers.read_number(await self._send(calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
-
-    async def delete_where(self, filter: AnyFilter, *, namespace: str = "") -> int:
-        """As `Engine.delete_where`, in one namespace."""
-        return answers.read_number(await self._send(calls.delete_where(filter, self._named(namespace))), "deleted")
-
-    async def patch(
-        self,
-        ids: str | Sequence[str],
-        changes: Mapping[str, Any] | None = None,
-        *,
-        namespace: str = "",
-        missing_ok: bool = False,
-        **fields: Unpack[RecordFields],
-    ) -> int:
-        """As `Engine.patch`."""
-        call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
-        return answers.read_number(await self._send(call), "patched")
-
-    async def update_where(
-        self,
-        filter: AnyFilter,
-        changes: Mapping[str, Any] | None = None,
-        *,
-        namespace: str = "",
-        **fields: Unpack[RecordFields],
-    ) -> int:
-        """As `Engine.update_where`, in one namespace. A function cannot be sent."""
-        call = calls.update_where(filter, changes, fields, self._named(namespace))
-        return answers.read_number(await self._send(call), "patched")
-
-    async def drop(self, namespace: str = "") -> None:
-        """As `Engine.drop`. On a handle it drops the namespace of the handle."""
-        await self._send(calls.drop(self._named(namespace)))
-
-    async def fetch(self, ids: Sequence[str], *, namespace: str = "") -> list[Record | None]:
-        """As `Engine.fetch`."""
-        return answers.read_records(await self._send(calls.fetch(ids, self._named(namespace))))
-
-    async def get(self, id: str, *, namespace: str = "") -> Record | None:
-        """As `Engine.get`."""
-        return (await self.fetch(calls.one_id(id), namespace=namespace))[0]
-
-    async def page(
-        self,
-        *,
-        filter: AnyFilter | None = None,
-        namespace: str = "",
-        order: str = "written",
-        reverse: bool = False,
-        after: str | None = None,
-        limit: int | None = None,
-    ) -> Page:
-        """A page of at most `limit` records (None: 1,000) and where the next one begins, as `Engine.records`."""
-        return answers.read_page(
-            await self._send(calls.page(self._named(namespace), filter, order, reverse, after, limit))
-        )
+        return await self._run(write_parts(records, "add", vectors, ttl, self.space, batch))
 
     def records(
         self,
@@ -290,21 +183,9 @@ class AsyncClient:
             if after is None:
                 return
 
-    async def count(self, filter: AnyFilter | None = None, *, namespace: str = "") -> int:
-        """As `Engine.count`, in one namespace."""
-        return answers.read_number(await self._send(calls.count(filter, self._named(namespace))), "count")
-
     async def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        found, after = answers.read_namespaces(await self._send(calls.namespaces(None)))
-        while after is not None:
-            page, after = answers.read_namespaces(await self._send(calls.namespaces(after)))
-            found += page
-        return tuple(found)
-
-    async def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
-        """As `Engine.stats`, or as `Namespace.stats` of a handle or of a namespace that is named."""
-        return await self._send(calls.stats(self.space if namespace is None else namespace))
+        return await self._run(every_namespace())
 
     async def export(self, file: AnyFile, **options: Any) -> int:
         """As `Client.export`, by a thread with connections of its own."""
@@ -316,8 +197,8 @@ class AsyncClient:
         return done
 
     def _carry(self, verb: str, file: AnyFile, options: dict[str, Any]) -> Any:
-        target = self._target
-        with Client(target.url, target.key, timeout=target.timeout, retries=target.retries) as client:
+        server = self._server
+        with Client(server.url, server.key, timeout=server.timeout, retries=server.retries) as client:
             return getattr(client if self.space is None else client.namespace(self.space), verb)(file, **options)
 
     async def columns(self) -> dict[str, str]:
@@ -329,6 +210,12 @@ class AsyncClient:
         return calls.named(namespace, self.space)
 
     if TYPE_CHECKING:
+        search, explain = awaited(Client.search), awaited(Client.explain)
+        page, stats = awaited(Client.page), awaited(Client.stats)
+        update, upsert = awaited(Client.update), awaited(Client.upsert)
+        delete, delete_where, drop = awaited(Client.delete), awaited(Client.delete_where), awaited(Client.drop)
+        patch, update_where = awaited(Client.patch), awaited(Client.update_where)
+        fetch, get, count = awaited(Client.fetch), awaited(Client.get), awaited(Client.count)
         distinct, events = awaited(Memory.distinct), awaited(Memory.events)
         add_column, drop_column = awaited(Memory.add_column), awaited(Memory.drop_column)
         change_columns = awaited(Memory.change_columns)
@@ -337,13 +224,16 @@ class AsyncClient:
         forget = awaited(Memory.forget)
 
 
-def _sent(verb: Offered) -> Any:
-    @wraps(verb.function)
-    async def ask(self: AsyncClient, *given: Any, **keywords: Any) -> Any:
-        return answers.read_offered(await self._send(calls.offered(verb, given, keywords, self.space)), verb)
+def _awaited(verb: Any) -> Any:
+    """The awaited twin of a verb that `steps` made."""
 
-    return ask
+    @wraps(verb)
+    async def run(self: AsyncClient, *given: Any, **keywords: Any) -> Any:
+        return await self._run(verb.steps(self, *given, **keywords))
+
+    return run
 
 
-for _verb in offered_at(REST):
-    setattr(AsyncClient, _verb.name, _sent(_verb))
+for _name, _verb in [*vars(Client).items()]:
+    if hasattr(_verb, "steps"):
+        setattr(AsyncClient, _name, _awaited(_verb))

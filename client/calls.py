@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -53,6 +53,13 @@ class SentKeywords(SearchKeywords, total=False):
     partial: str | None
 
 
+class Limit(NamedTuple):
+    """Until when (by `time.monotonic`) an answer is waited for, and how many seconds that was from the start."""
+
+    seconds: float
+    until: float
+
+
 @dataclass(frozen=True)
 class Call:
     """One request. `repeatable` says that sending it twice does no more than sending it once."""
@@ -62,6 +69,8 @@ class Call:
     body: Mapping[str, Any] | None = None
     params: Mapping[str, str] = field(default_factory=dict)
     repeatable: bool = True
+    limit: Limit | None = None
+    """The time of several calls together; None: the client's own."""
 
     def content(self) -> bytes | None:
         """The body as bytes. Raises `ParameterError` for values that JSON does not have."""

@@ -8,13 +8,13 @@ import random
 import time
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..engine.errors import DeadlineError, MissingExtraError, ParameterError, UnreachableError
 from ..engine.serve.calls import check_seconds
 from .answers import raise_problem
-from .calls import Call
+from .calls import Call, Limit
 
 if TYPE_CHECKING:
     import httpx
@@ -90,19 +90,12 @@ class Target:
         return Limit(seconds, time.monotonic() + seconds)
 
 
-class Limit(NamedTuple):
-    """Until when (by `time.monotonic`) an answer is waited for, and how many seconds that was from the start."""
-
-    seconds: float
-    until: float
-
-
 class Attempt:
     """The attempts to send one call: what is left of its time, and whether it may be sent again."""
 
-    def __init__(self, target: Target, call: Call, limit: Limit | None = None) -> None:
+    def __init__(self, target: Target, call: Call) -> None:
         self.target, self.call = target, call
-        self.limit = limit or target.limit()
+        self.limit = call.limit or target.limit()
         self.number = 0
         self._content = call.content()
 

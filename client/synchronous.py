@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..engine.carry.files import AnyFile, format_of, written
 from ..engine.carry.importing import Imported, read, reported
@@ -42,10 +42,11 @@ from ..engine.trust.runs import Writes
 from ..engine.writing import AnyRecord
 from . import answers, calls
 from .answers import Page
-from .calls import Call, SentKeywords
+from .calls import Asked, Call, SentKeywords
 from .listing import ServedListing
 from .searcher import ServedSearcher
-from .sending import LONGEST_LINE, NDJSON, RETRIES, TIMEOUT, Attempt, Limit, Target, load_httpx
+from .sending import LONGEST_LINE, NDJSON, RETRIES, TIMEOUT, Attempt, Target, load_httpx
+from .steps import Steps, several, steps
 
 if TYPE_CHECKING:
     import httpx
@@ -55,6 +56,8 @@ if sys.version_info >= (3, 11):
 else:
     from typing_extensions import Unpack
 
+R = TypeVar("R")
+
 
 def _sent(verb: Offered, name: str) -> Any:
     """What a client has for a verb that is offered; None: what `Memory` has, which asks for the other."""
@@ -62,10 +65,27 @@ def _sent(verb: Offered, name: str) -> Any:
         return None
 
     @wraps(verb.function)
-    def ask(self: Client, *given: Any, **keywords: Any) -> Any:
-        return answers.read_offered(self._send(calls.offered(verb, given, keywords, self.space)), verb)
+    def ask(self: Client, *given: Any, **keywords: Any) -> Steps[Any]:
+        return answers.read_offered((yield calls.offered(verb, given, keywords, self.space)), verb)
 
-    return ask
+    return steps(ask)
+
+
+def write_parts(
+    records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, space: str | None, batch: int | None
+) -> Steps[int]:
+    """A write in parts of `batch` records; it returns how many were written."""
+    parts = yield from several(calls.write(records, mode, vectors, ttl, space, batch))
+    return sum([answers.read_number(part, "written") for part in parts])
+
+
+def every_namespace() -> Steps[tuple[str, ...]]:
+    """The namespaces that a key reaches, page after page."""
+    found, after = answers.read_namespaces((yield calls.namespaces(None)))
+    while after is not None:
+        page, after = answers.read_namespaces((yield calls.namespaces(after)))
+        found += page
+    return tuple(found)
 
 
 class Client(Memory, lacking=CLIENT, made=_sent):
@@ -151,8 +171,23 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         handle.__dict__.update(kept, space=calls.checked_name(name))
         return handle
 
-    def _send(self, call: Call, limit: Limit | None = None) -> dict[str, Any]:
-        attempt = Attempt(self._server, call, limit)
+    def _run(self, verb: Steps[R]) -> R:
+        answer: Any = None
+        while True:
+            try:
+                call = verb.send(answer)
+            except StopIteration as end:
+                result: R = end.value
+                return result
+            answer = self._send(call)
+
+    def _explain_hit(self, asked: Asked, position: int, document: str) -> Explanation | FusedExplanation:
+        number = answers.checked_position(position, asked.queries)
+        call = calls.explain(asked.queries[number], document, asked.strategy)
+        return answers.read_explanation(self._send(call), number)
+
+    def _send(self, call: Call) -> dict[str, Any]:
+        attempt = Attempt(self._server, call)
         httpx = load_httpx()
         while True:
             if self._pool.is_closed:
@@ -178,6 +213,7 @@ class Client(Memory, lacking=CLIENT, made=_sent):
                 parts.append(part)
         return response, b"".join(parts)
 
+    @steps
     def search(
         self,
         queries: AnyBatch,
@@ -186,26 +222,22 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         batch: int | None = None,
         deadline: float | None = None,
         **options: Unpack[SentKeywords],
-    ) -> Hits:
+    ) -> Steps[Hits]:
         """As `Engine.search`: `options` are strategy, texts, payload, timing, its `defaults` for queries, and `partial`
         of a server over shards."""
         asked = calls.search(queries, k, options, self.space, batch)
         # One limit for all parts, where the caller asked for one.
         limit = None if deadline is None else self._server.limit(deadline)
+        parts = yield from several([replace(call, limit=limit) for call in asked.calls])
+        return answers.read_hits(parts, asked, partial(self._explain_hit, asked))
 
-        def explain(position: int, document: str) -> Explanation | FusedExplanation:
-            number = answers.checked_position(position, asked.queries)
-            call = calls.explain(asked.queries[number], document, asked.strategy)
-            return answers.read_explanation(self._send(call), number)
-
-        return answers.read_hits([self._send(call, limit) for call in asked.calls], asked, explain)
-
+    @steps
     def explain(
         self, query: AnyQuery, document: str, *, strategy: AnyStrategy | Policy | ByNamespace = "bm25"
-    ) -> Explanation | FusedExplanation:
+    ) -> Steps[Explanation | FusedExplanation]:
         """As `Engine.explain`."""
         (asked,) = calls.asked_queries([query], self.space)
-        return answers.read_explanation(self._send(calls.explain(asked, document, strategy)), 0)
+        return answers.read_explanation((yield calls.explain(asked, document, strategy)), 0)
 
     def add(
         self,
@@ -223,8 +255,9 @@ class Client(Memory, lacking=CLIENT, made=_sent):
             whole = [*as_records(records)]
             named = [replace(one, namespace=self._named(one.namespace)) for one in whole]
             return self._with_receipts(self.add(named, vectors=vectors, ttl=ttl, batch=batch), named)
-        return self._write_parts(records, "add", vectors, ttl, batch)
+        return self._run(write_parts(records, "add", vectors, ttl, self.space, batch))
 
+    @steps
     def update(
         self,
         records: Iterable[AnyRecord],
@@ -232,9 +265,10 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
-    ) -> int:
-        return self._write_parts(records, "update", vectors, ttl, batch)
+    ) -> Steps[int]:
+        return (yield from write_parts(records, "update", vectors, ttl, self.space, batch))
 
+    @steps
     def upsert(
         self,
         records: Iterable[AnyRecord],
@@ -242,23 +276,20 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         vectors: Given = None,
         ttl: Span | None = None,
         batch: int | None = None,
-    ) -> int:
-        return self._write_parts(records, "upsert", vectors, ttl, batch)
+    ) -> Steps[int]:
+        return (yield from write_parts(records, "upsert", vectors, ttl, self.space, batch))
 
-    def _write_parts(
-        self, records: Iterable[AnyRecord], mode: str, vectors: Given, ttl: Span | None, batch: int | None
-    ) -> int:
-        parts = calls.write(records, mode, vectors, ttl, self.space, batch)
-        return sum([answers.read_number(self._send(call), "written") for call in parts])
-
-    def delete(self, ids: Iterable[str], *, namespace: str | None = "", missing_ok: bool = False) -> int:
+    @steps
+    def delete(self, ids: Iterable[str], *, namespace: str | None = "", missing_ok: bool = False) -> Steps[int]:
         """As `Engine.delete`."""
-        return answers.read_number(self._send(calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
+        return answers.read_number((yield calls.delete(ids, self._named(namespace), missing_ok)), "deleted")
 
-    def delete_where(self, filter: AnyFilter, *, namespace: str | None = "") -> int:
+    @steps
+    def delete_where(self, filter: AnyFilter, *, namespace: str | None = "") -> Steps[int]:
         """As `Engine.delete_where`, in one namespace."""
-        return answers.read_number(self._send(calls.delete_where(filter, self._named(namespace))), "deleted")
+        return answers.read_number((yield calls.delete_where(filter, self._named(namespace))), "deleted")
 
+    @steps
     def patch(
         self,
         ids: str | Sequence[str],
@@ -267,11 +298,12 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         namespace: str | None = "",
         missing_ok: bool = False,
         **fields: Unpack[RecordFields],
-    ) -> int:
+    ) -> Steps[int]:
         """As `Engine.patch`."""
         call = calls.patch(ids, changes, fields, self._named(namespace), missing_ok)
-        return answers.read_number(self._send(call), "patched")
+        return answers.read_number((yield call), "patched")
 
+    @steps
     def update_where(
         self,
         filter: AnyFilter,
@@ -279,23 +311,27 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         *,
         namespace: str | None = "",
         **fields: Unpack[RecordFields],
-    ) -> int:
+    ) -> Steps[int]:
         """As `Engine.update_where`, in one namespace. A function cannot be sent."""
         call = calls.update_where(filter, changes, fields, self._named(namespace))
-        return answers.read_number(self._send(call), "patched")
+        return answers.read_number((yield call), "patched")
 
-    def drop(self, namespace: str = "") -> None:
+    @steps
+    def drop(self, namespace: str = "") -> Steps[None]:
         """As `Engine.drop`. On a handle it drops the namespace of the handle."""
-        self._send(calls.drop(self._named(namespace)))
+        yield calls.drop(self._named(namespace))
 
-    def fetch(self, ids: Sequence[str], *, namespace: str | None = "") -> list[Record | None]:
+    @steps
+    def fetch(self, ids: Sequence[str], *, namespace: str | None = "") -> Steps[list[Record | None]]:
         """As `Engine.fetch`."""
-        return answers.read_records(self._send(calls.fetch(ids, self._named(namespace))))
+        return answers.read_records((yield calls.fetch(ids, self._named(namespace))))
 
-    def get(self, id: str, *, namespace: str | None = "") -> Record | None:
+    @steps
+    def get(self, id: str, *, namespace: str | None = "") -> Steps[Record | None]:
         """As `Engine.get`."""
-        return self.fetch(calls.one_id(id), namespace=namespace)[0]
+        return answers.read_records((yield calls.fetch(calls.one_id(id), self._named(namespace))))[0]
 
+    @steps
     def page(
         self,
         *,
@@ -305,9 +341,9 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         reverse: bool = False,
         after: str | None = None,
         limit: int | None = None,
-    ) -> Page:
+    ) -> Steps[Page]:
         """A page of at most `limit` records (None: 1,000) and where the next one begins, as `Engine.records`."""
-        return answers.read_page(self._send(calls.page(self._named(namespace), filter, order, reverse, after, limit)))
+        return answers.read_page((yield calls.page(self._named(namespace), filter, order, reverse, after, limit)))
 
     def records(
         self,
@@ -325,9 +361,10 @@ class Client(Memory, lacking=CLIENT, made=_sent):
         page = partial(self.page, filter=filter, namespace=self._named(namespace), order=order, reverse=reverse)
         return ServedListing(lambda start, count: page(after=start, limit=count), wanted, after, limit)
 
-    def count(self, filter: AnyFilter | None = None, *, namespace: str | None = "") -> int:
+    @steps
+    def count(self, filter: AnyFilter | None = None, *, namespace: str | None = "") -> Steps[int]:
         """As `Engine.count`, in one namespace."""
-        return answers.read_number(self._send(calls.count(filter, self._named(namespace))), "count")
+        return answers.read_number((yield calls.count(filter, self._named(namespace))), "count")
 
     def export(
         self,
@@ -399,15 +436,12 @@ class Client(Memory, lacking=CLIENT, made=_sent):
     @property
     def namespaces(self) -> tuple[str, ...]:
         """The namespaces that hold live records and that the key reaches, as `Engine.namespaces`."""
-        found, after = answers.read_namespaces(self._send(calls.namespaces(None)))
-        while after is not None:
-            page, after = answers.read_namespaces(self._send(calls.namespaces(after)))
-            found += page
-        return tuple(found)
+        return self._run(every_namespace())
 
-    def stats(self, *, namespace: str | None = None) -> dict[str, Any]:
+    @steps
+    def stats(self, *, namespace: str | None = None) -> Steps[dict[str, Any]]:
         """As `Memory.stats`; of a handle those of its namespace."""
-        return self._send(calls.stats(self.space if namespace is None else namespace))
+        return (yield calls.stats(self.space if namespace is None else namespace))
 
     def _epoch(self) -> None:
         """A server does not say it."""
