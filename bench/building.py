@@ -14,8 +14,6 @@ one thread (``input`` is "records"). ``cpu_us_per_record`` is the processor's ti
 records and the close included, ``bytes_per_record`` that of the files after it.
 """
 
-from __future__ import annotations
-
 import shutil
 import statistics
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ compared with float64 before it is timed. BLAS and FAISS keep to one thread. Tim
 over `reps`; ``recall`` is of the exact k best, and of the first 100 queries.
 """
 
-from __future__ import annotations
-
 import os
 
 if __name__ == "__main__":

@@ -18,8 +18,6 @@ the processor's time of a call, on average. ``batch`` is the number of queries o
 all of the corpus. Cold times are medians over processes, each [wall, processor].
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random
@@ -105,7 +103,7 @@ def _analysed(corpus: Corpus, queries: Sequence[str]) -> Tokens:
 class Running:
     """One system on one corpus: its worker, and its times so far."""
 
-    def __init__(self, system: System, case: Case) -> None:
+    def __init__(self, system: System, case: "Case") -> None:
         self.system, self.case = system, case
         self.python = python_of(PEERS[system.peer], case.install)
         self.folder = CACHE / "work" / case.name / f"texts-{system.peer}"

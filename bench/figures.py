@@ -5,8 +5,6 @@ those that time, one after another. What is taken is not taken again, so a run t
 ``--all`` takes everything. Then the report is written.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

@@ -14,8 +14,6 @@ bit those of the method's reference, None for a reference. ``build_records_per_s
 so far) are the engine's.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import time

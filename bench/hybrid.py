@@ -6,8 +6,6 @@ length and alpha. One ``batch`` row a dataset and strategy holds milliseconds of
 query vectors given (no encoder in either), and the stages of the one call.
 """
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

@@ -11,8 +11,6 @@ depend on the compiler, the C library, the processor's vector instructions, and 
 are compared with those that were recorded under the same ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import gc

@@ -11,8 +11,6 @@ Appends to ``bench/results/languages.jsonl`` a row for each language: the share 
 first, and among the first 5, by analyzer. ``snowball`` is the language's own stemmer, where there is one.
 """
 
-from __future__ import annotations
-
 import sys
 import unicodedata
 from collections.abc import Sequence

@@ -18,8 +18,6 @@ Appends to ``bench/results/neighbours.jsonl`` rows of four parts:
 Vectors come from ``--embeddings``, or are made anew; ``--parts cost`` needs none.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import statistics

@@ -4,8 +4,6 @@ Appends to ``bench/results/quality.jsonl`` one object an evaluation: what ``fanr
 commit and date.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

@@ -14,8 +14,6 @@ throughput, and ``overhead_ms`` that of the differences of the median millisecon
 beside it. ``verified`` is None for a peer.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

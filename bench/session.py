@@ -10,8 +10,6 @@ of turns whose answers took more than 200 ms, ``query_*`` a turn's time over its
 `add`, with a turn's records in one call. ``hit_rate``: questions whose source record is among the 10 hits.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ A kill of an owner takes 15 s on a core: a Ray starts in 8 s, the processes of i
 first one share a Ray, and take 8 s a kill.
 """
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Sequence

@@ -25,8 +25,6 @@ Shards, owner and Ray share the machine's cores, and a thread that wakes may wai
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import pickle

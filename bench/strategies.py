@@ -9,8 +9,6 @@ Conversations are parted into halves in turn, by their names in order; questions
 set is a function of `SETS`, from the data folder to a `Dataset`. Those whose data is not there are left out, by name.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -6,8 +6,6 @@ fusion's alpha for a conversation is fitted on the other conversations (D004). A
 conversation, and equal scores stand in document order (D008). On documents (E011, E029) each system is a strategy.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ what differs by more than its limit, and ends with 1 where something grew; ``--r
 peaks are kept for each minor version of Python, and compared where its version and numpy's are the recorded ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import json

@@ -12,8 +12,6 @@ Six parts, each in a process of its own, so that its peak memory is its own:
 The ``figures`` of a row are named with their units.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

@@ -10,17 +10,16 @@ corpus    postings, 10**4 to 10**8
 k         10 to 1,000
 length    terms of a query, 2 to 500
 pipeline  `Engine.search` in a loop and `Engine.search_stream`, beside the kernels alone on the same batches
+settings  block sizes, one changed at a time; only if it is named
 ========  ============================================================================================================
 
 All parts but ``pipeline`` time the kernels as a CUDA graph (``kernel``) and launched one by one (``eager``). Every
 answer is compared with numpy's, bit for bit, before a clock starts. Every row has the ceilings measured in the run.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -48,52 +47,44 @@ from .corpora import Problem
 from .rows import Row
 from .systems import STOPS, DeviceSystem
 
-PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline")
-CUDA_IDEAS: tuple[dict[str, Any], ...] = (
-    {},
-    {"posting_bytes": 4},
-    {"tables": False},
-    {"wide": True},
-)
-TRITON_IDEAS: tuple[dict[str, Any], ...] = ({},)
-GROWTH: tuple[dict[str, Any], ...] = ({}, {"posting_bytes": 4})
-"""The variants that the growing parts (batch, corpus, k, length) measure."""
+Options = dict[str, Any]
+USUAL: tuple[Options, ...] = ({},)
+CUDA_IDEAS: tuple[Options, ...] = ({}, {"posting_bytes": 4}, {"tables": False}, {"wide": True})
+CUDA_SETTINGS: tuple[Options, ...] = ({}, *({"tile_bits": bits} for bits in (11, 12, 13, 15)))
+TRITON_SETTINGS: tuple[Options, ...] = (
+    *USUAL,
+    *({name: value} for name, values in {
+        "narrow_tile_bits": (9, 10, 12, 13), "score.warps": (2, 4, 8, 16), "score.slots": (2, 4, 8),
+        "score.postings": (64, 128, 256, 512), "score.programs": (1, 2, 3, 4), "plan.postings": (128, 256, 512),
+        "plan.ways": (32, 128, 256), "order.tiles": (32, 64, 128), "order.slots": (4, 8, 16),
+        "order.warps": (2, 4, 8), "select.block": (512, 1024, 2048), "select.warps": (4, 8, 16),
+        "select.stripe": (2048, 4096, 8192),
+    }.items() for value in values),
+)  # fmt: skip
+HELD = ("posting_bytes", "tables", "wide")
+"""Options that are not those of verbs."""
 
 
 @dataclass(frozen=True)
 class Sizes:
     """How large a run is."""
 
-    ideas: tuple[str, ...]
-    postings: tuple[int, ...]
-    grown: int  # postings of the corpus that batch, k and length are measured on
-    batch: int
-    batches: tuple[int, ...]
-    ks: tuple[int, ...]
-    lengths: tuple[int, ...]
-    terms: int
-    k: int
-    streamed: str
-    stream_batches: tuple[int, ...]
-    variants: int
+    ideas: tuple[str, ...] = ("sgd", "fiqa-shaped", "nq-shaped")
+    postings: tuple[int, ...] = tuple(10**n for n in range(4, 9))
+    grown: int = 10**7  # postings of the corpus that batch, k and length are measured on
+    batch: int = 256
+    batches: tuple[int, ...] = (1, 4, 20, 100, 500, 2_000, 10_000)
+    ks: tuple[int, ...] = (10, 30, 100, 300, 1_000)
+    lengths: tuple[int, ...] = (2, 5, 10, 20, 50, 100, 200, 500)
+    terms: int = 5
+    k: int = 100
+    streamed: str = "sgd"
+    stream_batches: tuple[int, ...] = (20, 250)
+    variants: int = 4
 
 
-FULL = Sizes(
-    **{"ideas": ("sgd", "fiqa-shaped", "nq-shaped"), "postings": tuple(10**n for n in range(4, 9)), "grown": 10**7},
-    **{"batch": 256, "batches": (1, 4, 20, 100, 500, 2_000, 10_000), "ks": (10, 30, 100, 300, 1_000)},
-    **{"lengths": (2, 5, 10, 20, 50, 100, 200, 500), "terms": 5, "k": 100, "streamed": "sgd"},
-    **{"stream_batches": (20, 250), "variants": 4},
-)
 SMOKE = Sizes(
-    **{
-        "ideas": ("fiqa-shaped",),
-        "postings": (400, 2_000),
-        "grown": 2_000,
-        "batch": 3,
-        "batches": (1, 4),
-        "ks": (3, 20),
-    },
-    **{"lengths": (2, 9), "terms": 3, "k": 5, "streamed": "fiqa-shaped", "stream_batches": (2, 3), "variants": 1},
+    ("fiqa-shaped",), (400, 2_000), 2_000, 3, (1, 4), (3, 20), (2, 9), 3, 5, "fiqa-shaped", (2, 3), variants=1
 )
 
 
@@ -107,26 +98,25 @@ class Ablated(DeviceSystem):
         return replace(part, wide=True) if self.options.get("wide") else part
 
 
-def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]]) -> Iterator[tuple[str, System | str]]:
+def list_systems(family: str, problem: Problem, ideas: Sequence[Options]) -> Iterator[tuple[str, System | str]]:
     """(name, system) for each of the ideas; the reason in place of a system that cannot be measured."""
     plain = device_search(family)
     shared: dict[tuple[int, bool], DeviceSearch] = {}
     for options in ideas:
         name = " ".join([f"fanrank-{family}", *(f"{key}={value}" for key, value in options.items())])
+        # Variants with the same bytes a posting and the same tables share one upload of the segments.
+        key = options.get("posting_bytes", 8), options.get("tables", True)
+        over = shared.get(key)
+        # Without tables every list is short. Which lists are is decided at the upload.
+        least = TABLED_POSTINGS if key[1] else MAX_SEGMENT_DOCUMENTS + 1
         try:
-            own = {key: value for key, value in options.items() if key not in ("posting_bytes", "tables", "wide")}
-            # Variants with the same bytes a posting and the same tables share one upload of the segments.
-            key = options.get("posting_bytes", 8), options.get("tables", True)
-            over = shared.get(key)
             search = DeviceSearch(
-                verbs_of(plain, own),
+                verbs_of(plain, {key: value for key, value in options.items() if key not in HELD}),
                 plain.residency.device,
                 posting_bytes=key[0],
                 residency=None if over is None else over.residency,
             )
             shared.setdefault(key, search)
-            # Without tables every list is short. Which lists are is decided at the upload.
-            least = TABLED_POSTINGS if key[1] else MAX_SEGMENT_DOCUMENTS + 1
             with patch.object(resident, "TABLED_POSTINGS", least):
                 made = Ablated(family, problem, search, options)
             yield name, made
@@ -134,17 +124,20 @@ def list_systems(family: str, problem: Problem, ideas: Sequence[dict[str, Any]])
             yield name, reason_of(error)
 
 
-def verbs_of(plain: DeviceSearch, options: dict[str, Any]) -> Any:
-    """The family's verbs with some options changed."""
+def verbs_of(plain: DeviceSearch, options: Options) -> Any:
+    """The family's verbs with some options changed; a dot leads into the settings of one of Triton's kernels."""
     if plain.verbs.name != "triton":
         from fanrank.kernels.cuda.verbs import CudaVerbs
 
         return CudaVerbs(plain.verbs._launcher, name=plain.verbs.name, **options)  # type: ignore[attr-defined]
     from fanrank.kernels.triton.verbs import TritonVerbs, tuning
 
-    device = plain.residency.device
-    usual = tuning(device)
-    return TritonVerbs(device, replace(usual, score=replace(usual.score, **options)))
+    found = tuning(plain.residency.device)
+    for name, value in options.items():
+        kernel, _, setting = name.partition(".")
+        changed: Any = replace(getattr(found, kernel), **{setting: value}) if setting else value
+        found = replace(found, **{kernel: changed})
+    return TritonVerbs(plain.residency.device, found)
 
 
 class AblationRun:
@@ -152,146 +145,129 @@ class AblationRun:
 
     def __init__(self, command: GpuCommand) -> None:
         self.command, self.options = command, command.options
-        self.sizes = SMOKE if self.options.smoke else FULL
+        self.sizes = SMOKE if self.options.smoke else Sizes()
         self.part = ""
-        statuses = {status.name: status.usable for status in backend.statuses()}
+        self.usable = {status.name: status.usable for status in backend.statuses()}
         own = ("cuda", "triton") if command.gpu else ("cuda-host", "triton")
-        self.families = [family for family in self.options.families or own if statuses.get(family)]
+        self.families = [family for family in self.options.families or own if self.usable.get(family)]
 
-    def say(self, line: str) -> None:
-        self.command.say(line)
-
-    @property
-    def spent(self) -> bool:
-        return self.command.spent
+    def goes_on(self, what: str) -> bool:
+        """Whether there is time left. Says what is measured, or left out."""
+        self.command.say(f"{self.part}: {what}{' left out' * self.command.spent}")
+        return not self.command.spent
 
     def keep(self, new: Sequence[Row]) -> None:
         self.command.keep({**row, "part": self.part} for row in new)
 
     def cells(
-        self, problem: Problem, shapes: Sequence[tuple[int, int]], ideas: dict[str, Sequence[dict[str, Any]]]
+        self, problem: Problem, shapes: Sequence[tuple[int, int]], cuda: Sequence[Options], triton: Sequence[Options]
     ) -> None:
         """Measure every idea of every family on batches of (size, k) of the problem's queries."""
-        self.say(f"{self.part}: {problem.name}, {problem.postings:,} postings; numpy's answers")
+        if not self.goes_on(f"{problem.name}, {problem.postings:,} postings; numpy's answers"):
+            return
         expected = gpu_systems.reference(problem, max(k for _, k in shapes), self.options.threads)
         systems: list[System] = []
-        for family, own in ideas.items():
-            for name, made in list_systems(family, problem, own):
+        for family in self.families:
+            for name, made in list_systems(family, problem, triton if family == "triton" else cuda):
                 if isinstance(made, str):
-                    place: dict[str, Any] = {"corpus": problem.name, "system": name, "phase": "", "batch": 0, "k": 0}
+                    self.command.say(f"{name}: {made}")
+                    place = {"corpus": problem.name, "system": name, "phase": "", "batch": 0, "k": 0}
                     self.keep([{**place, "error": made}])
-                    self.say(f"{name}: {made}")
                 else:
                     systems.append(made)
-        terms = len(problem.terms) / max(1, problem.queries)
         for batch, k in shapes:
-            if self.spent:
-                self.say(f"{self.part}: {problem.name}, batch {batch}, k {k} left out")
+            if not self.goes_on(f"{problem.name}, batch {batch}, k {k}"):
                 continue
-            self.say(f"{self.part}: {problem.name}, batch {batch}, k {k}")
             cell = gpu_run.cell_of(problem, batch, k, expected, self.sizes.variants)
             items = gpu_run.measure(cell, systems, self.options.reps, self.options.budget)
-            of = {system.name: system for system in systems}
+            of: Mapping[str, Any] = {system.name: system for system in systems}
+            terms = round(len(problem.terms) / max(1, problem.queries), 2)
             for row in gpu_run.rows_of(cell, items, self.command.common["ceiling"]):
-                options = of[row["system"]].options  # type: ignore[attr-defined]
-                self.keep([{**row, "options": options, "terms_per_query": round(terms, 2)}])
-            for system in systems:
-                system.forget()  # type: ignore[attr-defined]
+                self.keep([{**row, "options": of[row["system"]].options, "terms_per_query": terms}])
+            for system in of.values():
+                system.forget()
             gpu_run.free_memory()
 
-    def every(self, ideas: Sequence[dict[str, Any]] = GROWTH) -> dict[str, Sequence[dict[str, Any]]]:
-        """The ideas for the CUDA kernels, and Triton's as they are."""
-        return {family: ({},) if family == "triton" else ideas for family in self.families}
-
-    # The parts
+    def asked(self, whole: Problem, shapes: Sequence[tuple[int, int]], queries: int, terms: int = 0) -> None:
+        """Measure the usual kernels, and those of 4 bytes a posting, on so many queries of a grown corpus."""
+        problem = gpu_corpora.with_queries(whole, queries, terms or self.sizes.terms)
+        self.cells(problem, shapes, ({}, {"posting_bytes": 4}), USUAL)
 
     def ideas(self) -> None:
+        self._on_corpora(CUDA_IDEAS, USUAL)
+
+    def settings(self) -> None:
+        self._on_corpora(CUDA_SETTINGS, TRITON_SETTINGS)
+
+    def _on_corpora(self, cuda: Sequence[Options], triton: Sequence[Options]) -> None:
         for name in self.sizes.ideas:
-            if self.spent:
-                self.say(f"{self.part}: {name} left out")
-                continue
-            problem = gpu_corpora.problem(name, self.options.smoke)
-            batch = min(self.sizes.batch, problem.queries)
-            problem = gpu_corpora.first_queries(problem, batch * self.sizes.variants)
-            own = {family: TRITON_IDEAS if family == "triton" else CUDA_IDEAS for family in self.families}
-            self.cells(problem, [(batch, self.sizes.k)], own)
+            if self.goes_on(name):
+                problem = gpu_corpora.problem(name, self.options.smoke)
+                batch = min(self.sizes.batch, problem.queries)
+                few = gpu_corpora.first_queries(problem, batch * self.sizes.variants)
+                self.cells(few, [(batch, self.sizes.k)], cuda, triton)
 
     def batch(self) -> None:
-        whole = self.grown()
         for size in self.sizes.batches:
-            if not self.spent:
-                queries = size * (self.sizes.variants if size <= 1_000 else 1)
-                self.cells(
-                    gpu_corpora.with_queries(whole, queries, self.sizes.terms), [(size, self.sizes.k)], self.every()
-                )
+            queries = size * (self.sizes.variants if size <= 1_000 else 1)
+            self.asked(self.grown(), [(size, self.sizes.k)], queries)
 
     def corpus(self) -> None:
         for postings in self.sizes.postings:
-            if not self.spent:
-                whole = gpu_corpora.load_shaped(gpu_corpora.zipf(postings))
-                asked = gpu_corpora.with_queries(whole, self.sizes.batch * self.sizes.variants, self.sizes.terms)
-                self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
+            if self.goes_on(f"{postings:,} postings"):
+                own = gpu_corpora.load_shaped(gpu_corpora.zipf(postings))
+                self.asked(own, [(self.sizes.batch, self.sizes.k)], self.sizes.batch * self.sizes.variants)
 
     def k(self) -> None:
-        asked = gpu_corpora.with_queries(self.grown(), self.sizes.batch * self.sizes.variants, self.sizes.terms)
-        self.cells(asked, [(self.sizes.batch, k) for k in self.sizes.ks], self.every())
+        shapes = [(self.sizes.batch, k) for k in self.sizes.ks]
+        self.asked(self.grown(), shapes, self.sizes.batch * self.sizes.variants)
 
     def length(self) -> None:
-        whole = self.grown()
         for length in self.sizes.lengths:
-            if not self.spent:
-                asked = gpu_corpora.with_queries(whole, self.sizes.batch, length)
-                self.cells(asked, [(self.sizes.batch, self.sizes.k)], self.every())
+            self.asked(self.grown(), [(self.sizes.batch, self.sizes.k)], self.sizes.batch, length)
 
     def grown(self) -> Problem:
         return gpu_corpora.load_shaped(gpu_corpora.zipf(self.sizes.grown))
 
     def pipeline(self) -> None:
         problem = gpu_corpora.problem(self.sizes.streamed, self.options.smoke)
-        self.cells(problem, [(size, self.sizes.k) for size in self.sizes.stream_batches], self.every(({},)))
+        self.cells(problem, [(size, self.sizes.k) for size in self.sizes.stream_batches], USUAL, USUAL)
         expected = gpu_systems.reference(problem, self.sizes.k, self.options.threads)
-        self.say("pipeline: the engine")
         engine = engine_of(problem)
-        cpu = [name for name in ("native",) if _is_usable(name)]
-        for name in (*self.families, *cpu):
+        for name in (*self.families, *(name for name in ("native",) if self.usable.get(name))):
             engine.backend = backend.choose(name)
             for size in self.sizes.stream_batches:
-                if not self.spent:
-                    self.say(f"pipeline: {name}, batch {size}")
+                if self.goes_on(f"{name}, batch {size}"):
                     self.keep(self.streams(problem, engine, size, expected))
 
     def streams(self, problem: Problem, engine: fr.Engine, size: int, expected: HitArrays) -> list[Row]:
         """The loop and the stream over all of the problem's whole batches, in turns."""
-        batches = text_batches(problem, size)
-        served = engine.backend.name
+        texts = [" ".join(f"w{term}" for term in problem.query(query)) for query in range(problem.queries)]
+        batches = [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)]
+        k, served = self.sizes.k, engine.backend.name
         ways: dict[str, Callable[[], list[fr.Hits]]] = {
-            "loop": lambda: [engine.search(batch, self.sizes.k) for batch in batches],
-            "stream": lambda: list(engine.search_stream(batches, self.sizes.k)),
+            "loop": lambda: [engine.search(batch, k) for batch in batches],
+            "stream": lambda: list(engine.search_stream(batches, k)),
         }
-        same = {way: agreement(answer(), expected, size, self.sizes.k) for way, answer in ways.items()}
+        same = {way: agreement(answer(), expected, size, k) for way, answer in ways.items()}
         seconds: dict[str, list[float]] = {way: [] for way in ways}
         for _ in range(self.options.reps):
             for way, answer in ways.items():
                 start = time.perf_counter()
                 answer()
                 seconds[way].append(time.perf_counter() - start)
-        on_device = served not in backend.CPU
-        device = device_name(torch.device("cuda" if self.command.gpu else "cpu")) if on_device else "cpu"
+        on_gpu = self.command.gpu and served not in backend.CPU
         made = []
         for way, own in seconds.items():
             each = [1e3 * second / len(batches) for second in own]
             middle = statistics.median(each)
-            made.append(
-                {
-                    **{"corpus": problem.name, "system": f"fanrank-{served}", "phase": way, "batch": size},
-                    **{"k": self.sizes.k, "device": device, "queries": size, "variants": len(batches), "error": None},
-                    **{"ms": middle, "ms_min": min(each), "ms_max": max(each), "reps": len(each), "threads": 1},
-                    "queries_per_s": round(1e3 * size / middle, 1),
-                    "postings_per_query": round(problem.touched(0, problem.queries) / problem.queries, 1),
-                    **{"postings_per_s": 0.0, "documents": problem.snapshot.size, "postings": problem.postings},
-                    "identical": same[way],
-                }
-            )
+            row: Row = {"corpus": problem.name, "system": f"fanrank-{served}", "phase": way, "batch": size, "k": k}
+            row |= {"device": device_name(torch.device("cuda")) if on_gpu else "cpu", "queries": size, "error": None}
+            row |= {"variants": len(batches), "ms": middle, "ms_min": min(each), "ms_max": max(each)}
+            row |= {"reps": len(each), "threads": 1, "queries_per_s": round(1e3 * size / middle, 1)}
+            row |= {"postings_per_query": round(problem.touched(0, problem.queries) / problem.queries, 1)}
+            row |= {"postings_per_s": 0.0, "documents": problem.snapshot.size, "postings": problem.postings}
+            made.append({**row, "identical": same[way]})
         return made
 
 
@@ -301,44 +277,34 @@ def engine_of(problem: Problem) -> fr.Engine:
     for first, segment in zip(problem.snapshot.firsts, problem.snapshot.segments, strict=True):
         terms = np.repeat(segment.terms, np.diff(segment.offsets))
         order = np.argsort(segment.documents, kind="stable")
-        repeated = np.repeat(terms[order], segment.frequencies()[0][order])
+        words = [f"w{term}" for term in np.repeat(terms[order], segment.frequencies()[0][order]).tolist()]
         ends = np.cumsum(segment.lengths[0]).tolist()
-        words = [f"w{term}" for term in repeated.tolist()]
-        begins = [0, *ends[:-1]]
         engine.add(
             fr.Record(str(first + number), " ".join(words[begin:end]))
-            for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
+            for number, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True))
         )
     engine.flush()
     return engine
-
-
-def text_batches(problem: Problem, size: int) -> list[list[str]]:
-    """The problem's queries in whole batches of texts, as `engine_of` writes terms."""
-    texts = [" ".join(f"w{term}" for term in problem.query(query)) for query in range(problem.queries)]
-    return [texts[start : start + size] for start in range(0, len(texts) - size + 1, size)]
 
 
 def agreement(found: Sequence[fr.Hits], expected: HitArrays, size: int, k: int) -> float:
     """The share of queries whose scores and documents are the expected ones."""
     same = []
     for number, hits in enumerate(found):
-        own = slice(number * size, (number + 1) * size)
-        scores, documents, counts = (part[own] for part in expected)
+        scores, documents, counts = (part[number * size : (number + 1) * size] for part in expected)
         wanted = np.where(documents[:, :k] < 0, -np.inf, scores[:, :k] / fr.engine.index.bm25.SCALE)
         equal = (hits.scores == wanted).all(axis=1) & (hits.documents == documents[:, :k]).all(axis=1)
         same.append(equal & (hits.counts == np.minimum(counts, k)))
     return float(np.concatenate(same).mean())
 
 
-def _is_usable(name: str) -> bool:
-    return any(status.name == name and status.usable for status in backend.statuses())
+PARTS = ("ideas", "batch", "corpus", "k", "length", "pipeline", "settings")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure. Returns 0 if every answer was numpy's and nothing failed, else 1."""
     command = GpuCommand("ablation", "What each idea of the kernels is worth, and how time grows.", "gpu_ablation")
-    command.add("--parts", type=among(PARTS), default=PARTS)
+    command.add("--parts", type=among(PARTS), default=PARTS[:-1])
     command.add("--families", type=names, help="cuda,triton,cuda-host; default: those of the GPU")
     command.add("--threads", type=int, default=gpu_systems.default_threads(), help="of numpy's answers")
     command.add_limits(7, 0.1, 9.0)
@@ -346,12 +312,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.common["bench"] = "gpu-ablation"
     command.measure_ceilings()
     run = AblationRun(command)
-    for part in options.parts:
-        run.part = part
-        if run.spent:
-            run.say(f"{part} left out")
-        else:
-            getattr(run, part)()
+    for run.part in options.parts:
+        getattr(run, run.part)()
     return command.end()
 
 

@@ -1,8 +1,6 @@
 """The pipeline of the AgentIR paper over the kernels of baseline.cu, to compare with."""
 
 # Sources: A045 to A051.
-from __future__ import annotations
-
 from ctypes import c_int32, c_int64
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Only `Ready.run` is inside the clock.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

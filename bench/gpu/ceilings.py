@@ -1,7 +1,5 @@
 """The ceilings of a device, measured by the kernels of ceilings.cu in the same run as the systems."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from ctypes import c_int32, c_int64

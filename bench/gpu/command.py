@@ -1,7 +1,5 @@
 """What the commands of a GPU share: rows go to a folder, a clock stops a run, and a run may be tried without a GPU."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import subprocess

@@ -5,8 +5,6 @@ without Python objects for documents, and are stored as plain arrays in the cach
 record ids and categories, which scoring never reads, are left empty.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -2,16 +2,12 @@
 
 ========  ============================================================================================================
 fan-out   20 queries over 1, 4 and 16 segments: first use, capture, replay, and the first use after a write
-batch     all queries of a corpus and 256 of them, by texts (planned on the device) and by plans (on the host)
 compile   milliseconds of CPU to compile each kernel of a first fan-out, and to start; a row a family, in `counts`
 ========  ============================================================================================================
 
-The drivers run over a device that counts: what they give to it, what it copies, and what the host waits for. Fan-outs
-run on the CUDA kernels of the host build; batches on verbs that do nothing, as a batch of a large corpus takes the host
-build minutes. The counts of the drivers do not depend on what the kernels find.
+The drivers run over a device that counts: what they give to it, what it copies, and what the host waits for. Their
+kernels are CUDA's on the host build. The counts of the drivers do not depend on what the kernels find.
 """
-
-from __future__ import annotations
 
 import contextlib
 import ctypes
@@ -32,33 +28,29 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fanrank.engine.index.snapshot import Snapshot
-from fanrank.engine.plan.plan import make_plan
-from fanrank.engine.plan.requests import Request
 from fanrank.kernels import cuda
 from fanrank.kernels.cuda.launcher import OPTIONS, DeviceLimits, source_of
-from fanrank.kernels.cuda.verbs import NARROW_TILE_BITS, WIDE_TILE_BITS, CudaVerbs
+from fanrank.kernels.cuda.verbs import CudaVerbs
 from fanrank.kernels.cuda_host import HostLauncher, build
 from fanrank.kernels.device import Residency
 from fanrank.kernels.runtime import Event, Graph, Runtime
 from fanrank.kernels.search import EVERY_RECORD, DeviceSearch
-from fanrank.kernels.work import Buffers, Extent, KernelAnswer, Verbs, Work
+from fanrank.kernels.work import Buffers, KernelAnswer, Verbs, Work
 
 from ..harness.command import Command, among
 from . import corpora as gpu_corpora
 from .corpora import Problem
 
-PARTS = ("fan-out", "batch", "compile")
+PARTS = ("fan-out", "compile")
 SEGMENTS = (1, 4, 16)
-FAN_OUT, FAN_OUT_K, BATCH_K = 20, 10, 100
-BATCHES = (256, 5000)
+FAN_OUT, FAN_OUT_K = 20, 10
 FAN_OUT_DOCUMENTS = 300
 """Of a segment."""
-VERBS = ("derive", "tabulate", "describe", "plan", "order", "score", "select")
 
 
 Row = dict[str, Any]
-"""`counts` is by name; `nodes` are those of the graph that the call replayed, if it did. `verbs` is the family whose
-kernels ran; of "none" every verb counts as one kernel."""
+"""`counts` is by name; `nodes` are those of the graph that the call replayed, if it did. `verbs` is the
+family whose kernels ran."""
 
 
 class _Operations(TorchDispatchMode):
@@ -79,7 +71,7 @@ class _Operations(TorchDispatchMode):
 class _Event:
     """Done once the host waited for it, or for a later one."""
 
-    def __init__(self, device: CountingDevice, number: int) -> None:
+    def __init__(self, device: "CountingDevice", number: int) -> None:
         self._device, self._number = device, number
 
     def done(self) -> bool:
@@ -93,7 +85,7 @@ class _Event:
 class _Recorded:
     """A graph: what was given to the stream while it was captured."""
 
-    def __init__(self, device: CountingDevice) -> None:
+    def __init__(self, device: "CountingDevice") -> None:
         self._device = device
         self.given: list[Callable[[], None]] = []
 
@@ -195,31 +187,6 @@ class CountingDevice(Runtime):
         return graph
 
 
-class Nothing:
-    """Verbs that do nothing, a kernel each; every answer is empty."""
-
-    name = "none"
-    posting_bytes = (8, 4)
-
-    def __init__(self, device: CountingDevice) -> None:
-        self._device = device
-
-    def tile_bits(self, wide: bool) -> int:
-        return WIDE_TILE_BITS if wide else NARROW_TILE_BITS
-
-    def scratch_bytes(self, extent: Extent) -> int:
-        return 0
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name not in VERBS:
-            raise AttributeError(name)
-        return lambda *_: self._device.note(name)
-
-    def select(self, work: Work, buffers: Buffers, answer: KernelAnswer) -> None:
-        self._device.note("select")
-        _clear(answer)
-
-
 def _clear(answer: KernelAnswer) -> None:
     answer.scores.zero_()
     answer.documents.fill_(-1)
@@ -229,22 +196,20 @@ def _clear(answer: KernelAnswer) -> None:
 class _Given:
     """Verbs whose work goes through the device's stream, so that a graph can hold it."""
 
-    def __init__(self, verbs: Verbs | Nothing, device: CountingDevice) -> None:
+    def __init__(self, verbs: Verbs, device: "CountingDevice") -> None:
         self._verbs, self._device = verbs, device
         self.name, self.posting_bytes, self.tile_bits = verbs.name, verbs.posting_bytes, verbs.tile_bits
         self.scratch_bytes = verbs.scratch_bytes
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        verb, device = getattr(self._verbs, name), self._device
-        if isinstance(self._verbs, Nothing):
-            return lambda *given: device.give(lambda: verb(*given))
-        return lambda *given: device.call(verb, *given)
+        verb = getattr(self._verbs, name)
+        return lambda *given: self._device.call(verb, *given)
 
 
 class _Noting:
     """A launcher that notes kernels by name. All else is the launcher's."""
 
-    def __init__(self, launcher: HostLauncher, device: CountingDevice) -> None:
+    def __init__(self, launcher: HostLauncher, device: "CountingDevice") -> None:
         self._launcher, self._device = launcher, device
 
     def __getattr__(self, name: str) -> Any:
@@ -256,18 +221,14 @@ class _Noting:
 
 
 class Counted:
-    """A device search over a counting device, on the host build's kernels or on none."""
+    """A device search over a counting device, on the host build's kernels."""
 
-    def __init__(self, kernels: bool) -> None:
+    def __init__(self) -> None:
         self.device = CountingDevice()
-        verbs: Verbs | Nothing = Nothing(self.device)
-        if kernels:
-            folder = Path(cuda.__file__).parent
-            host = HostLauncher(build(sorted(folder.glob("*.cu")), include=[folder]))
-            noting: Any = _Noting(host, self.device)
-            verbs = CudaVerbs(noting, name="cuda-host")
+        folder = Path(cuda.__file__).parent
+        noting: Any = _Noting(HostLauncher(build(sorted(folder.glob("*.cu")), include=[folder])), self.device)
+        given: Any = _Given(CudaVerbs(noting, name="cuda-host"), self.device)
         residency = Residency(self.device.device, runtime=self.device)
-        given: Any = _Given(verbs, self.device)
         self.search = DeviceSearch(given, self.device.device, residency=residency)
 
     def texts(self, problem: Problem, snapshot: Snapshot, count: int, k: int) -> Callable[[], object]:
@@ -279,11 +240,6 @@ class Counted:
             snapshot, EVERY_RECORD, (terms, offsets), texts, k, threads=1, execution="auto"
         )
 
-    def plans(self, problem: Problem, count: int, k: int) -> Callable[[], object]:
-        """The same queries planned on the host."""
-        plan = make_plan(problem.snapshot, [Request(row, problem.query(row), k) for row in range(count)])
-        return lambda: self.search([plan], count, k, execution="exhaustive")
-
     def count(self, ask: Callable[[], object]) -> dict[str, Any]:
         """`counts` and `nodes` of one call."""
         before = self.device.counts.copy()
@@ -293,9 +249,9 @@ class Counted:
         return {"counts": dict(sorted(spent.items())), "nodes": list(self.device.nodes)}
 
 
-def count_fan_outs(kernels: bool, segments: Sequence[int] = SEGMENTS) -> Iterator[Row]:
+def count_fan_outs() -> Iterator[Row]:
     """A fan-out from its first use on, and after a write."""
-    for count in segments:
+    for count in SEGMENTS:
         shape = replace(
             gpu_corpora.SMOKE["nq-shaped"],
             name=f"nq-shaped-{count}-segments",
@@ -307,34 +263,12 @@ def count_fan_outs(kernels: bool, segments: Sequence[int] = SEGMENTS) -> Iterato
         parts, bm25 = problem.snapshot.segments, problem.snapshot.bm25
         # A write that replaces the last segment, as one that is merged into it does.
         before, after = Snapshot(parts[:count], bm25), Snapshot((*parts[: count - 1], parts[count]), bm25)
-        counted = Counted(kernels)
+        counted = Counted()
         for step, snapshot in (("first use", before), ("capture", before), ("replay", before), ("write", after)):
             yield {
                 **{"part": "fan-out", "corpus": problem.name, "step": step, "queries": FAN_OUT, "k": FAN_OUT_K},
                 **{"segments": count, "documents": snapshot.size, "verbs": counted.search.verbs.name},
                 **counted.count(counted.texts(problem, snapshot, FAN_OUT, FAN_OUT_K)),
-            }
-
-
-def count_batches(name: str, smoke: bool = False, batches: Sequence[int] = BATCHES) -> Iterator[Row]:
-    """Batches over a whole corpus that is resident and derived."""
-    problem = gpu_corpora.problem(name, smoke)
-    if problem.queries < max(batches):
-        problem = gpu_corpora.with_queries(problem, max(batches), max(1, len(problem.terms) // problem.queries))
-    counted = Counted(kernels=False)
-    counted.texts(problem, problem.snapshot, 1, BATCH_K)()
-    for count in batches:
-        for step, ask in (
-            ("texts", counted.texts(problem, problem.snapshot, count, BATCH_K)),
-            ("plans", counted.plans(problem, count, BATCH_K)),
-        ):
-            # A batch that is a fan-out is captured at its second use.
-            ask()
-            ask()
-            yield {
-                **{"part": "batch", "corpus": name, "step": step, "queries": count, "k": BATCH_K, "verbs": "none"},
-                **{"segments": len(problem.snapshot.segments), "documents": problem.snapshot.size},
-                **counted.count(ask),
             }
 
 
@@ -450,15 +384,10 @@ def _nvrtc(path: Path) -> Iterator[tuple[Verbs, str, dict[str, int]]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Count."""
     command = Command("gpu.counted", "What the drivers ask of a device, counted without one.", *["gpu_counted"] * 2)
-    command.add("--parts", type=among(PARTS), default=PARTS[:2])
-    command.add("--corpus", choices=gpu_corpora.CORPORA, default="nq-shaped", help="of the batches (default nq-shaped)")
-    command.add("--verbs", choices=("cuda-host", "none"), default="cuda-host", help="of the fan-outs")
-    command.add("--smoke", action="store_true", help="tiny corpora and batches")
+    command.add("--parts", type=among(PARTS), default=PARTS)
     options = command.parse(arguments)
     if "fan-out" in options.parts:
-        command.keep(count_fan_outs(options.verbs != "none"))
-    if "batch" in options.parts:
-        command.keep(count_batches(options.corpus, options.smoke, (3, 12) if options.smoke else BATCHES))
+        command.keep(count_fan_outs())
     if "compile" in options.parts:
         command.keep(count_compilation())
     return command.end()

@@ -1,7 +1,5 @@
 """The system that fanrank is measured beside on a GPU: AgentIR's execution."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

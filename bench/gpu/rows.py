@@ -18,8 +18,6 @@ Exact systems: `identical` is the share of queries whose scores, documents and c
 with numpy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

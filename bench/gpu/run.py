@@ -1,7 +1,5 @@
 """The GPU bench in one run: ceilings, checked answers, interleaved systems. ``python -m bench.gpu.run``."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import statistics

@@ -11,8 +11,6 @@ The phases:
 ``describe``       ``kernel``, stopped after this verb; so ``order`` and ``score``. Times of verbs are differences
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ wrongly just once. So every kind of search comes first after a write many times,
 numpy's, bit for bit.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -4,8 +4,6 @@
 dates, speakers and evidence from its file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

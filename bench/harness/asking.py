@@ -1,7 +1,5 @@
 """Clients that ask: each sends a fan-out, waits for the answer, and sends the next. Over HTTP they do little more."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

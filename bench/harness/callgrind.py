@@ -4,8 +4,6 @@ The counted program loads a small library that switches counting on and off (`Co
 runs without instrumentation, some ten times slower than alone instead of fifty.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

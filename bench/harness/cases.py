@@ -1,7 +1,5 @@
 """The corpora, and BM25's parameters. They are declared here and nowhere else."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The parent's end of a worker: it sends one command and waits for one answer, with a limit on the time."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -11,8 +11,6 @@ Every command takes ``--results``, ``--no-record`` and ``--json``. A row is a ma
 common (`stamp_rows`) is added to it. A row with ``error`` or with ``verified`` false makes the command end with 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

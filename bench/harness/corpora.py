@@ -6,8 +6,6 @@ query_offsets ``[0, 1]``, query_texts ``["a"]``. A query holds each of its terms
 repeated query term differently, and this is not measured here. It holds no unknown terms.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """A virtual environment for every peer, made on first use."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

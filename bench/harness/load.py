@@ -1,7 +1,5 @@
 """Threads that write and threads that search while they are timed."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +29,7 @@ class Asking:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="asking")
 
-    def __enter__(self) -> Asking:
+    def __enter__(self) -> "Asking":
         if self._pace != 0:
             # The first search after a bulk load derives arrays. It belongs to neither phase.
             self._engine.search(self._fan_outs[0], K)

@@ -1,7 +1,5 @@
 """Where and when a row was measured."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """The methods that answer a fan-out over a memory, declared once for `growth` and `session`, and their rows' fields."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Where the bench finds its input and leaves its output."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plain BM25 in float64. Every system's answers are checked against it before it is timed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

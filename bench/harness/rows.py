@@ -1,7 +1,5 @@
 """Rows: the results of a run, one JSON object a line. Tables and plots read nothing else."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, is_dataclass

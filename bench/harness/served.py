@@ -4,8 +4,6 @@ It prints the server's address as a line of JSON. Then, for each line of JSON on
 engine (``clients``, ``seconds``, ``seed``) or tells its answer (``numbers``), as a line of JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -6,8 +6,6 @@ before it, a longer memory begins with a shorter one, and nothing is stored. A t
 recent. So old records share words with new ones, and names show when a record was written.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,7 +109,7 @@ class SyntheticMemory:
         times: Floats = self.start + (places + jitter[places - first // BLOCK * BLOCK]) * self.interval
         return times
 
-    def _records(self, block: _Block, base: int, first: int, stop: int) -> Iterator[Record]:
+    def _records(self, block: "_Block", base: int, first: int, stop: int) -> Iterator[Record]:
         own = slice(first, stop)
         numbers = range(base + first, base + stop)
         times = self.start + (np.arange(base + first, base + stop) + block.jitter[own]) * self.interval
@@ -197,7 +195,7 @@ class _Block:
 
 # The last few blocks alone: questions and growth read a block twice in a row, never all of them.
 @lru_cache(maxsize=4)
-def _block(seed: int, number: int) -> _Block:
+def _block(seed: int, number: int) -> "_Block":
     random_numbers = np.random.default_rng([seed, number])
     place, turn = _sessions(random_numbers)
     begun = number * BLOCK + np.arange(BLOCK) - turn * LANES  # the record that begins each record's session

@@ -1,7 +1,5 @@
 """The peers with their environments, and the systems (a system is a peer in one mode). They are declared here alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -13,8 +13,6 @@ LoCoMo's questions are the published ones. SGD's are made from templates around 
 asked kind hold. A template's hint agrees with the answer, misleads, or is absent; its category says which.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """The encoder of the commands that need vectors, and the versions of the packages that make them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from importlib import metadata

@@ -1,7 +1,5 @@
 """Compares a system's top k with the reference before it is timed. The result goes into its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ counts the answer's bytes and does not read it, so that the load takes little of
 client, and reads.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -11,8 +11,6 @@ Commands (one object a line, one answer a line; every answer has "ok", and "erro
 "peak_bytes" the most during it above what was held before. Both are null except on Linux.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """SGD replayed as an agent's memory, for the server. The synthetic memory is in `synthetic.py`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import random

@@ -1,7 +1,5 @@
 """The parts of `bench.writes`: each is a function of its settings and an empty folder, and returns figures by name."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The interface of an adapter."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol

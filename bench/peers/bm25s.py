@@ -1,7 +1,5 @@
 """bm25s with its numba backend and Porter's stemmer of PyStemmer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path

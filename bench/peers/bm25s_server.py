@@ -4,8 +4,6 @@ environment of its own.
 It indexes the texts, a JSON list in a file, in the folder first, in the way of bm25s's own documentation.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """fanrank itself, on its CPU backends. The analyzer `nltk` has the stop words and stemmer that others are given."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from importlib.metadata import version

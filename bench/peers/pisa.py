@@ -1,7 +1,5 @@
 """PISA, without PyTerrier: only the compiled module of pyterrier-pisa is loaded."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import sys

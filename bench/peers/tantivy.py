@@ -1,7 +1,5 @@
 """tantivy through its Python binding: one segment on disk, frequencies without positions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path

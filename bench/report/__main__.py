@@ -4,8 +4,6 @@
 `bench/results/` and the published figures in `bench/report/sources.py`. The same rows give the same bytes.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

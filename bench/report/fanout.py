@@ -1,7 +1,5 @@
 """A planner's fan-out beside the peers: the first table of the report and of the README."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 
 from ..harness.cases import CORPORA

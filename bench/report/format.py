@@ -1,7 +1,5 @@
 """How the report writes numbers and tables."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,8 +1,8 @@
 """The report's sections on a growing memory and on the session, beside AgentIR's own figures."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
+
+from fanrank.engine.evaluate.headlines import GROWTH_RECORDS, GROWTH_US
 
 from . import sources
 from .format import Fields, number, order_names, percent, sentence, table
@@ -85,12 +85,12 @@ def pays_from(rows: Sequence[Fields]) -> str:
 
 def _published() -> str:
     body = [
-        [f"{records:,}", *(number(float(column[at])) for column in sources.GROWTH_US.values()), searched]
-        for at, records in enumerate(sources.GROWTH_RECORDS)
+        [f"{records:,}", *(number(float(column[at])) for column in GROWTH_US.values()), searched]
+        for at, records in enumerate(GROWTH_RECORDS)
         for searched in [percent(sources.GROWTH_SEARCHED[at])]
     ]
     body.append(["largest over smallest", *(number(each) for each in sources.GROWTH_FACTORS.values()), ""])
-    return table(["records", *sources.GROWTH_US, "searched (temporal)"], body)
+    return table(["records", *GROWTH_US, "searched (temporal)"], body)
 
 
 def growth(recorded: Recorded) -> list[str]:
@@ -168,7 +168,7 @@ def block(recorded: Recorded) -> str:
     checked = [row["verified"] for row in rows if row.get("verified") is not None]
     same = f"Answers that must be the same bits were, in {sum(checked)} of {len(checked)} comparisons."
     grown = growth_of(rows, "temporal")
-    theirs = sources.GROWTH_US["temporal"]
+    theirs = GROWTH_US["temporal"]
     last = f"\n{same} {pays_from(rows)}\n"
     if grown:
         sizes = [row["records"] for row in of_method["temporal"]]

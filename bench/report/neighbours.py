@@ -1,7 +1,5 @@
 """The report's section on what records borrow from their neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .format import Fields, sentence, tabulate

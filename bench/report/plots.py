@@ -3,8 +3,6 @@
 All colours have a contrast of about 4 with white and with GitHub's dark background alike, and there is no background.
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from fanrank.engine.evaluate.headlines import GROWTH_RECORDS, GROWTH_US
+
 from ..harness.systems import SYSTEMS
-from . import sources
 from .fanout import newest
 from .format import order_names
 from .growth import COUNTERPARTS, corpora, curves
@@ -175,7 +174,7 @@ def growth(rows: Sequence[Fields]) -> Any:
     for at, (method, column) in enumerate(COUNTERPARTS.items()):
         if method in found:
             style = {"color": PUBLISHED, "linewidth": 0.8, "linestyle": ":", "marker": "s^vD"[at % 4]}
-            line = [*sources.GROWTH_RECORDS], [float(value) for value in sources.GROWTH_US[column]]
+            line = [*GROWTH_RECORDS], [float(value) for value in GROWTH_US[column]]
             drawn.append((*line, f"source: {column}", {**style, "markerfacecolor": "none", "zorder": 2}))
     for x, y, name, style in sorted(drawn, key=lambda own: -own[1][-1]):
         axis.plot(x, y, label=name, markersize=3.5, **style)

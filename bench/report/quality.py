@@ -1,7 +1,5 @@
 """The report's sections on quality, several kinds of evidence, and dense search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The blocks of measurements in README.md and in docs, which stand between comments and are written from rows."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable

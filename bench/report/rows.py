@@ -1,7 +1,5 @@
 """Selects the recorded rows that the report uses: the newest complete run of every bench."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,11 +1,9 @@
 """The sections of the report, and what a command shows of the rows that it took."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from ..harness.code import BENCHES
-from . import fanout, growth, neighbours, published, quality, serve, shards, store, strategies
+from . import fanout, growth, neighbours, quality, serve, shards, store, strategies
 from .format import Fields
 from .rows import NAMES, STALE, Recorded
 
@@ -25,14 +23,13 @@ SECTIONS: Mapping[str, Callable[[Recorded], list[str]]] = {
     "Languages": quality.languages,
     "Named strategies": strategies.strategies,
     "Neighbours in a session": neighbours.neighbours,
-    "Published figures": published.published,
 }
 
 
 def show(kind: str, rows: Sequence[Fields]) -> str:
     """What the report says of these rows alone, and their errors."""
     recorded = Recorded({kind: rows})
-    own = [part for title, section in SECTIONS.items() if title != "Published figures" for part in section(recorded)]
+    own = [part for section in SECTIONS.values() for part in section(recorded)]
     none = {part for section in SECTIONS.values() for part in section(Recorded({}))}
     errors = [
         f"{', '.join(str(value) for name, value in row.items() if name in NAMING)}: {row['error']}"

@@ -1,7 +1,5 @@
 """The report's section on the server."""
 
-from __future__ import annotations
-
 from .format import number, sentence, tabulate
 from .rows import Fields, Recorded, choose_rows, machine, no_row, stamp
 

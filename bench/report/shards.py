@@ -1,7 +1,5 @@
 """The report's section on shards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from .format import Fields, number, sentence, tabulate

@@ -1,7 +1,5 @@
 """The report's sections on builds, writes, crashes and the GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

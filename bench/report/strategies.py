@@ -1,7 +1,5 @@
 """The report's section on named strategies."""
 
-from __future__ import annotations
-
 from fanrank.engine.route.policy import MENU
 
 from .format import Fields, percent, score, sentence, tabulate

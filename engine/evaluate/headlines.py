@@ -141,7 +141,7 @@ _ENCODER = "MiniLM where the paper has another encoder, unless --encoder names i
 _WHOLE = partial(Evaluated, LOCOMO, "agentir", whole=True)
 _NO_DATA = "the data is not here: "
 
-# Sources: A040, A054, A085, A086, A088, A091, A095, A108, A111, A112, A113, A116, A120, A123, A127, B002, B006, C012,
+# Sources: A040, A054, A085, A086, A088, A091, A095, A108, A111 to A114, A116, A120, A123, A127, B002, B006, C012, X24,
 # D011, D012, E020 to E025, T019, X37 to X39.
 HEADLINES: tuple[Headline, ...] = (
     *(
