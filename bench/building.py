@@ -110,7 +110,7 @@ def measure_stored(case: Case, systems: Sequence[str], reps: int, say: Callable[
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure. Returns 0 if no build failed, else 1."""
-    command = Command("building", "Rate and memory of builds.", bench="build")
+    command = Command("building", "Rate and memory of builds.")
     command.add("--corpora", type=among(CORPORA), default=CASES)
     command.add("--systems", type=among(PEERS), default=tuple(PEERS))
     command.add("--threads", type=numbers, default=(1, 2))

@@ -24,6 +24,8 @@ import random
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,12 @@ from fanrank.engine.text.stopwords import NLTK_ENGLISH
 
 from .harness.cases import CORPORA, Corpus
 from .harness.client import Worker
-from .harness.code import ANALYSIS, code_of, hash_of
+from .harness.code import ANALYSIS, FAN_OUTS, code_of, hash_of
 from .harness.command import Command, among, positive
 from .harness.corpora import Tokens, document_texts, load, prepare, save
 from .harness.environments import PeerError, python_of
 from .harness.paths import CACHE, ROOT
-from .harness.reference import postings_of
+from .harness.reference import ReferencePostings, postings_of
 from .harness.rows import round_digits
 from .harness.systems import PEERS, SYSTEMS, System
 from .harness.verify import check
@@ -46,9 +48,8 @@ from .harness.verify import check
 K = 10
 BATCHES = {"1": 60, "5": 40, "20": 20, "200": 3, "all": 1}
 """Queries of a call -> calls of a round."""
-FAN_OUTS = ("1", "5", "20")
+SMALL = ("1", "5", "20")
 COLD_QUERIES = 20
-CASES = ("scifact", "synthetic-50k", "synthetic-300k", "sgd", "nq-shaped")
 LARGE = 1_000_000
 """Corpora of so many documents are asked fan-outs alone: a peer takes 25 ms a query, so 40 s for all of them."""
 VERIFIED_QUERIES = 50
@@ -109,21 +110,24 @@ class Running:
         self.folder = CACHE / "work" / case.name / f"texts-{system.peer}"
         self.log = CACHE / "logs" / f"{case.name}.{system.name}.texts.log"
         self._build()
-        self.worker = self._start()
-        opened = self._open(self.worker)
-        self.version, self.mode = opened["version"], opened["mode"]
         self.ms: dict[str, list[list[float]]] = {}
         self.cpu_ms: dict[str, list[float]] = {}
         self.cold: list[dict[str, Any]] = []
         self.verified: bool | None = None
         self.overlap = 0.0
 
+    def start(self) -> None:
+        """Start the worker and open the index."""
+        self.worker = self._start()
+        opened = self._open(self.worker)
+        self.version, self.mode = opened["version"], opened["mode"]
+
     def _start(self) -> Worker:
         return Worker(self.python, self.system.peer, 1, self.log, self.system.environment)
 
     def _build(self) -> None:
         """Write the index, if there is none of this corpus by this version."""
-        installs = [*PEERS[self.system.peer].installs, code_of("build") if self.system.peer == OWN else ""]
+        installs = [*PEERS[self.system.peer].installs, code_of("building") if self.system.peer == OWN else ""]
         stamp = json.dumps([self.case.corpus.stamp, installs])
         kept = self.folder.with_suffix(".json")
         if kept.is_file() and kept.read_text() == stamp:
@@ -216,7 +220,6 @@ class Case:
         say(f"{name}: prepares")
         self.tokens = stemmed_tokens(self.corpus)
         self.texts = self.tokens.query_texts
-        self.postings = postings_of(self.tokens)
         self.stop = sorted(NLTK_ENGLISH)
         self.file = CACHE / "corpora" / f"{name}.texts.jsonl"
         if not self.file.is_file():
@@ -224,6 +227,10 @@ class Case:
             with part.open("w", encoding="utf-8") as handle:
                 handle.writelines(json.dumps(text) + "\n" for text in document_texts(self.corpus))
             part.rename(self.file)
+
+    @cached_property
+    def postings(self) -> ReferencePostings:
+        return postings_of(self.tokens)
 
     def size_of(self, batch: str) -> int:
         return self.tokens.queries if batch == "all" else int(batch)
@@ -233,6 +240,7 @@ def _start(system: System, case: Case) -> Running | str:
     """The system, verified; or the reason why it cannot be measured."""
     try:
         own = Running(system, case)
+        own.start()
         own.verify()
     except PeerError as error:
         return str(error)
@@ -281,8 +289,13 @@ def measure(
     except OSError as error:
         reason = f"the corpus cannot be read: {error}"
         return [{"case": name, "system": each.name, "process": "warm", "error": reason} for each in systems]
+    if options.build:
+        for system in {each.peer: each for each in systems}.values():
+            with suppress(PeerError):
+                Running(system, case)
+        return []
     whole = case.tokens.documents < LARGE
-    batches = [batch for batch in options.batches if whole or batch in FAN_OUTS]
+    batches = [batch for batch in options.batches if whole or batch in SMALL]
     return run_case(case, systems, batches, options.rounds, options.cold)
 
 
@@ -290,12 +303,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure. Returns 0 if fanrank verified and no system failed, else 1."""
     chosen = tuple(system.name for system in SYSTEMS.values() if system.default)
     command = Command("fanout", "A planner's fan-out beside the peers.")
-    command.add("--corpora", type=among(CORPORA), default=CASES)
+    command.add("--corpora", type=among(CORPORA), default=FAN_OUTS)
     command.add("--systems", type=among(SYSTEMS), default=chosen, help="default all but fanrank-numpy")
     command.add("--batches", type=among(BATCHES), default=tuple(BATCHES))
     command.add("--rounds", type=positive, default=5)
-    command.add("--cold", type=int, default=3, help="fresh processes of each system (default 3)")
+    command.add("--cold", type=int, default=2, help="fresh processes of each system (default 2)")
     command.add("--no-install", action="store_true", help="measure only what is installed already")
+    command.add("--build", action="store_true", help="only build the indexes that are missing; no rows")
     options = command.parse(arguments)
     systems = [system for system in SYSTEMS.values() if system.name in options.systems]
     for name in options.corpora:

@@ -12,8 +12,8 @@ from pathlib import Path
 from ..harness.paths import BENCH, RESULTS, ROOT
 from .plots import svgs, version
 from .readme import PAGES, fill_blocks
-from .rows import Recorded, load
-from .sections import SECTIONS, stale
+from .rows import Recorded, again, load
+from .sections import SECTIONS, faults, stale
 
 INTRODUCTION = """# Measured
 
@@ -70,19 +70,21 @@ def is_drawn_here(svg: bytes) -> bool:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the files, or with ``--check`` compare them. Returns 1 where they differ or cannot be drawn, else 0."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="REPORT.md, pictures, tables of pages.")
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 if a file is not what the rows give")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; 1 if a file is not as the rows give it, or a row lacks or is too old",
+    )
     parser.add_argument(
         "--fresh", action="store_true", help="also 1 if a quoted row is not there or older than the code"
     )
     options = parser.parse_args(arguments)
     recorded = load(RESULTS)
-    old = [
-        f"{kind}.jsonl is not there or older than the code; `{command}`" for kind, command in stale(recorded).items()
-    ]
+    old = [f"{kind}.jsonl is not there or older than the code: {again(kind)}" for kind in stale(recorded)]
     files = render_files(recorded, ROOT)
     plots = BENCH / "plots"
     if options.check:
-        found = differences(files, plots) + (old if options.fresh else [])
+        found = differences(files, plots) + faults(recorded) + (old if options.fresh else [])
         print("\n".join(found or ["as the rows give it"]))
         if found:
             print("`make report` writes them anew.", file=sys.stderr)

@@ -10,8 +10,6 @@ from ..harness.code import BENCHES, code_of
 from ..harness.rows import read
 from .format import Fields
 
-NAMES = {"building": "build"}
-"""Files of rows whose bench has another name."""
 STALE = "before later changes of the code it measures"
 """What stands beside figures whose rows are older than the code that they speak of."""
 KINDS = (
@@ -52,7 +50,12 @@ def newest_run(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None
 
 def no_row(kind: str) -> str:
     """The text for a bench without rows; it names the command that makes them."""
-    return f"No row yet: `{BENCHES[NAMES.get(kind, kind)].command}`."
+    return f"No row yet: `{again(kind)}`."
+
+
+def again(kind: str) -> str:
+    """The command that takes the rows of a bench again."""
+    return "python -m bench.gpu.run" if kind == "gpu" else f"make figures ARGS='--only {kind}'"
 
 
 def choose_rows(rows: Sequence[Fields], place: Callable[[Fields], Hashable | None]) -> list[Fields]:

@@ -44,7 +44,7 @@ TIMED: dict[str, Callable[[], list[Callable[[], object]]]] = {
     "fanout": lambda: [searched("numpy"), searched(None)],
     "growth": lambda: [searched(None, half_life=9.0, now=90.0), searched("numpy", windows=2, now=90.0)],
     "session": lambda: [written()],
-    "build": lambda: [lambda: fr.Engine.from_records(RECORDS, keep_texts=False).flush()],
+    "building": lambda: [lambda: fr.Engine.from_records(RECORDS, keep_texts=False).flush()],
     "hybrid": lambda: [ranked()],
     "dense": lambda: [compared()],
     "neighbours": lambda: [searched("numpy", neighbours=fr.Neighbours(2, 0.25))],
@@ -140,14 +140,45 @@ def test_blocks_are_filled_and_differences_are_told(tmp_path: Path) -> None:
     assert report.differences({page: b"old"}, tmp_path) == []
 
 
-def test_what_is_quoted_and_old_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_quoted_and_old_is_taken_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh, old = row("fanrank", 1.0, code=code.code_of("fanout")), row("fanrank", 1.0)
     assert "fanout" not in sections.stale(report_rows.Recorded({"fanout": [fresh], "gpu": []}))
-    assert sections.stale(report_rows.Recorded({"fanout": [old]})) == {"fanout": "python -m bench.fanout"}
+    assert sections.stale(report_rows.Recorded({"fanout": [old]})) == ["fanout"]
     ran: list[str] = []
-    monkeypatch.setattr(figures, "run", lambda module: not ran.append(module))
+    monkeypatch.setattr(figures, "DONE", tmp_path / "figures.json")
+    monkeypatch.setattr(figures, "run", lambda module: not ran.append(module) and module != "bench.strategies")
     monkeypatch.setattr(figures, "load", lambda folder: report_rows.Recorded({"fanout": [fresh], "quality": []}))
-    assert figures.main(["--only", "fanout,quality"]) == 0
-    assert ran == ["bench.quality", "bench.strategies", "bench.report"]
-    assert figures.main(["--only", "fanout", "--all"]) == 0
-    assert ran[3:] == ["bench.fanout", "bench.report"]
+    assert figures.main(["--only", "fanout,quality"]) == 1
+    assert sorted(ran) == ["bench.quality", "bench.report", "bench.strategies"]
+    # What ended well is not run again; what failed is.
+    assert figures.main(["--only", "quality"]) == 1
+    assert ran[3:] == ["bench.strategies", "bench.report"]
+    assert figures.main(["--only", "languages", "--all"]) == 0
+    assert ran[5:] == ["bench.languages", "bench.report"]
+
+
+def test_a_figure_without_a_row_and_rows_of_code_long_gone_are_faults(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = report_rows.load(ROOT / "bench" / "results")
+    assert sections.faults(recorded) == []
+    none = sections.faults(report_rows.Recorded({**recorded.rows, "crash": []}))
+    assert [fault.partition(":")[0] for fault in none] == ["crash", "block crash"]
+    missing = [row for row in recorded.rows["quality"] if row.get("preset") != "opsem"]
+    assert sections.faults(report_rows.Recorded({**recorded.rows, "quality": missing})) != []
+    long_ago = report_rows.Recorded({"fanout": [row("fanrank", 1.0)]})
+    monkeypatch.setattr(sections, "BLOCKS", {})
+    asked: list[str] = []
+    monkeypatch.setattr(sections, "commits_since", lambda date, files: asked.append(date) or sections.MOST_COMMITS)
+    assert sections.faults(long_ago) == []
+    monkeypatch.setattr(sections, "MOST_COMMITS", 5)
+    monkeypatch.setattr(sections, "commits_since", lambda date, files: 6)
+    (told,) = sections.faults(long_ago)
+    assert asked == ["2026-01-01T00:00"]
+    assert told.startswith("fanout: 6 commits of its code since 2026-01-01; ")
+
+
+def test_commits_are_those_of_the_files() -> None:
+    every = sections.commits_since("2000-01-01", ("**/*",))
+    if every < 100:
+        pytest.skip("no git, or a short history")
+    assert 0 < sections.commits_since("2000-01-01", ("engine/**/*", "!engine/engine.py")) < every
+    assert sections.commits_since("2090-01-01", ("**/*",)) == 0

@@ -269,7 +269,7 @@ def prose(text: str) -> str:
 
 def test_the_blocks_are_what_the_rows_give():
     recorded = report_rows.load(ROOT / "bench" / "results")
-    stale = "\n".join(report_sections.stale(recorded).values())
+    stale = ", ".join(report_sections.stale(recorded))
     for page in TEXTS:
         # A change of the code makes rows older than it. Writing the pages anew marks them; a bench takes them again.
         assert report_readme.fill_blocks(page, recorded) == page, (
