@@ -25,11 +25,14 @@ def several(calls: Iterable[Call]) -> Steps[list[dict[str, Any]]]:
 
 def steps(verb: Callable[Concatenate[Any, P], Steps[R]]) -> Callable[Concatenate[Any, P], R]:
     """The verb that blocks, of its steps, which it keeps as `steps`."""
+    answer = verb.__annotations__["return"]
+    if answer.startswith("Steps["):  # a signature shows what a caller gets
+        verb.__annotations__["return"] = answer[len("Steps[") : -1]
 
     @wraps(verb)
     def run(self: Any, *given: P.args, **keywords: P.kwargs) -> R:
-        answer: R = self._run(verb(self, *given, **keywords))
-        return answer
+        result: R = self._run(verb(self, *given, **keywords))
+        return result
 
     run.steps = verb  # type: ignore[attr-defined]
     made: Any = run

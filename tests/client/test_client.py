@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -385,3 +386,9 @@ def test_the_awaited_verbs(url: str, engine: fr.Engine) -> None:
         assert (await client.stats())["documents"] == len(engine)
 
     asyncio.run(run(reads))
+
+
+def test_the_awaited_verbs_have_the_signatures_of_those_that_block() -> None:
+    for name in ("search", "delete", "audit"):
+        assert str(inspect.signature(getattr(fr.AsyncClient, name))) == str(inspect.signature(getattr(fr.Client, name)))
+    assert inspect.signature(fr.Client.search).return_annotation == "Hits"
