@@ -13,15 +13,15 @@ address)
     flags="-fsanitize=address,undefined -fno-sanitize-recover=all"
     libraries="libasan.so libubsan.so libstdc++.so"
     # CPython gives back its own memory only in part.
-    export ASAN_OPTIONS="detect_leaks=0:halt_on_error=1:log_path=$folder/report"
-    export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:log_path=$folder/report"
+    export ASAN_OPTIONS="detect_leaks=0:halt_on_error=1:log_path='$folder/report'"
+    export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:log_path='$folder/report'"
     ;;
 thread)
     flags="-fsanitize=thread"
     libraries="libtsan.so libstdc++.so"
     # Python and numpy are not built for it, so only what the extension does is looked at. They are not left out by
     # ignore_noninstrumented_modules: a thread that once waited for the interpreter's lock was then looked at no more.
-    export TSAN_OPTIONS="halt_on_error=1:exitcode=66:log_path=$folder/report"
+    export TSAN_OPTIONS="halt_on_error=1:exitcode=66:log_path='$folder/report'"
     ;;
 *)
     echo "address or thread, not $kind" >&2
