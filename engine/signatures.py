@@ -130,9 +130,9 @@ _NONE: Mapping[str, Any] = {}
 
 
 @lru_cache(maxsize=64)
-def _named(strategy: str, timing: bool) -> tuple[AnyAnswerer, SearchOptions, Mapping[str, Any]]:
-    """What `read_keywords` reads where all but these are at their defaults."""
-    return answerer_of(strategy), SearchOptions(timing=timing), _NONE
+def _named(strategy: str, timing: bool) -> tuple[AnyAnswerer, SearchOptions]:
+    """What answers, and how, where all but these are at their defaults."""
+    return answerer_of(strategy), SearchOptions(timing=timing)
 
 
 def read_keywords(
@@ -142,7 +142,11 @@ def read_keywords(
 
     Raises `ParameterError`, and `TypeError` for a keyword that no search has.
     """
-    rest = {**_DEFAULTS, **keywords}
+    rest, defaults = {**_DEFAULTS, **keywords}, _NONE
+    if {*rest} != _KEYWORDS:
+        defaults, rest = split_defaults(rest)
+        if {*rest} != _KEYWORDS:
+            check_names(rest, _KEYWORDS, _SHOWN, "search")
     # Most calls leave all at its default, and share what was checked before. The values are compared by identity: 1.0
     # and True equal 1, and are refused. A value that is equal without being the same goes the longer way below.
     strategy = rest["strategy"]
@@ -155,13 +159,8 @@ def read_keywords(
         and rest["texts"] is False
         and rest["payload"] is False
         and (rest["timing"] is False or rest["timing"] is True)
-        and {*rest} == _KEYWORDS
     ):
-        return _named(strategy, rest["timing"])
-    defaults = _NONE
-    if {*rest} != _KEYWORDS:
-        defaults, rest = split_defaults(rest)
-        check_names(rest, _KEYWORDS, _SHOWN, "search")
+        return *_named(strategy, rest["timing"]), defaults
     answerer = answerer_of(rest.pop("strategy"))
     return answerer, SearchOptions(**rest), defaults  # type: ignore[arg-type]
 

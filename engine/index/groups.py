@@ -39,10 +39,19 @@ class Groups:
 
         With `others` the document itself is left out.
         """
+        names = np.full(documents.shape, None, dtype=object)
         there = documents >= 0
         own = documents[there]
         number = self.of[own]
-        counts = np.where(number == ABSENT, 1, np.diff(self.offsets, append=0)[number])
+        counts = np.where(number == ABSENT, 1, self.offsets[number + 1] - self.offsets[number])
+        if others:
+            # Most records have no twin.
+            names[there] = _NOBODY
+            several = counts > 1
+            if not several.any():
+                return names
+            there[there] = several
+            own, number, counts = own[several], number[several], counts[several]
         members = np.repeat(own, counts)
         inside = np.repeat(number != ABSENT, counts)
         members[inside] = self.members[ranges(self.offsets[number], counts)[inside]]
@@ -50,10 +59,13 @@ class Groups:
             members, counts = members[members != np.repeat(own, counts)], counts - 1
         stops = np.cumsum(counts)
         ids = snapshot.ids_of(members).tolist()
-        names = np.full(documents.shape, None, dtype=object)
         found = (tuple(ids[stop - count : stop]) for stop, count in zip(stops.tolist(), counts.tolist(), strict=True))
         names[there] = np.fromiter(found, dtype=object, count=len(own))
         return names
+
+
+_NOBODY = np.empty((), dtype=object)
+_NOBODY[()] = ()
 
 
 def _begins(values: npt.NDArray[Any]) -> Flags:

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain, islice
 from operator import attrgetter, is_
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -167,9 +168,13 @@ class IdResolver:
     def copies(self, documents: Integers) -> npt.NDArray[np.object_]:
         """The ids of the records that each document stands for; None for -1, and where nothing is collapsed."""
         names = np.full(documents.shape, None, dtype=object)
+        rows_of: dict[tuple[Twins, Snapshot], list[int]] = {}
         for row, (twins, (snapshot, _)) in enumerate(zip(self.twins, self.searched, strict=True)):
-            if twins is not None and (documents[row] >= 0).any():
-                names[row] = twins.others(snapshot, documents[row])
+            if twins is not None:
+                rows_of.setdefault((twins, snapshot), []).append(row)
+        for (twins, snapshot), rows in rows_of.items():
+            if (documents[rows] >= 0).any():
+                names[rows] = twins.others(snapshot, documents[rows])
         return names
 
     def records(self, documents: Integers) -> list[Record]:
@@ -455,18 +460,22 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
         return as_queries(queries, verb)
     # One filter object, so that it is compiled once for all queries.
     values = {**defaults, "filter": parse_filter(defaults["filter"])} if "filter" in defaults else defaults
-    given = [queries] if isinstance(queries, ONE) else [*queries] if isinstance(queries, Iterable) else queries
-    batch = as_queries(given, verb, values)
+    if isinstance(queries, ONE):
+        queries = [queries]
+    elif not isinstance(queries, Iterable):
+        return as_queries(queries, verb)  # which raises
     text_alone: dict[str, Any] | None = None
     made = []
-    for asked, query in zip(given, batch, strict=True):
+    for position, asked in enumerate(queries):
+        query = None if type(asked) is str else as_query(asked, position, values)
         if isinstance(asked, Mapping):
+            assert query is not None
             changed = query
-        elif all(map(is_, _beside_text(query), _TEXT_ALONE)):
+        elif query is None or all(map(is_, _beside_text(query), _TEXT_ALONE)):
             # Checked once for all texts.
-            text_alone = vars(Query(**values)) if text_alone is None else text_alone
+            text_alone = _checked(values) if text_alone is None else text_alone
             changed = object.__new__(Query)
-            object.__setattr__(changed, "__dict__", {**text_alone, "text": query.text})
+            object.__setattr__(changed, "__dict__", {**text_alone, "text": asked if query is None else query.text})
         else:
             own = {name for name, value in vars(query).items() if not _is_silent(value, _SILENT[name])}
             own |= {*SPACES} if not own.isdisjoint(SPACES) else set()
@@ -474,6 +483,18 @@ def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "se
             changed = replace(query, **{name: value for name, value in values.items() if name not in own})
         made.append(changed)
     return tuple(made)
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a query with these values, checked. Those of a few words are kept: a check takes 25 us."""
+    if all(type(value) is str for value in values.values()):
+        return _checked_words(tuple(values.items()))
+    return vars(Query(**values))
+
+
+@lru_cache(maxsize=64)
+def _checked_words(values: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    return vars(Query(**dict(values)))  # type: ignore[arg-type]
 
 
 def own_queries(

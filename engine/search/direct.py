@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends.choose import Backend
 from ..index.masks import EVERYTHING
@@ -20,9 +20,12 @@ from ..records.record import RecordsOf
 from ..storage.state import MemoryState
 from ..timing import Phases, annotate
 from .alike import Alike, read_alike
-from .batch import AnyBatch, IdResolver, as_query
+from .batch import AnyBatch, as_query
 from .lexical import number_terms
 from .options import SearchOptions
+
+if TYPE_CHECKING:
+    from .twins import TwinIds
 
 
 def answer(
@@ -85,7 +88,7 @@ def answer(
 
 def _collapse(
     memory: MemoryState, alike: Alike, sources: Callable[[MemoryState, Sequence[Query]], Any]
-) -> tuple[QuerySettings, IdResolver] | None:
+) -> tuple[QuerySettings, TwinIds] | None:
     """The settings by which the first record of each text alone may be a hit, and what names the others.
 
     None where another one may score better, or texts are not kept.
@@ -98,9 +101,4 @@ def _collapse(
         records: RecordsOf | None = sources(memory, (as_query(alike.given[0], 0),)).records
         return records
 
-    found = first_texts(alike.memory, alike.snapshot, alike.settings, alike.namespace, read)
-    if found is None:
-        return None
-    settings, twins = found
-    count = len(alike.given)
-    return settings, IdResolver(((alike.snapshot, alike.namespace),) * count, twins=(twins,) * count)
+    return first_texts(alike.memory, alike.snapshot, alike.settings, alike.namespace, read)

@@ -21,6 +21,7 @@ from ..index.masks import CompiledFilter, first_codes
 from ..index.snapshot import Snapshot
 from ..index.text_hashes import TextHashes
 from ..index.union import Union
+from ..locks import once
 from ..plan.passing import flags_of
 from ..plan.requests import QuerySettings
 from ..records.query import TEXT
@@ -44,10 +45,11 @@ class Twins:
     until: float
 
     def others(self, snapshot: Snapshot, documents: Integers) -> npt.NDArray[np.object_]:
-        """The ids of the other records in each document's group, in the order of arrival; None for -1.
+        """The ids of the other records in each document's group, in the order of arrival; None for -1."""
+        return self.groups(snapshot).named(snapshot, documents, others=True)
 
-        The groups are made at the first call; those of texts of the hashes that the search has read.
-        """
+    def groups(self, snapshot: Snapshot) -> Groups:
+        """They are made at the first call; those of texts of the hashes that the search has read."""
         known: dict[Twins, Groups] = snapshot.derived.setdefault("twins", {})
         groups = known.get(self)
         if groups is None:
@@ -57,7 +59,28 @@ class Twins:
             if len(known) >= KEPT:
                 known.clear()
             known[self] = groups
-        return groups.named(snapshot, documents, others=True)
+        return groups
+
+
+@dataclass(frozen=True, eq=False)
+class TwinIds:
+    """The record ids of one snapshot's document numbers, and those of their `twins`: an `IdResolver` of all queries."""
+
+    snapshot: Snapshot
+    twins: Twins
+
+    def __call__(self, documents: Integers) -> npt.NDArray[np.object_]:
+        return self.snapshot.record_ids(documents)
+
+    def copies(self, documents: Integers) -> npt.NDArray[np.object_]:
+        return self._groups.named(self.snapshot, documents, others=True)
+
+    def slice(self, start: int, stop: int) -> TwinIds:
+        return self
+
+    @once
+    def _groups(self) -> Groups:
+        return self.twins.groups(self.snapshot)
 
 
 def twins_of(memory: MemoryState, asked: Iterable[Any]) -> tuple[Twins | None, ...]:
@@ -77,13 +100,14 @@ def first_texts(
     settings: QuerySettings,
     namespace: str,
     sources: Callable[[], RecordsOf | None],
-) -> tuple[QuerySettings, Twins] | None:
-    """The settings by which the first record of each text alone passes, of those that pass before, and all of them.
+) -> tuple[QuerySettings, TwinIds] | None:
+    """The settings by which the first record of each text alone passes, of those that pass before, and what names them
+    all.
 
     Where scores follow from texts, and equal scores stand in the order of arrival, it is the best hit of them. The last
     two arguments are as for `read_hashes`; None where `sources` gives none.
     """
-    known: dict[QuerySettings, tuple[QuerySettings, Twins]] = snapshot.derived.setdefault("first texts", {})
+    known: dict[QuerySettings, tuple[QuerySettings, TwinIds]] = snapshot.derived.setdefault("first texts", {})
     found = known.get(settings)
     if found is None:
         records = sources()
@@ -96,7 +120,7 @@ def first_texts(
         twins = Twins(memory, TEXT, settings.filter, settings.since, settings.until)
         if len(known) >= KEPT:
             known.clear()
-        found = known[settings] = replace(settings, filter=chosen), twins
+        found = known[settings] = replace(settings, filter=chosen), TwinIds(snapshot, twins)
     return found
 
 
