@@ -27,7 +27,7 @@ from ..engine.records.query_json import query_to_json
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace, answerer_of
 from ..engine.route.policy import answerer_to_dict
-from ..engine.search.batch import AnyBatch, own_queries, set_defaults
+from ..engine.search.given import AnyBatch, own_queries, set_defaults
 from ..engine.search.options import SearchOptions
 from ..engine.signatures import SearchKeywords, split_defaults
 from ..engine.writing import AnyRecord

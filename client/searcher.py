@@ -8,7 +8,7 @@ from typing import Any
 from ..engine.encoders.pins import Models
 from ..engine.records.hits import Hits
 from ..engine.route.by_namespace import AnyAnswerer
-from ..engine.search.batch import AnyBatch
+from ..engine.search.given import AnyBatch
 from ..engine.search.options import SearchOptions
 from ..engine.searcher import Searcher
 from ..engine.signatures import SearchKeywords, ThreadedKeywords

@@ -35,7 +35,7 @@ from ..engine.records.query import DEFAULT_K
 from ..engine.records.record import Record
 from ..engine.route.by_namespace import ByNamespace
 from ..engine.route.policy import Policy
-from ..engine.search.batch import AnyBatch, AnyQuery
+from ..engine.search.given import AnyBatch, AnyQuery
 from ..engine.signatures import hinting
 from ..engine.storage.row_codec import JSON
 from ..engine.trust.runs import Writes

@@ -38,7 +38,7 @@ from .opening import OpenIndex
 from .plan.device_options import DeviceOptions
 from .records.checks import checked_span
 from .records.query import DEFAULT_K
-from .search.batch import AnyBatch, as_queries
+from .search.given import AnyBatch, as_queries
 from .search.lexical import encode_batch
 from .searcher import Searcher
 from .signatures import EngineOptions, hinting

@@ -29,7 +29,7 @@ from .records.query import DEFAULT_K, QueryDefaults
 from .rerank.reranker import DEPTH, CheckedReranker
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
-from .search.batch import AnyBatch, AnyQuery
+from .search.given import AnyBatch, AnyQuery
 from .search.options import SearchOptions
 from .searcher import Searcher
 from .signatures import AwaitedKeywords, LaunchKeywords

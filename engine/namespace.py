@@ -22,7 +22,7 @@ from .records.query import DEFAULT_K, Query
 from .records.record import Record
 from .route.by_namespace import ByNamespace
 from .route.policy import Policy
-from .search.batch import AnyBatch, AnyQuery, own_queries, queries_in
+from .search.given import AnyBatch, AnyQuery, own_queries, queries_in
 from .signatures import AwaitedKeywords, CandidateKeywords, LaunchKeywords, SearchKeywords, split_defaults
 from .writing import AnyRecord
 

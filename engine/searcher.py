@@ -40,7 +40,8 @@ from .route.by_namespace import AnyAnswerer, ByNamespace
 from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
-from .search.batch import AnyBatch, as_queries, prepare, set_defaults
+from .search.batch import prepare
+from .search.given import AnyBatch, as_queries, set_defaults
 from .search.keyword_scan import scan
 from .search.newest import answer_newest
 from .search.options import SearchOptions

@@ -17,7 +17,7 @@ from ..engine.records.filters import Filter
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, DEFAULTS, Query
 from ..engine.records.query_json import SCOPE, SCOPES, fill, parse_query, parse_scope
-from ..engine.search.batch import queries_in, set_defaults
+from ..engine.search.given import queries_in, set_defaults
 from ..shards.choosing import is_sharded_memory
 from .access import Principal, check_read, principal_of
 from .answer_limits import check_copies, check_records, collapses, too_large

@@ -17,7 +17,7 @@ from ..engine.namespace import Namespace
 from ..engine.offered import SHARDS
 from ..engine.records.hits import Hits
 from ..engine.records.query import DEFAULT_K, QueryDefaults
-from ..engine.search.batch import AnyBatch
+from ..engine.search.given import AnyBatch
 from ..engine.search.options import SearchOptions
 from ..engine.signatures import EngineOptions, SearchKeywords, hinting
 from ..engine.storage.sqlite import named

@@ -29,8 +29,9 @@ from ..records.explanation import Explanation, FusedExplanation
 from ..records.hits import Explain, Hits
 from ..records.query import Query
 from ..search.alike import Alike, read_alike
-from ..search.batch import AnyBatch, PreparedQuery, as_query, make_batch
+from ..search.batch import PreparedQuery, make_batch
 from ..search.explain import position_of
+from ..search.given import AnyBatch, as_query
 from ..search.options import SearchOptions
 from ..storage.state import MemoryState
 from . import context

@@ -13,8 +13,9 @@ from ..plan.requests import QuerySettings
 from ..records.explanation import Explanation
 from ..records.query import FIELDS, Query
 from ..storage.state import MemoryState
-from .batch import MAX_HITS, SETTINGS, AnyBatch, AnyQuery, Corpus, PreparedQuery, as_query, decide, make_batch
+from .batch import MAX_HITS, SETTINGS, Corpus, PreparedQuery, decide, make_batch
 from .explain import explainer_of, position_of
+from .given import AnyBatch, AnyQuery, as_query
 from .lexical import plan_batch
 from .notes import note_of
 

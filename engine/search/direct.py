@@ -20,7 +20,7 @@ from ..records.record import RecordsOf
 from ..storage.state import MemoryState
 from ..timing import Phases, annotate
 from .alike import Alike, read_alike
-from .batch import AnyBatch, as_query
+from .given import AnyBatch, as_query
 from .lexical import number_terms
 from .options import SearchOptions
 

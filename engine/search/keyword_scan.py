@@ -21,7 +21,8 @@ from ..storage.state import searched_names
 from ..storage.storage import Storage
 from ..text.keywords import keywords
 from ..text.vocabulary import Vocabulary
-from .batch import AnyBatch, as_queries, combine_filters, k_of
+from .batch import combine_filters, k_of
+from .given import AnyBatch, as_queries
 from .notes import NO_KEYWORDS, SCANNED
 from .options import SearchOptions
 from .shaping import is_shaped

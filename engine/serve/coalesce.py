@@ -40,7 +40,7 @@ from ..errors import DeadlineError, FanrankError, OverloadedError, ParameterErro
 from ..hybrid.channels import BM25
 from ..records.hits import Hits
 from ..records.query import DEFAULT_K, Query, check_k
-from ..search.batch import AnyBatch, own_queries, set_defaults
+from ..search.given import AnyBatch, own_queries, set_defaults
 from ..searcher import Searcher
 from ..signatures import BatchKeywords, check_keywords, hinting, split_defaults
 from ..storage.storage import cores

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import StorageError
-from ..search.batch import ONE, AnyBatch, AnyQuery
+from ..search.given import ONE, AnyBatch, AnyQuery
 from .calls import Call
 from .turns import Turns
 

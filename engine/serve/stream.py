@@ -25,7 +25,8 @@ from ..plan.verbs import Output
 from ..records.hits import Hits
 from ..records.query import Query, QueryDefaults, check_k
 from ..search import lexical
-from ..search.batch import AnyBatch, Batch, prepare, set_defaults
+from ..search.batch import Batch, prepare
+from ..search.given import AnyBatch, set_defaults
 from ..search.keyword_scan import scan
 from ..search.options import SearchOptions
 from ..searcher import Searcher, check_vectors

@@ -15,7 +15,7 @@ from ...engine.arrays import Integers
 from ...engine.hybrid.evidence import Evidence
 from ...engine.hybrid.strategy import Strategy
 from ...engine.route.parts import Part
-from ...engine.search.batch import AnyBatch, as_queries
+from ...engine.search.given import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
 from ...engine.searcher import check_candidates, check_vectors
 from ..protocol.messages import Collect, Collected

@@ -29,7 +29,7 @@ from ...engine.records.query import Query, QueryDefaults, check_k
 from ...engine.route.by_namespace import AnyAnswerer
 from ...engine.route.parts import Part, join
 from ...engine.route.policy import Answerer
-from ...engine.search.batch import AnyBatch, as_queries
+from ...engine.search.given import AnyBatch, as_queries
 from ...engine.search.options import SearchOptions
 from ...engine.search.shaping import with_fields
 from ...engine.searcher import Searcher, TakeRecords, check_vectors

@@ -21,7 +21,7 @@ from fanrank.engine.records.hits import Hits
 from fanrank.engine.search import batch as batches
 from fanrank.engine.search import direct
 from fanrank.engine.search.alike import read_alike
-from fanrank.engine.search.batch import as_queries
+from fanrank.engine.search.given import as_queries
 from fanrank.engine.storage.storage import Storage
 
 WORDS = ["tea", "milk", "jam", "bread", "salt"]
