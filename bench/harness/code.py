@@ -86,7 +86,7 @@ BENCHES: Mapping[str, Bench] = {
     "hybrid": Bench(("bench.hybrid",), _HYBRID),
     "quality": Bench(("bench.quality", "bench.strategies"), _HYBRID, alone=False),
     "languages": Bench(("bench.languages",), ("native/text*", "engine/text/*.py"), alone=False),
-    "neighbours": Bench(("bench.neighbours",), (*_HYBRID, "engine/tune/weights.py")),
+    "neighbours": Bench(("bench.neighbours",), _HYBRID),
     "gpu": Bench(("bench.gpu.run",), (*_SEARCH, "kernels/**/*")),
     "gpu_counted": Bench(("bench.gpu.counted",), (*_SEARCH, "kernels/**/*")),
 }

@@ -154,7 +154,7 @@ def document_texts(corpus: Corpus) -> Iterator[str]:
         rows = _json_lines(data_folder() / corpus.name / "corpus.jsonl")
         return (f"{row.get('title', '')} {row['text']}" for row in rows)
     if corpus.source == "sgd":
-        return (row["utterance"] for row in _sgd_turns())
+        return (row["utterance"] for row in sgd_turns())
     return (" ".join(terms) for terms in load(prepare(corpus)).each_document())
 
 
@@ -163,10 +163,12 @@ def _json_lines(path: Path) -> Iterator[dict[str, str]]:
         yield from map(json.loads, handle)
 
 
-def _sgd_turns() -> Iterator[dict[str, str]]:
+def sgd_turns() -> Iterator[dict[str, str]]:
+    """Every turn of SGD; the splits number their dialogues alike, so a dialogue's id begins with its split."""
     for split in ("train", "dev", "test"):
         with gzip.open(data_folder() / "sgd" / f"{split}.turns.jsonl.gz", "rt", encoding="utf-8") as handle:
-            yield from map(json.loads, handle)
+            for turn in map(json.loads, handle):
+                yield {**turn, "dialogue_id": f"{split}-{turn['dialogue_id']}"}
 
 
 def _beir(corpus: Corpus) -> Tokens:
@@ -180,7 +182,7 @@ def _beir(corpus: Corpus) -> Tokens:
 def _sgd(corpus: Corpus) -> Tokens:
     documents: list[str] = []
     said_by_user: list[int] = []
-    for row in _sgd_turns():
+    for row in sgd_turns():
         if row["speaker"] == "USER":
             said_by_user.append(len(documents))
         documents.append(row["utterance"])

@@ -1,7 +1,5 @@
 """The report's section on what records borrow from their neighbours."""
 
-from collections.abc import Callable
-
 from .format import Fields, sentence, tabulate
 from .rows import Recorded, choose_newest, machine, no_row, stamp
 
@@ -14,9 +12,9 @@ def neighbours(recorded: Recorded) -> list[str]:
     if not rows:
         return [no_row("neighbours")]
     keys: dict[str, tuple[str, ...]] = dict.fromkeys(("cost", "auto"), ("memory", "batch", "way"))
-    keys |= {"quality": ("kind", "borrows"), "dialogue": ("strategy", "without")}
+    keys["quality"] = ("kind", "borrows")
     parts = []
-    for part, tell in (("cost", _cost), ("auto", _auto), ("quality", _quality), ("dialogue", _dialogue)):
+    for part, tell in (("cost", _cost), ("auto", _auto), ("quality", _quality)):
         own = list(choose_newest([row for row in rows if row.get("part") == part], *keys[part]).values())
         parts += tell(own) if own else []
     return parts
@@ -71,24 +69,5 @@ def _quality(rows: list[Fields]) -> list[str]:
         f"{sentence(stamp(rows))}. LoCoMo, turns as records: the loan of the best Hit@5 on {rows[0]['chosen_on']:,} "
         f"questions of every second conversation, on {rows[0]['n']:,} of the others. Words and vectors of `fused` "
         "borrow alike. Differences in Hit@5 in points, with 95 % intervals over conversations.",
-        tabulate(rows, columns),
-    ]
-
-
-def _dialogue(rows: list[Fields]) -> list[str]:
-    base = rows[0].get("to", "auto")
-
-    def half(number: int) -> Callable[[Fields], str]:
-        return lambda row: " / ".join(f"{row['halves'][number][name]:.3f}" for name in ("hit@5", "recall@20", "mrr"))
-
-    columns = {
-        **{"strategy": "strategy", "without": lambda row: row["without"] or "nothing", **SCORES},
-        **{"first half": half(0), "second half": half(1), f"Hit@5 to {base}": _gain},
-    }
-    return [
-        f"{sentence(stamp(rows))}. LoCoMo, turns as records, {rows[0]['n']:,} questions of {rows[0]['conversations']} "
-        "conversations. Weights are fitted to every second conversation and reported on the others, then the other "
-        "way around; a strategy without channels is fitted anew. Of each half Hit@5, Recall@20 and MRR. Differences "
-        f"in Hit@5 to `{base}` in points, with the wider of two 95 % intervals, over questions and over conversations.",
         tabulate(rows, columns),
     ]
