@@ -64,14 +64,15 @@ SHARDING: tuple[str, ...] = (
     "batch.sent",
     "batch.acknowledged",
     "move.page",
+    "whole.page",
     "move.copied",
     "shards.started",
     "shards.added",
     "source.batch",
     "source.copied",
 )
-"""Those of a write to several shards, in the order in which they are reached, of a namespace that moves, and of shards
-that are added."""
+"""Those of a write to several shards, in the order in which they are reached, of a namespace that moves or
+is copied whole, and of shards that are added."""
 
 
 class _Armed:

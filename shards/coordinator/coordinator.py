@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError, StorageError
 from ...engine.index.columns import Schema
 from ...engine.locks import FairLock, Take, WriteQueue, make_short_lock
 from ...engine.records.record import Record
+from ...engine.storage.failpoints import reach
 from ..processes.links import Link, UnavailableError, call_all, collect
 from ..protocol.messages import Acknowledged, Part, divide
 from ..protocol.order import LIMIT
@@ -95,8 +96,9 @@ class Coordinator(Deciding):
         self._unknown |= {shard for shard, epoch in known.items() if epoch is None or epoch > self.view.at(shard)}
         with self._counting:
             self._number = max([self._number, *(epoch for epoch in known.values() if epoch is not None)])
-        for whole in self.wholes.values():
-            whole.clear_restarted(self.until())
+        with self._copying:
+            for whole in self.wholes.values():
+                whole.clear_restarted(self.until())
 
     def write(
         self,
@@ -236,10 +238,7 @@ class Coordinator(Deciding):
     @contextmanager
     def _copying_of(self, names: Iterable[str]) -> Iterator[None]:
         """Let no other thread write to whole copies, where there is one of these namespaces."""
-        if all(whole.names.isdisjoint(names) for whole in self.wholes.values()):
-            yield
-            return
-        with self._copying:
+        with self._copying if any(whole.concerns(names) for whole in self.wholes.values()) else nullcontext():
             yield
 
     def drop(self, namespace: str) -> None:
@@ -357,19 +356,28 @@ class Coordinator(Deciding):
                     whole.clear()
 
     def copy_whole(self, number: int, names: Sequence[str], sizes: Mapping[str, int]) -> None:
-        """Make whole copies of these namespaces in the shard with this number. `sizes` are the records of all.
+        """Make whole copies of these namespaces in the shard with this number, while others write.
 
-        Copies that were made before go where there is no room for both.
+        Copies that were made before go where there is no room for both. `sizes` are the records of all. Threads that
+        want copies in one shard make them one after another, each by whoever comes.
         """
-        with self.paused(), self._copying:
-            whole = self.wholes[number]
-            if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
-                whole.clear()
-            last = whole.copy(self._next(), names, self.links, self.placement, self.until)
-            with self._counting:
-                self._number = max(self._number, last)
-            self._acknowledged[number] = last
-            self.show((), content=False)
+        whole = self.wholes[number]
+        while not whole.holds(names):
+            if whole.copying is None:
+                with self.holding(names), self._copying:
+                    if whole.copying is None and not whole.holds(names):
+                        if sum(sizes.get(name, 0) for name in whole.names.union(names)) > whole.most:
+                            whole.clear()
+                        missing = sorted({*names} - whole.names)
+                        whole.begin(self._next(), missing, self.links, self.placement, self.until)
+            # Who writes to these namespaces holds this lock too.
+            with self._copying:
+                if whole.copying is not None:
+                    made = self._next()
+                    whole.go_on(made, self.oldest(number), self.until)
+                    self._acknowledged[number] = made
+                    self.show((), content=False)
+            reach("whole.page")
 
     def close(self) -> None:
         """Let no write begin, and close the owner's file."""

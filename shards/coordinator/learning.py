@@ -33,7 +33,7 @@ def tell(coordinator: Coordinator, namespace: str, verb: str, *arguments: Any) -
             try:
                 whole.link.send("learn", learned).result(until)
             except FanrankError:
-                whole.clear()
+                coordinator.clear_wholes()
 
 
 def learned_of(coordinator: Coordinator, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from operator import itemgetter
 from typing import Any
 
 from ...engine.errors import ForeignIndexError, ShardError
@@ -32,9 +30,8 @@ from ...engine.storage.failpoints import reach
 from ..coordinator.coordinator import Coordinator
 from ..coordinator.learning import carry_learned
 from ..processes.links import Link, UnavailableError, call_all
-from ..processes.streams import Records
+from ..processes.streams import Backfill, Records
 from ..protocol.messages import Acknowledged, Part
-from ..protocol.order import Numbered
 from ..protocol.placement import chosen_part
 from .balancing import is_outgrown
 
@@ -59,13 +56,20 @@ class Move:
     before: Mapping[str, tuple[int, ...]]
     """The shards of each, in parts if they are several."""
     after: Mapping[str, tuple[int, ...]]
-    stream: Records
-    """Their records of the moment at which the move began."""
-    left: Iterator[Numbered]
-    """What is to be copied next."""
-    written: dict[tuple[str, str], Numbered | None] = field(default_factory=dict)
-    """What was written since then, by namespace and id: the last record; None where it was removed."""
+    records: Records
+    """Those of the moment at which the move began."""
     done: bool = False
+
+    @once
+    def copying(self) -> Backfill:
+        return Backfill(self.records, self.fresh, self._target)
+
+    def _target(self, namespace: str, record_id: str) -> int | None:
+        """Where a record goes; None: it stays in its part."""
+        before, after = (
+            homes[chosen_part(record_id, len(homes))] for homes in (self.before[namespace], self.after[namespace])
+        )
+        return None if before == after else after
 
     @once
     def fresh(self) -> dict[int, tuple[str, ...]]:
@@ -90,12 +94,6 @@ class Move:
     @once
     def shards(self) -> set[int]:
         return {shard for places in (*self.before.values(), *self.after.values()) for shard in places}
-
-
-def part_of(places: Mapping[str, tuple[int, ...]], namespace: str, record_id: str) -> int:
-    """The shard of a record, where its namespace lies in these shards."""
-    parts = places[namespace]
-    return parts[chosen_part(record_id, len(parts))]
 
 
 def check_move(namespace: str, before: Sequence[int], after: Sequence[int]) -> None:
@@ -147,7 +145,7 @@ class MovingCoordinator(Coordinator):
             move = self._begin(targets)
             if move is None:
                 return
-            with closing(move.stream):
+            with closing(move.records):
                 try:
                     while self._copy_page(move, watch):
                         time.sleep(BREATH)
@@ -174,8 +172,7 @@ class MovingCoordinator(Coordinator):
             if not going:
                 return None
             holders = [self.links[home] for home in sorted({home for homes in before.values() for home in homes})]
-            stream = self._wait_for(lambda: Records(self.until, holders, [*going]))
-            move = Move(before, going, stream, iter(stream))
+            move = Move(before, going, self._wait_for(lambda: Records(self.until, holders, [*going])))
             self._moves |= dict.fromkeys(going, move)
             return move
 
@@ -184,12 +181,15 @@ class MovingCoordinator(Coordinator):
         with self.holding_shards(move.shards):
             if not self._is_current(move):
                 return False
-            if not self._copy(move, watch):
-                more = bool(move.written)
-                while more:
-                    more = self._copy(move, watch) or bool(move.written)
-                self._switch(move)
-                return False
+            while True:
+                parts, copied = move.copying.next(self.page)
+                self._apply_apart(parts)
+                watch(copied)
+                if move.copying.is_level:
+                    self._switch(move)
+                    return False
+                if move.copying.is_far:
+                    break
             # To a search that looks for lost shards the new shards would be ahead of the view.
             self.show(move.fresh, content=False)
         reach("move.page")
@@ -198,35 +198,6 @@ class MovingCoordinator(Coordinator):
     def _is_current(self, move: Move) -> bool:
         """Whether the move was not given up meanwhile."""
         return self._moves.get(min(move.after)) is move
-
-    def _copy(self, move: Move, watch: Watch) -> bool:
-        """Copy the next page; whether more than a page may be left."""
-        removed, added = dict[int, dict[str, list[str]]](), dict[int, list[Numbered]]()
-        records = list(islice(move.left, self.page))
-        if not records:
-            # What was written meanwhile comes next.
-            written, move.written = move.written, {}
-            for namespace, record_id in written:
-                target = part_of(move.after, namespace, record_id)
-                removed.setdefault(target, {}).setdefault(namespace, []).append(record_id)
-            move.left = iter(sorted((each for each in written.values() if each is not None), key=itemgetter(0)))
-            records = list(islice(move.left, self.page))
-        for each in records:
-            key = each[1].namespace, each[1].id
-            target = part_of(move.after, *key)
-            if target != part_of(move.before, *key) and key not in move.written:
-                added.setdefault(target, []).append(each)
-        parts = {
-            shard: Part.of(
-                added.get(shard, ()),
-                {name: ids for name, ids in removed.get(shard, {}).items() if name in names},
-                hide=names,
-            )
-            for shard, names in move.fresh.items()
-        }
-        self._apply_apart(parts)
-        watch(len(records))
-        return len(records) == self.page or len(move.written) > self.page
 
     def _switch(self, move: Move) -> None:
         """Let searches see the copy and not the original."""
@@ -312,14 +283,8 @@ class MovingCoordinator(Coordinator):
 
     def _update_copies(self, part: Part) -> None:
         super()._update_copies(part)
-        moves = {name: self._moves[name] for name in part.names if name in self._moves}
-        if not moves:
-            return
-        for name in moves.keys() & part.removed.keys():
-            moves[name].written |= dict.fromkeys((name, record_id) for record_id in part.removed[name])
-        for each in part.numbered:
-            if (namespace := each[1].namespace) in moves:
-                moves[namespace].written[namespace, each[1].id] = each
+        for move in {self._moves[name] for name in part.names if name in self._moves}:
+            move.copying.note(part)
 
     def _publish(self, acknowledged: Mapping[int, Acknowledged]) -> None:
         super()._publish(acknowledged)

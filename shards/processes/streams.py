@@ -1,25 +1,28 @@
 """What shards go on with over several calls (`Tasks`): the copies of a backup, and the streams (`Records`) by which
-exports, moves, followers and whole copies read shards as of one moment, page by page, while others write.
+exports, moves, replicas and whole copies read shards as of one moment, page by page, while others write.
 
-What is written after the moment, each of them brings in behind it: it comes later in the order of the writes.
+What is written after the moment comes later in the order of the writes. So a copy (`Backfill`) is level with its
+original once that was brought in behind the records of the moment.
 """
 
 from __future__ import annotations
 
 import heapq
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any, Protocol
 
 from ...engine.errors import DamagedStoreError, FanrankError
 from ...engine.index.masks import EVERYTHING
+from ...engine.locks import once
 from ...engine.records.record import Record
 from ...engine.storage.row_codec import RECORDS, UNPACKED, decode_data, decode_row
 from ...engine.storage.sqlite import named, rows_of, vectors_in
+from ..protocol.messages import Part
 from ..protocol.order import Numbered, entries_written, strip
 from ..shard.shard import Shard
 from .links import Link, UnavailableError, Waiting, call_all, collect
@@ -146,6 +149,71 @@ class Records(Tasks):
             # The shard reads the next page while this one is used.
             sent = self.send(shard)
             yield from page
+
+
+@dataclass(eq=False)
+class Backfill:
+    """Records on their way to other shards: first those of one moment, then what was written since, until it is level.
+
+    Nobody writes to them while `next` is called and what it gives is done, but for a copy that is told of no write.
+    """
+
+    records: Records
+    targets: Mapping[int, Sequence[str]]
+    """The shards that records go to, and the namespaces that each hides from all searches until it is level."""
+    target: Callable[[str, str], int | None]
+    """The shard that the record of a namespace and id goes to; None: it stays where it is."""
+    is_level: bool = False
+    """Whether all is done once the last page is."""
+    is_far: bool = True
+    """Whether more than a page may be left."""
+    _left: Iterator[Numbered] = field(init=False)
+    _written: dict[tuple[str, str], Numbered | None] = field(default_factory=dict)
+    """What was written since the moment: the last record of each key; None where it was removed."""
+
+    def __post_init__(self) -> None:
+        self._left = iter(self.records)
+
+    @once
+    def names(self) -> frozenset[str]:
+        """The namespaces that it hides."""
+        return frozenset(chain.from_iterable(self.targets.values()))
+
+    def close(self) -> None:
+        """Let go of the stream."""
+        self.records.close()
+
+    def note(self, part: Part) -> None:
+        """Take note of a write, if it concerns the namespaces."""
+        for name in self.names.intersection(part.removed):
+            self._written |= dict.fromkeys((name, record_id) for record_id in part.removed[name])
+        for each in part.numbered:
+            if each[1].namespace in self.names:
+                self._written[each[1].namespace, each[1].id] = each
+
+    def next(self, count: int) -> tuple[dict[int, Part], int]:
+        """(what each of the targets does next, of how many records)."""
+        removed, added = dict[int, dict[str, list[str]]](), dict[int, list[Numbered]]()
+        page = list(islice(self._left, count))
+        if not page:
+            written, self._written = self._written, {}
+            for namespace, record_id in written:
+                if (shard := self.target(namespace, record_id)) is not None:
+                    removed.setdefault(shard, {}).setdefault(namespace, []).append(record_id)
+            # All that others wrote is noted, so what comes later has greater numbers.
+            self._left = iter(sorted((each for each in written.values() if each is not None), key=itemgetter(0)))
+            page = list(islice(self._left, count))
+        for each in page:
+            key = each[1].namespace, each[1].id
+            if key not in self._written and (shard := self.target(*key)) is not None:
+                added.setdefault(shard, []).append(each)
+        self.is_level = len(page) < count and not self._written
+        self.is_far = len(page) == count or len(self._written) > count
+        parts = {
+            shard: Part.of(added.get(shard, ()), removed.get(shard), hide=tuple(names))
+            for shard, names in self.targets.items()
+        }
+        return parts, len(page)
 
 
 class Stream:

@@ -17,9 +17,9 @@ from typing import Any
 
 from ...engine.errors import DeadlineError, FanrankError, ShardError
 from ..processes.links import Link, Verb, deadline_at
-from ..processes.streams import Records
+from ..processes.streams import Backfill, Records
 from ..protocol.messages import Gone, Part
-from .whole_copies import apply_to, fill
+from .whole_copies import apply_to
 
 PAGE = 4_096
 """Records that a follower is filled with at a time."""
@@ -244,11 +244,13 @@ class Follower(Replica):
             (moment,) = records.moments.values()
             if moment.number is None:
                 raise ShardError("the leader was started anew, and is yet to be told its epoch")
-            for last in fill(link, 0, records, PAGE, self._until):
-                number = last
+            copying = Backfill(records, {self.number: moment.copies}, lambda namespace, record_id: self.number)
+            while not copying.is_level:
+                number += 1
+                parts, _ = copying.next(PAGE)
+                apply_to(link, number, parts[self.number], self._until, oldest=number)
                 with changed:
                     self._check(queue)
-        apply_to(link, number + 1, Part(hide=tuple(moment.copies)), self._until, oldest=number + 1)
         self._learn(link, None)
         link.send("tag", moment.number, anew=True).result(self._until())
         with changed:

@@ -1,18 +1,18 @@
 """Whole copies of split namespaces, for strategies that need more than sums of statistics.
 
 Graphs, conversations, feedback, routers and neighbours read a namespace as one. A copy of it in one engine in memory
-gives the answers of one engine, because it is one. It follows all writes, at their epochs.
+gives the answers of one engine, because it is one. It is made while others write, and follows all writes, at their
+epochs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from ...engine.errors import FanrankError, ShardError, SplitNamespaceError
-from ..processes.links import Link, collect
-from ..processes.streams import Records
+from ...engine.errors import FanrankError, SplitNamespaceError
+from ..processes.links import Link, UnavailableError, collect
+from ..processes.streams import Backfill, Records
 from ..protocol.messages import Gone, Part
 from ..protocol.placement import Placement
 
@@ -20,8 +20,8 @@ WHOLE, MODELLED = -1, -2
 """The numbers of the shards that hold whole copies: one like the others, and one in the owner's process with its
 models, for feedback that encodes sentences of records."""
 
-# Records that a copy takes in one write.
-COPIED = 16_384
+# Records that a copy takes in one write. Writes to its namespaces wait meanwhile.
+PAGE = 16_384
 
 Until = Callable[[], "float | None"]
 
@@ -38,6 +38,8 @@ class WholeCopies:
         self.most = most
         self.link: Link | None = None
         self.names: frozenset[str] = frozenset()
+        self.copying: Backfill | None = None
+        """The namespaces that are on their way here. No search sees them."""
 
     def holds(self, names: Iterable[str]) -> bool:
         return self.names.issuperset(names)
@@ -53,35 +55,54 @@ class WholeCopies:
                 "whole_at"
             )
 
-    def copy(self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until) -> int:
-        """Copy these namespaces, as of writes from `number` on; returns the number of the last one.
+    def begin(
+        self, number: int, names: Sequence[str], links: Sequence[Link], placement: Placement, until: Until
+    ) -> None:
+        """Begin to copy these namespaces, to which nobody writes meanwhile. Raises `ShardError`.
 
-        The caller lets nobody write meanwhile. Raises `ShardError`.
+        A shard that is started for it begins with the state of `number`.
         """
-        link = self.link
-        if link is None:
-            link = self.link = self._start()
-            link.send("tag", number).result(until())
+        if self.link is None:
+            self.link = self._start()
+            self.link.send("tag", number).result(until())
+        homes = sorted({home for name in names for home in placement.homes(name)})
+        records = Records(until, [links[home] for home in homes], names, merged=True)
+        self.copying = Backfill(records, {self.number: names}, lambda namespace, record_id: self.number)
+
+    def go_on(self, number: int, oldest: int, until: Until) -> None:
+        """Copy the next page, as the write of this number. The last one shows the copies.
+
+        Lets go of all copies where it raises: what was to be copied is lost.
+        """
+        copying, link = self.copying, self.link
+        assert copying is not None
+        assert link is not None
         try:
-            for namespace in names:
-                if namespace in self.names:
-                    continue
-                homes = [links[home] for home in placement.homes(namespace)]
-                with closing(Records(until, homes, [namespace])) as records:
-                    for last in fill(link, number, records, COPIED, until):
-                        number = last
-                self.names |= {namespace}
+            part = copying.next(PAGE)[0][self.number]
+            if copying.is_level:
+                part = replace(part, hide=(), show=part.hide)
+            apply_to(link, number, part, until, oldest=oldest)
         except BaseException:
             self.clear()
             raise
-        return number
+        if copying.is_level:
+            self.names, self.copying = self.names | copying.names, None
+            copying.close()
+
+    def concerns(self, names: Iterable[str]) -> bool:
+        """Whether any of these namespaces is here, or on its way here."""
+        copying = self.copying
+        here = self.names if copying is None else self.names | copying.names
+        return not here.isdisjoint(names)
 
     def apply(self, number: int, part: Part, oldest: int, until: Until) -> bool:
         """Do what the shards have done, if it concerns the copies; whether it did.
 
         A copy that cannot is let go of, and made anew when it is needed.
         """
-        link = self.link
+        link, copying = self.link, self.copying
+        if copying is not None:
+            copying.note(part)
         if link is None or self.names.isdisjoint(part.names):
             return False
         removed = {namespace: ids for namespace, ids in part.removed.items() if namespace in self.names}
@@ -101,27 +122,21 @@ class WholeCopies:
 
     def forget(self, namespace: str) -> None:
         """Let go of the copies where one of this namespace is among them."""
-        if namespace in self.names:
+        if self.concerns([namespace]):
             self.clear()
 
     def clear(self) -> None:
         """Let go of all copies."""
-        link, self.link, self.names = self.link, None, frozenset()
+        link, copying = self.link, self.copying
+        self.link, self.names, self.copying = None, frozenset(), None
+        if copying is not None:
+            copying.close()
         if link is not None:
             link.close()
 
 
-def fill(link: Link, number: int, records: Records, most: int, until: Until) -> Iterator[int]:
-    """Copy records to a shard in memory, so many a write; gives the numbers of the writes, which follow `number`."""
-    left = iter(records)
-    while page := list(islice(left, most)):
-        number += 1
-        apply_to(link, number, Part.of(page), until, oldest=number)
-        yield number
-
-
 def apply_to(link: Link, number: int, part: Part, until: Until, *, oldest: int) -> None:
-    """Let a copy do a write. Raises `ShardError` where the copy has ended, and is empty again."""
+    """Let a copy do a write. Raises `UnavailableError` where the copy has ended, and is empty again."""
     answer = link.send("apply", number, part, missing_ok=True, oldest=oldest).result(until())
     if isinstance(answer, Gone):
-        raise ShardError(f"the copy in shard {link.number} was started anew and is empty; it is made again")
+        raise UnavailableError(f"the copy in shard {link.number} was started anew and is empty; it is made again")

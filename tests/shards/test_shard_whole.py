@@ -3,12 +3,31 @@
 from typing import Any
 
 import pytest
-from support.sharding import assert_same_answers, sharded
+from support import borders
+from support.sharding import assert_in_order, assert_same_answers, sharded
 
 import fanrank as fr
 from fanrank.engine.backends.choose import choose, statuses
+from fanrank.engine.storage import failpoints
 from fanrank.engine.storage.storage import Storage
 from fanrank.shards.engine import ShardedEngine
+from fanrank.shards.processes.links import Done
+from fanrank.shards.protocol.messages import Gone
+from fanrank.shards.replicas.whole_copies import WHOLE
+
+
+class Restarted:
+    """The way to a shard in memory whose process ended and was started anew: it is empty, and has no state."""
+
+    def __init__(self, link: Any) -> None:
+        self.number = link.number
+
+    def send(self, verb: str, *arguments: Any, **keywords: Any) -> Done:
+        return Done(None if verb == "newest" else Gone(None))
+
+    def close(self) -> None:
+        pass
+
 
 SPACES = tuple(f"space{number}" for number in range(8))
 RECORDS = [fr.Record(f"r{number}", "ant bee"[: number % 8], space) for space in SPACES for number in range(6)]
@@ -53,6 +72,66 @@ def test_a_batch_may_ask_for_terms_that_no_batch_before_it_named(backend: str) -
         link.shard.engine.backend = choose(backend)  # type: ignore[attr-defined]
     for text in ("ant", "bee", "cat ant", "bee cat"):
         assert_same_answers(one, several, [fr.Query(text, namespace=SPACES[0])], k=20)
+
+
+def change_while_copied(engine: fr.Engine | ShardedEngine, step: int, drop: bool = False) -> None:
+    """What others write to a namespace between two pages of its whole copy."""
+    if drop:
+        engine.drop(SPACES[0])
+    engine.upsert([fr.Record(f"r{number}", "bee ant", SPACES[0]) for number in range(step, step + 3)])
+    engine.delete([f"r{step + 5}", f"r{step}"], namespace=SPACES[0], missing_ok=True)
+    engine.add([fr.Record(f"n{step}", "ant", SPACES[0]), fr.Record(f"n{step}", "ant", SPACES[1])])
+
+
+@pytest.mark.parametrize("drop", [False, True])
+def test_a_whole_copy_is_made_while_others_write(drop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, {"whole_copies.PAGE": 3})
+    one, several = both(SPACES[:2], [fr.Record(f"r{n}", "ant bee cat"[: 3 + n % 9], SPACES[0]) for n in range(20)])
+    queries = [fr.Query("ant bee", namespace=space) for space in SPACES[:2]]
+    steps = iter(range(12))
+
+    def between() -> None:
+        if (step := next(steps, None)) is not None:
+            failpoints.arm("whole.page", action=between)
+            assert not several.coordinator._held()
+            assert not several.coordinator._copying.locked()
+            for engine in (one, several):
+                change_while_copied(engine, step, drop and step == 3)
+            assert_same_answers(one, several, queries, k=40)
+            if step == 7:
+                # Another caller wants the copy of the other namespace too, and makes both.
+                failpoints.disarm()
+                assert_same_answers(one, several, queries[1:], k=40, strategy="recall")
+
+    failpoints.arm("whole.page", action=between)
+    several.search(queries[:1], strategy="recall")
+    failpoints.disarm()
+    assert next(steps) == 8
+    for step in (8, 9, 10):
+        assert_same_answers(one, several, queries, k=40, strategy="recall", texts=True)
+        assert_in_order(several)
+        for engine in (one, several):
+            change_while_copied(engine, step)
+
+
+def test_copies_that_are_made_together_have_the_order_of_all_writes() -> None:
+    one, several = both(SPACES[:2], [fr.Record(f"r{number}", "ant", SPACES[1]) for number in range(20)])
+    for engine in (one, several):
+        engine.add([fr.Record(f"r{number}", "ant", SPACES[0]) for number in range(20)])
+    assert_same_answers(one, several, [fr.Query("ant", namespaces=SPACES[:2])], k=3, strategy="recall")
+    assert_in_order(several)
+
+
+def test_a_whole_copy_that_fails_on_its_way_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, {"whole_copies.PAGE": 3})
+    one, several = both(SPACES[:2], RECORDS)
+    query = fr.Query("ant", namespace=SPACES[1])
+    assert_same_answers(one, several, [fr.Query("ant", namespace=SPACES[0])], strategy="recall")
+    whole = several.coordinator.wholes[WHOLE]
+    failpoints.arm("whole.page", action=lambda: setattr(whole, "link", Restarted(whole.link)))
+    assert_same_answers(one, several, [query], strategy="recall")
+    assert whole.names == {SPACES[1]}
+    assert whole.copying is None
 
 
 def test_an_offset_beyond_all_records_finds_nothing() -> None:
