@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from fanrank.engine.plan.plan import Plan, Request, make_plan
+from fanrank.kernels.cuda.launcher import FOLDER, CupyLauncher, Launcher
 
 from .corpora import Problem
 
@@ -88,6 +90,20 @@ class System(Protocol):
 
     def ready(self, variants: Sequence[Variant], phase: str, budget: float) -> Ready:
         """Make the variants, which are alike in size and k, ready; `budget` is the seconds of one timed call."""
+
+
+def launcher_of(device: torch.device, source: Path, text: str) -> Launcher:
+    """A launcher of the kernels of a source of the bench: on the GPU, or compiled for the CPU."""
+    if device.type != "cuda":
+        from fanrank.kernels.cuda_host import HostLauncher, build
+
+        return HostLauncher(build([source], include=[FOLDER]))
+
+    class Own(CupyLauncher):
+        def _source(self, name: str) -> str:
+            return text
+
+    return Own(device)
 
 
 def device_name(device: torch.device) -> str:

@@ -8,29 +8,15 @@ from typing import Any
 
 import torch
 
-from fanrank.kernels.cuda.launcher import FOLDER, CupyLauncher, Launcher
+from fanrank.kernels.cuda.launcher import Launcher
+
+from .batches import launcher_of
 
 SOURCE = Path(__file__).with_name("ceilings.cu")
 THREADS = 512
 SHARED_WORDS = 1 << 14
 """64 KiB of int32: the sums of a tile."""
 TIMES = 7
-
-
-class CeilingLauncher(CupyLauncher):
-    """Launches the kernels of ceilings.cu."""
-
-    def _source(self, name: str) -> str:
-        return SOURCE.read_text()
-
-
-def launcher_of(device: torch.device) -> Launcher:
-    """A launcher of the ceilings' kernels: on the GPU, or compiled for the CPU."""
-    if device.type == "cuda":
-        return CeilingLauncher(device)
-    from fanrank.kernels.cuda_host import HostLauncher, build
-
-    return HostLauncher(build([SOURCE], include=[FOLDER]))
 
 
 def ceilings(device: torch.device, launcher: Launcher | None = None) -> dict[str, float]:
@@ -43,7 +29,7 @@ def ceilings(device: torch.device, launcher: Launcher | None = None) -> dict[str
     ``l2_float``: atomic additions at random addresses of it. On a CPU the kernels are only checked, and an empty result
     is returned. Raises `RuntimeError` if a checksum is wrong.
     """
-    launcher = launcher or launcher_of(device)
+    launcher = launcher or launcher_of(device, SOURCE, SOURCE.read_text())
     gpu = device.type == "cuda"
     blocks, steps = 2, 40
     l2_bytes = 1 << 16

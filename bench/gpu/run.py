@@ -16,10 +16,10 @@ from ..harness.command import among, names
 from ..harness.rows import round_digits
 from . import corpora as gpu_corpora
 from . import systems as gpu_systems
+from .baseline import FlatIndex
 from .batches import HitArrays, Ready, System, Variant
 from .command import GpuCommand, reason_of
 from .corpora import Problem
-from .others import FlatIndex
 from .rows import Row, shares
 from .systems import STOPS, DeviceSystem
 

@@ -30,9 +30,9 @@ from fanrank.kernels.search import MAX_CANDIDATES, MAX_DESCRIPTORS, DeviceSearch
 from fanrank.kernels.timing import DevicePhases
 from fanrank.kernels.work import DESCRIPTOR_BYTES, ENTRY_BYTES, MAX_SELECTED, Verbs
 
+from .baseline import BaselineSystem, FlatIndex
 from .batches import HitArrays, Integers, Ready, System, Variant, capture_graph, cut_to_budget, device_name, mean_of
 from .corpora import Problem
-from .others import BaselineSystem, FlatIndex
 
 TENSOR_BATCHES = 32
 """The largest batch of the ``tensors`` phases: an agent's fan-out."""
