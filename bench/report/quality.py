@@ -104,48 +104,41 @@ def dense(recorded: Recorded) -> list[str]:
     ]
 
 
+REACHED = {
+    "SciFact nDCG@10": ("ndcg@10", "scifact", "default", "agent"),
+    "SciFact Recall@100": ("recall@100", "scifact", "default", "agent"),
+    "LoCoMo Hit@1, `--preset agentir`": ("hit@1", "locomo", "agentir", "minimal"),
+    "LoCoMo Hit@1, `--preset opsem`": ("hit@1", "locomo", "opsem", "opsem"),
+    "LoCoMo Hit@1": ("hit@1", "locomo", "default", "agent"),
+}
+"""What docs/figures.md says of words: metric, data set, preset and analyzer."""
+WITH_VECTORS = {
+    **{"LoCoMo Hit@1, fused": ("locomo", "fused"), "LoCoMo Hit@1, fused, stronger words": ("locomo", "fused-stronger")},
+    **{"SciFact nDCG@10, reciprocal ranks": ("scifact", "rrf"), "Cranfield nDCG@10": ("cranfield", "bm25")},
+    "Cranfield nDCG@10, reciprocal ranks": ("cranfield", "rrf"),
+}
+"""What it says of studies: data set and system."""
+
+
 def block(recorded: Recorded) -> str:
     """The block of docs/figures.md."""
-    rows = quality_rows(recorded)
-
-    def reached(metric: str, *key: str) -> str:
-        row = rows.get(key)
-        return f"{row['metrics'][metric]:.4f}" if row else "no row"
-
-    def asked(*key: str) -> str:
-        row = rows.get(key)
-        return f"{row['n']:,} questions" if row else "no row"
-
-    agentir, opsem = ("locomo", "agentir", "minimal"), ("locomo", "opsem", "opsem")
+    rows, found, calls = quality_rows(recorded), studies(recorded), batches(recorded)
+    body = [
+        [what, f"{rows[key]['n']:,}" if key in rows else "", score(rows[key]["metrics"][metric]) if key in rows else ""]
+        for what, (metric, *own) in REACHED.items()
+        for key in [tuple(own)]
+    ]
+    for what, (dataset, system) in WITH_VECTORS.items():
+        row = found.get(dataset)
+        body.append([what, f"{row['n']:,}" if row else "", score(study_score(row, system)) if row else ""])
+    if not all(cells[2] for cells in body) or not calls:
+        return no_row("quality")
+    ratios = [row["ratio"] for row in calls.values()]
+    most = max(row["queries"] for row in calls.values())
+    encoder = found["locomo"]["encoder"]["name"]
     told = (
-        f"`quality.jsonl`: SciFact nDCG@10 {reached('ndcg@10', 'scifact', 'default', 'agent')} and Recall@100 "
-        f"{reached('recall@100', 'scifact', 'default', 'agent')} with the default analyzer; LoCoMo Hit@1 "
-        f"{reached('hit@1', *agentir)} under `--preset agentir` ({asked(*agentir)}), {reached('hit@1', *opsem)} under "
-        f"`--preset opsem` ({asked(*opsem)}), {reached('hit@1', 'locomo', 'default', 'agent')} with the defaults."
+        f"A batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of {most} "
+        f"calls ([hybrid.md](hybrid.md)). Vectors are of {encoder}."
     )
-    found = studies(recorded)
-    if "locomo" in found:
-        encoder = found["locomo"]["encoder"]["name"]
-        told += (
-            f"\nWith vectors of {encoder} (`hybrid.jsonl`): LoCoMo Hit@1 {_study(found, 'locomo', 'fused')} fused, "
-            f"{_study(found, 'locomo', 'fused-stronger')} fused with the stronger words"
-        )
-        for dataset in ("scifact", "cranfield"):
-            if dataset in found:
-                lexical, ranks = (_study(found, dataset, system) for system in ("bm25", "rrf"))
-                told += f"; {dataset} nDCG@10 {ranks} by reciprocal ranks, from {lexical} by words"
-        told += "."
-    ratios = [row["ratio"] for row in batches(recorded).values()]
-    if ratios:
-        most = max(row["queries"] for row in batches(recorded).values())
-        told += (
-            f"\nA batch of {most} lookups in one call costs {number(min(ratios), 2)} to {number(max(ratios), 2)} of "
-            f"{most} calls ([hybrid.md](hybrid.md))."
-        )
-    note = note_stale([*rows.values(), *found.values(), *batches(recorded).values()])
-    return "\n".join(filter(None, [told, note]))
-
-
-def _study(found: dict[str, Fields], dataset: str, system: str) -> str:
-    value = study_score(found[dataset], system)
-    return "no row" if value is None else f"{value:.4f}"
+    note = note_stale([*rows.values(), *found.values(), *calls.values()])
+    return "\n\n".join(filter(None, [table(["", "questions", "found"], body), told, note]))

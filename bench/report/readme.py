@@ -11,15 +11,21 @@ from .rows import Recorded
 BLOCK = re.compile(r"<!-- rows: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- /rows -->", re.DOTALL)
 PAGES = ("README.md", "docs/figures.md", "docs/analyzers.md")
 """The pages that hold blocks. The README has no links: they would lead nowhere on a package index."""
-OWN = ("fanrank-native", "fanrank-numpy")
+
+Section = Callable[[Recorded], list[str]]
+SAME: dict[str, Section] = {"writes": store.writes, "crash": store.crash, "languages": quality.languages}
+"""Blocks that are sections of the report."""
+
+
+def _joined(section: Section) -> Callable[[Recorded], str]:
+    return lambda recorded: "\n\n".join(section(recorded))
+
 
 BLOCKS: dict[str, Callable[[Recorded], str]] = {
     "fanout": fanout.block,
     "growth": growth.block,
-    "writes": store.writes_block,
-    "crash": store.crash_block,
+    **{name: _joined(section) for name, section in SAME.items()},
     "quality": quality.block,
-    "languages": lambda recorded: "\n\n".join(quality.languages(recorded)),
     "strategies": strategies.block,
 }
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import sources
-from .format import Fields, details, number, plain, sentence, table, tabulate
+from .format import Fields, number, plain, sentence, table, tabulate
 from .rows import Recorded, choose_in_each, choose_newest, choose_rows, machine, no_row, stamp
 
 Figures = Mapping[str, Any]
@@ -61,64 +61,28 @@ _WRITES: dict[str, Callable[[Figures, Figures], Lines]] = {
 }
 
 
-def write_lines(recorded: Recorded) -> tuple[list[Fields], list[tuple[str, str]]]:
-    """The newest row of every part of the bench of writes, and (label, figure) of them."""
+def writes(recorded: Recorded) -> list[str]:
+    """The section on writes, and the block of docs/figures.md: the newest row of every part."""
     found = {part: row for (part,), row in choose_newest(recorded.of("writes"), "part").items()}
     parts = [(found[part], lines) for part, lines in _WRITES.items() if part in found]
-    return list(found.values()), [line for row, lines in parts for line in lines(row["figures"], row["settings"])]
-
-
-def writes(recorded: Recorded) -> list[str]:
-    """The section on writes."""
-    rows, lines = write_lines(recorded)
-    if not rows:
+    if not parts:
         return [no_row("writes")]
-    return [
-        f"{sentence(stamp(rows))}; {machine(rows)}. Batches of {rows[0]['settings']['batch']} synthetic records, each "
-        "synced before `add` returns. [docs/memory.md](../docs/memory.md) says what a write promises.",
-        table(["", "measured"], lines),
-    ]
-
-
-def writes_block(recorded: Recorded) -> str:
-    """The block of docs/figures.md."""
-    rows, lines = write_lines(recorded)
-    kept = [line for line in lines if not line[0].startswith("one sync")]
-    told = f"{sentence(stamp(rows))}; {machine(rows)}.\n\n{table(['', 'measured'], kept)}"
-    return told if rows else no_row("writes")
-
-
-def last_crash(recorded: Recorded) -> Fields | None:
-    """The row of the newest crash test, which kills, damages and checks."""
-    return max(recorded.of("crash"), key=lambda row: row["date"], default=None)
-
-
-def crash_sentence(row: Fields) -> str:
-    """What was done to the store and what was lost, in words."""
-    steps = sum(1 for name in row["kills"] if not name.startswith("by the clock"))
-    lost = f"{row['lost']} of {row['acknowledged']:,} acknowledged batches lost, {row['phantom']} that nobody wrote"
-    return (
-        f"{row['rounds']} rounds, {row['lives']:,} processes, killed at each of {steps} steps and at random, index "
-        f"files cut, flipped, zeroed and removed, logs cut, disks full: {lost}, {len(row['broken'])} broken promises."
-    )
-
-
-def crash_block(recorded: Recorded) -> str:
-    """The block of docs/figures.md."""
-    row = last_crash(recorded)
-    return no_row("crash") if row is None else f"`make crash` ({stamp([row])}): {crash_sentence(row)}"
+    rows = [row for row, _ in parts]
+    body = [line for row, lines in parts for line in lines(row["figures"], row["settings"])]
+    return [f"{sentence(stamp(rows))}; {machine(rows)}.", table(["", "measured"], body)]
 
 
 def crash(recorded: Recorded) -> list[str]:
-    """The section on crashes."""
-    row = last_crash(recorded)
+    """The section on the newest crash test, and the block of docs/figures.md."""
+    row = max(recorded.of("crash"), key=lambda row: row["date"], default=None)
     if row is None:
         return [no_row("crash")]
-    body = [(f"killed: {name}", f"{count:,}") for name, count in row["kills"].items()]
-    body += [(name, f"{count:,}") for name, count in row["faults"].items()]
+    steps = sum(1 for name in row["kills"] if not name.startswith("by the clock"))
+    lost = f"{row['lost']} of {row['acknowledged']:,} acknowledged batches lost, {row['phantom']} that nobody wrote"
     return [
-        f"{sentence(stamp([row]))}. {crash_sentence(row)}",
-        details("What was done, and how often", table(["", "times"], body)),
+        f"`make crash` ({stamp([row])}): {row['rounds']} rounds, {row['lives']:,} processes, killed at each of {steps} "
+        f"steps and at random, index files cut, flipped, zeroed and removed, logs cut, disks full: {lost}, "
+        f"{len(row['broken'])} broken promises."
     ]
 
 
@@ -142,7 +106,15 @@ def building(recorded: Recorded) -> list[str]:
     rows = recorded.of("building")
     if not rows:
         return [no_row("building"), own, theirs]
-    run = choose_in_each(rows, "case", lambda row: (row["system"], row["threads"], row.get("input")))
+    run = [
+        row
+        for stored in (False, True)
+        for row in choose_in_each(
+            [row for row in rows if (row.get("input") == "records") is stored],
+            "case",
+            lambda row: (row["system"], row["threads"]),
+        )
+    ]
     return [f"{sentence(stamp(run))}; {machine(run)}.", render_fields(run), own, theirs]
 
 
