@@ -69,7 +69,7 @@ def existing() -> Iterator[Existing]:
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         for port in ports:
-            _wait_for(port)
+            _wait_for(port, process)
         yield Existing(f"127.0.0.1:{ports[0]}", f"ray://127.0.0.1:{ports[1]}", environment)
     finally:
         process.terminate()  # with --block, it ends all processes of the cluster
@@ -83,14 +83,14 @@ def _free_port() -> int:
     return port
 
 
-def _wait_for(port: int) -> None:
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + STARTING
     while True:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
             return
         except OSError:  # noqa: PERF203
-            if time.monotonic() > end:
+            if time.monotonic() > end or process.poll() is not None:
                 raise
             time.sleep(0.1)
 
