@@ -253,7 +253,8 @@ class Coordinator(Deciding):
             else:
                 acknowledged = self._write_one(homes[0], part, missing_ok=True)
             for whole in self.wholes.values():
-                whole.forget(namespace)
+                if whole.concerns([namespace]):
+                    whole.clear()
             if acknowledged is not None:
                 self._publish(acknowledged)
 

@@ -38,11 +38,8 @@ def tell(coordinator: Coordinator, namespace: str, verb: str, *arguments: Any) -
 
 def learned_of(coordinator: Coordinator, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:
     """What is learned of these namespaces, as `Shard.learn` takes it."""
-    names: dict[int, list[str]] = {}
-    for namespace in namespaces:
-        names.setdefault(coordinator.placement.homes(namespace)[0], []).append(namespace)
     learned: dict[str, dict[str, Any]] = {}
-    for home, own in names.items():
+    for home, own in coordinator.placement.by_home(namespaces).items():
         learned |= coordinator.links[home].send("learned", own).result(coordinator.until())
     return learned
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from ..protocol.placement import Placement, chosen_shard
 
@@ -147,7 +148,7 @@ def _relieve(plan: _Plan, full: int, units: list[tuple[int, str]]) -> bool:
     """Let one namespace or part go from a full shard to the emptiest one; whether there is one that helps."""
     target = plan.emptiest(plan.loads)[0]
     gap = plan.loads[full] - plan.loads[target]
-    place = bisect_right(units, gap // 2, key=_size_of)
+    place = bisect_right(units, gap // 2, key=itemgetter(0))
     # Of what is smaller than half the gap the largest, else what is a little larger.
     for index in [*range(place - 1, -1, -1), *range(place, len(units))]:
         size, namespace = units[index]
@@ -159,6 +160,3 @@ def _relieve(plan: _Plan, full: int, units: list[tuple[int, str]]) -> bool:
             plan.step(namespace, tuple(target if part == full else part for part in parts), "even")
             return True
     return False
-
-
-_size_of: Callable[[tuple[int, str]], int] = lambda unit: unit[0]  # noqa: E731

@@ -137,8 +137,8 @@ def check_importing(folder: Path, settings: Mapping[str, Any], source: Source | 
         )
 
 
-def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool = False) -> int:
-    """Bring the records of an engine's directory into the memory that was opened for it; returns how many.
+def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool = False) -> None:
+    """Bring the records of an engine's directory into the memory that was opened for it.
 
     Those that are there already are passed over.
     """
@@ -146,16 +146,14 @@ def import_records(searcher: ShardedSearcher, source: Source, *, progress: bool 
     assert isinstance(coordinator, MovingCoordinator)
     begun = bool(searcher.retry(Launch.sizes))
     coordinator.make_room(source.sizes())
-    schema, count = searcher.template.index.memory.schema, 0
+    schema = searcher.template.index.memory.schema
     for chunk in chunks_of(source.records(progress)):
         if not begun or _is_missing(searcher, chunk):
             coordinator.write(schema, added=chunk)
-        count += len(chunk)
         reach("source.batch")
     _learn(coordinator, source.store.learned())
     reach("source.copied")
     coordinator.forget_setting(IMPORTING)
-    return count
 
 
 def _is_missing(searcher: ShardedSearcher, batch: Sequence[Record]) -> bool:
@@ -166,8 +164,6 @@ def _is_missing(searcher: ShardedSearcher, batch: Sequence[Record]) -> bool:
 
 def _learn(coordinator: MovingCoordinator, learned: Mapping[str, Mapping[str, Any]]) -> None:
     """Let the shards go on from what the engine has learned of their namespaces."""
-    by_home: dict[int, dict[str, Mapping[str, Any]]] = {}
-    for name, values in learned.items():
-        by_home.setdefault(coordinator.placement.homes(name)[0], {})[name] = values
-    for home, own in by_home.items():
+    for home, names in coordinator.placement.by_home(learned).items():
+        own = {name: learned[name] for name in names}
         coordinator.links[home].send("learn", own).result(coordinator.until())

@@ -51,17 +51,20 @@ class Placement:
         """The shards that may hold records of the namespace, or (None) of any."""
         return range(self.shards) if namespace is None else self.homes(namespace)
 
+    def by_home(self, namespaces: Iterable[str]) -> dict[int, list[str]]:
+        """The namespaces by the first of their shards, which keeps what is learned of them."""
+        found: dict[int, list[str]] = {}
+        for namespace in namespaces:
+            found.setdefault(self.homes(namespace)[0], []).append(namespace)
+        return found
+
     def home(self, namespace: str) -> int:
         """The shard of a namespace that is not split."""
         moved = self.moved.get(namespace)
         return chosen_shard(namespace, self.shards) if moved is None else moved
 
-    def shard_of(self, namespace: str, record_id: str) -> int:
-        """The shard of a record."""
-        return self.finder()(namespace, record_id)
-
     def finder(self) -> Callable[[str, str], int]:
-        """`shard_of` for many records: the name of a namespace is hashed once."""
+        """Gives the shard of a record. Of many records of one namespace, its name is hashed once."""
         homes: dict[str, tuple[int, ...]] = {}
 
         def find(namespace: str, record_id: str) -> int:

@@ -31,15 +31,13 @@ from .followers import LOST, Follower, LeaderCall, Leading, Replica, report
 READS = frozenset({"ask", "read"})
 """The verbs of `Shard` that read at an epoch, which they name first. Any replica may answer them."""
 
-WRITES = frozenset({"apply", "tag", "declare", "change", "tell", "learn"})
-"""The verbs that change what a search may find. Followers are told."""
-
 OWN = frozenset(
     {"describe", "newest", "last_write", "live", "strangers", "strays", "counts", "holdings", "learned"}
     | {"still", "call", "stats", "verify", "shown", "keys"}
     | {"prepare", "forget", "finish", "drop_copies"}
 )
-"""The verbs that the leader alone is sent, and that change nothing that a search finds."""
+"""The verbs that the leader alone is sent, and that change nothing that a search finds. Of all others followers are
+told."""
 
 KEPT, LEAST = 64, 0.1
 """A late read goes to another replica too: one that takes twice as long as the longest of the last 64 reads, and at
@@ -122,7 +120,9 @@ class ReplicatedLink(Leading):
                 if self.pending:
                     # Whether the leader has done its last write, the followers cannot know.
                     self.pending = False
-                    self._let_all_go("the leader ended or failed in the middle of a write")
+                    for follower in self.followers:
+                        if follower.state != LOST:
+                            follower.let_go("the leader ended or failed in the middle of a write")
                 self.last = call.number
                 self._tell(call)
                 for follower in self.followers:
@@ -130,18 +130,11 @@ class ReplicatedLink(Leading):
             else:
                 self.informed += 1
                 self._tell(call)
-                if call.verb not in WRITES:
-                    self._let_all_go(f"what {call.verb!r} does, followers are not told")
             self.changed.notify_all()
 
     def _tell(self, call: LeaderCall) -> None:
         for follower in self.followers:
             follower.tell(call)
-
-    def _let_all_go(self, why: str) -> None:
-        for follower in self.followers:
-            if follower.state != LOST:
-                follower.let_go(why)
 
     def choose(self, epoch: int, tried: list[Replica], exact: bool) -> tuple[Replica, Link] | None:
         """(who is asked next at an epoch, by which way); None: nobody.

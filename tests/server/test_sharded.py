@@ -83,7 +83,7 @@ def test_a_search_may_ask_for_the_hits_of_the_others(memory: ShardedEngine, clie
     kept = [hit["id"] for hit in search(client, partial="allow").json()["results"][0]["hits"]]
     placement = memory.coordinator.placement
     assert kept
-    assert all(placement.shard_of("big", name) != 1 for name in kept)
+    assert all(placement.finder()("big", name) != 1 for name in kept)
     assert search(client, partial="some").json()["field"] == "partial"
     streamed = client.post(
         "/v1/search", json={"query": "tea", "partial": "allow"}, headers={"accept": "application/x-ndjson"}

@@ -28,7 +28,7 @@ QUERIES = [fr.Query("ant bee", namespace=SPACE, k=40)]
 
 def record_of(engine: ShardedEngine, shard: int, text: str = "ant bee") -> fr.Record:
     """A record that this shard holds."""
-    shard_of = engine.coordinator.placement.shard_of
+    shard_of = engine.coordinator.placement.finder()
     names = (f"new{number}" for number in range(99))
     return fr.Record(next(name for name in names if shard_of(SPACE, name) == shard), text, SPACE)
 

@@ -64,7 +64,7 @@ def test_a_shard_that_ends_in_the_middle_of_a_write_does_it_once(tmp_path: Path,
     one = one_engine()
     with filled(tmp_path / "memory") as several:
         placement = several.coordinator.placement
-        shard = placement.shard_of(SPLIT, "b12") if name.endswith("many") else placement.home(TEAM)
+        shard = placement.finder()(SPLIT, "b12") if name.endswith("many") else placement.home(TEAM)
         link_of(several, shard).plan("apply", how)
         assert outcome(WRITES[name], several) == outcome(WRITES[name], one)
         assert_alike(one, several)
@@ -140,7 +140,7 @@ def test_a_shard_that_hangs_is_missing_or_an_error(tmp_path: Path) -> None:
         found = several.search(QUERIES, partial="allow")
         assert found.missing_shards == (1,)
         expected = one.search([QUERIES[0]]).ids[0].tolist()
-        shard_of = several.coordinator.view.placement.shard_of
+        shard_of = several.coordinator.view.placement.finder()
         there = [name for name in expected if name is not None and shard_of(SPLIT, name) != 1]
         assert sorted(name for name in found.ids[0] if name is not None) == sorted(there)
         link_of(several, 1).hanging = False
@@ -152,9 +152,9 @@ def test_a_write_that_times_out_is_done_or_not_and_found_out_before_the_next(tmp
     one = one_engine()
     with filled(tmp_path / "memory") as several:
         placement = several.coordinator.placement
-        shard = placement.home(TEAM) if name == "add to one" else placement.shard_of(SPLIT, "b0")
+        shard = placement.home(TEAM) if name == "add to one" else placement.finder()(SPLIT, "b0")
         if name == "upsert of many":
-            shard = placement.shard_of(SPLIT, "b12")
+            shard = placement.finder()(SPLIT, "b12")
         link_of(several, shard).plan("apply", HANGS)
         with pytest.raises(fr.errors.DeadlineError, match="before the next one"):
             WRITES[name](several)
