@@ -34,7 +34,7 @@ from .harness.environments import PeerError
 from .harness.paths import ROOT
 from .harness.rows import round_digits
 from .harness.served import host
-from .harness.ways import WAYS, PeerServer, Way
+from .harness.ways import WAYS, Way
 from .harness.workload import Work, load_work
 
 PLAIN = "plain"
@@ -101,7 +101,7 @@ def started(work: Work, wanted: Sequence[str]) -> Iterator[tuple[Served, list[Wa
 
 def is_right(served: Served, way: Way) -> bool | None:
     """Whether a sample of fan-outs gets the engine's own answers; None for a peer, which finds in its own way."""
-    if isinstance(way, PeerServer):
+    if not way.ours:
         return None
     drawn = random.Random(1)
     for _ in range(CHECKED):

@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import fanrank as fr
 
-from .asking import FAN_OUT, Address, Ask, Connection, K, body_of, fire
+from .asking import Address, Ask, Connection, K, body_of, fire
 from .environments import PeerError, python_of
 from .paths import ROOT
 from .systems import Peer
@@ -36,7 +36,6 @@ class Way:
     name: str
     over = "words"
     ours = True
-    package = "fanrank"
     note = ""
     most = 1_000
 
@@ -50,8 +49,8 @@ class Way:
         """End what was started."""
 
     @property
-    def version(self) -> str | None:
-        return version(self.package)
+    def version(self) -> str:
+        return version("fanrank")
 
     @asynccontextmanager
     async def clients(self, count: int) -> AsyncIterator[list[Ask]]:
@@ -192,21 +191,26 @@ def _call(tool: str, arguments: str) -> str:
     return f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}'
 
 
-class PeerServer(Way):
-    """A server of another program, in an environment of its own."""
+class Chroma(Way):
+    """``chroma run``, in an environment of its own: HNSW over the vectors."""
 
+    name = "chroma"
+    over = "vectors"
     ours = False
-    peer: Peer
+    note = "HNSW"
+    VERSION = "1.5.9"
 
     def start(self, url: str) -> None:
-        self.port = _free_port()
-        self.log: IO[bytes] = (self.folder / f"{self.name}.log").open("wb")
-        command = self.command(python_of(self.peer))
-        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, cwd=ROOT)
-        asyncio.run(self._wait())
-
-    def command(self, python: Path) -> list[str]:
-        raise NotImplementedError
+        with socket.socket() as probing:
+            probing.bind(("127.0.0.1", 0))
+            self.port = int(probing.getsockname()[1])
+        self.log = (self.folder / "chroma.log").open("wb")
+        program = python_of(Peer("chroma", ((f"chromadb=={self.VERSION}",),))).parent / "chroma"
+        place = ["--path", str(self.folder / "chroma"), "--host", "127.0.0.1", "--port", str(self.port)]
+        command, quiet = [str(program), "run", *place], subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=self.log, stdin=quiet, cwd=ROOT)
+        self.vectors = [json.dumps(self.work.vector_of(n)) for n in range(len(self.work.questions))]
+        asyncio.run(self._fill())
 
     async def _wait(self) -> None:
         for _ in range(PATIENCE):
@@ -220,45 +224,8 @@ class PeerServer(Way):
         told = Path(self.log.name).read_text(errors="replace").strip().splitlines()
         raise PeerError(f"its server did not start: {told[-1] if told else 'it says nothing'}")
 
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.log.close()
-
-    @property
-    def version(self) -> str | None:
-        told = subprocess.run(
-            [python_of(self.peer), "-c", f"from importlib.metadata import version; print(version({self.package!r}))"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return told.stdout.strip()
-
-
-class Chroma(PeerServer):
-    """``chroma run``: HNSW over the vectors."""
-
-    name = "chroma"
-    over = "vectors"
-    package = "chromadb"
-    note = "HNSW"
-    peer = Peer("chroma", (("chromadb==1.5.9",),))
-
-    def command(self, python: Path) -> list[str]:
-        program, data = python.parent / "chroma", self.folder / "chroma"
-        return [str(program), "run", "--path", str(data), "--host", "127.0.0.1", "--port", str(self.port)]
-
-    def start(self, url: str) -> None:
-        super().start(url)
-        self.vectors = [json.dumps(self.work.vector_of(n)) for n in range(len(self.work.questions))]
-        asyncio.run(self._fill())
-
     async def _fill(self) -> None:
+        await self._wait()
         base = f"http://127.0.0.1:{self.port}/api/v2/tenants/default_tenant/databases/default_database/collections"
 
         async def post(path: str, body: Any) -> bytes:
@@ -269,12 +236,25 @@ class Chroma(PeerServer):
             finally:
                 connection.close()
 
-        made = await post("", {"name": "turns", "configuration": {"hnsw": {"space": "cosine"}}})
-        self.collection = f"{base}/{body_of(made)['id']}"
+        made = body_of(await post("", {"name": "turns", "configuration": {"hnsw": {"space": "cosine"}}}))
+        self.collection = f"{base}/{made['id']}"
         ids, vectors = self.work.ids, self.work.vectors
         for start in range(0, len(ids), 2_000):
             part = slice(start, start + 2_000)
-            await post(f"/{body_of(made)['id']}/add", {"ids": ids[part], "embeddings": vectors[part].tolist()})
+            await post(f"/{made['id']}/add", {"ids": ids[part], "embeddings": vectors[part].tolist()})
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()
+
+    @property
+    def version(self) -> str:
+        return self.VERSION
 
     def address(self) -> Address:
         return Address(f"{self.collection}/query")
@@ -283,44 +263,5 @@ class Chroma(PeerServer):
         vectors = ",".join([self.vectors[number] for number in asked])
         return f'{{"n_results":{K},"include":["distances"],"query_embeddings":[{vectors}]}}'
 
-    def read(self, answer: Any) -> list[list[tuple[str, float]]]:
-        rows = zip(answer["ids"], answer["distances"], strict=True)
-        return [[(name, 1.0 - far) for name, far in zip(*row, strict=True)] for row in rows]
 
-
-class Bm25sTools(PeerServer):
-    """bm25s's own server of tools (MCP), whose tool takes one query: a fan-out is as many calls, one after another."""
-
-    name = "bm25s"
-    package = "bm25s"
-    note = f"MCP, {FAN_OUT} calls a fan-out, with texts"
-    most = 10
-    peer = Peer("bm25s-server", (("bm25s==0.3.16", "mcp<2"),))
-
-    def command(self, python: Path) -> list[str]:
-        texts, index = self.folder / "texts.json", self.folder / "bm25s"
-        texts.write_text(json.dumps(self.work.texts), encoding="utf-8")
-        return [str(python), "-m", "bench.peers.bm25s_server", str(texts), str(index), str(self.port)]
-
-    def address(self) -> Address:
-        return Address(f"http://127.0.0.1:{self.port}/mcp", JSON_OR_EVENTS)
-
-    def body(self, asked: Sequence[int]) -> str:
-        (number,) = asked
-        return _call("retrieve", json.dumps({"query": self.work.questions[number], "k": K}))
-
-    def asker(self, connection: Connection, address: Address) -> Ask:
-        async def ask(asked: Sequence[int]) -> None:
-            for number in asked:
-                await connection.ask(address.request(self.body([number])))
-
-        return ask
-
-
-WAYS: tuple[type[Way], ...] = (Search, Columns, AwaitedClient, Tools, Vectors, Chroma, Bm25sTools)
-
-
-def _free_port() -> int:
-    with socket.socket() as probing:
-        probing.bind(("127.0.0.1", 0))
-        return int(probing.getsockname()[1])
+WAYS: tuple[type[Way], ...] = (Search, Columns, AwaitedClient, Tools, Vectors, Chroma)
