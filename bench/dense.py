@@ -51,7 +51,6 @@ class System:
     exact: bool
     looped: bool
     build_s: float
-    index_bytes: int
     search: Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
     def answer(self, queries: np.ndarray, singles: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +87,7 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
     """The named systems, built. The systems that need FAISS are left out where it is not installed."""
     vectors, found = Vectors(rows, np.arange(len(rows) + 1)), []
 
-    def add(name: str, exact: bool, build: Callable[[], Any], size: Callable[[], int]) -> None:
+    def add(name: str, exact: bool, build: Callable[[], Any]) -> None:
         if not {name, f"{name}-looped"} & set(wanted):
             return
         start = time.perf_counter()
@@ -97,19 +96,18 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         for looped in (False, True):
             label = f"{name}-looped" if looped else name
             if label in wanted:
-                found.append(System(label, exact, looped, round(seconds, 3), size(), search))
+                found.append(System(label, exact, looped, round(seconds, 3), search))
 
     def int8() -> Any:
         _ = vectors.codes
         return _search_by(vectors, "int8")
 
-    add("exact", True, lambda: _search_by(vectors, "exact"), lambda: vectors.bytes)
-    add("int8", False, int8, lambda: vectors.codes[0].nbytes + vectors.codes[1].nbytes)
+    add("exact", True, lambda: _search_by(vectors, "exact"))
+    add("int8", False, int8)
     if {"exact-device", "int8-device"} & set(wanted):
         device = _device()
-        size = vectors.bytes
-        add("exact-device", True, lambda: _search_by(vectors, "exact", device), lambda: size)
-        add("int8-device", False, lambda: _search_by(vectors, "int8", device), lambda: size // 2)
+        add("exact-device", True, lambda: _search_by(vectors, "exact", device))
+        add("int8-device", False, lambda: _search_by(vectors, "int8", device))
     try:
         import faiss
     except ImportError:
@@ -126,14 +124,11 @@ def systems_of(rows: np.ndarray, wanted: Sequence[str]) -> list[System]:
         index.add(rows.astype(np.float32))
         return lambda queries, singles, k: index.search(singles, k)
 
-    # Two bytes a component, and 2 M neighbours of 4 bytes a row.
-    add("hnsw", False, hnsw, lambda: rows.nbytes + 8 * DEFAULT.neighbours * len(rows))
+    add("hnsw", False, hnsw)
     if {"hnsw-device", "hnsw-device-looped"} & set(wanted):
         graph = _device()
-        # CAGRA: four bytes a neighbour. The exact verbs hold the rows once more.
-        size = 2 * rows.nbytes + 4 * DEFAULT.graph_degree * len(rows)
-        add("hnsw-device", False, lambda: hnsw(graph), lambda: size)
-    add("faiss-flat", False, flat, lambda: 4 * rows.size)
+        add("hnsw-device", False, lambda: hnsw(graph))
+    add("faiss-flat", False, flat)
     return found
 
 
@@ -203,7 +198,7 @@ def run_cell(
             "ms_per_query": round_digits(statistics.median(ms[one.name]) / len(queries)),
             "recall": round(checked[one.name][0], 4),
             "verified": checked[one.name][1],
-            **{"threads": 1, "reps": reps, "build_s": one.build_s, "index_bytes": one.index_bytes},
+            **{"threads": 1, "reps": reps, "build_s": one.build_s},
         }
         for one in chosen
     ]

@@ -20,7 +20,6 @@ Rows by `phase`; times are microseconds, bytes are those of one fan-out, pickled
              writes during the move, of which `most_us` is the longest, as `alone` those before it, and its `seconds`
 
 Shards, owner and Ray share the machine's cores, and a thread that wakes may wait for the time slice of another.
-``chrt -r 5 python -m bench.shards`` takes all of them by real-time priority, where it does not wait (`scheduling`).
 
 Before it is timed, every kind of fan-out must repeat the engine's ids and scores bit for bit.
 """
@@ -47,7 +46,6 @@ from .harness import cases
 from .harness.asking import fire
 from .harness.command import Command, among, numbers, positive
 from .harness.corpora import Tokens, load, prepare
-from .harness.machine import scheduling
 from .harness.methods import FAN_OUT, K, are_equal, peak_rss_gib
 from .harness.rows import round_digits
 
@@ -397,7 +395,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # One Ray for all memories: starting one takes seconds.
     ray.init("local", include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    command.common |= {"scheduling": scheduling(), "machine": {**command.common["machine"], "ray": ray.__version__}}
+    command.common |= {"machine": {**command.common["machine"], "ray": ray.__version__}}
     try:
         for row in measure(options, command.say):
             command.keep([row])

@@ -38,6 +38,7 @@ from .harness.asked import SETS as ASKED
 from .harness.command import Command, among
 from .harness.paths import data_folder
 from .harness.typed import SETS as TYPED
+from .harness.typed import locomo_turns
 from .harness.vectors import add_encoder, encoder_of, versions
 
 METRICS = ("hit@1", "hit@5", "ndcg@10")
@@ -50,40 +51,6 @@ RESAMPLES = 1_000
 SYSTEMS = (*NAMED, *POLICIES)
 PAPERS = ("rrf", "cascade")
 """What docs/figures.md shows beside the menu; `fanrank published` measures the others where their papers do."""
-
-
-def locomo_turns(folder: Path) -> Dataset:
-    """LoCoMo with a record a turn. A question's gold are the turns that its evidence names."""
-    path = folder / "locomo" / "locomo10.json"
-    sessions = load_locomo(path)
-    told = {space: name for name, space in sessions.clusters.items()}
-    records: list[Record] = []
-    relevant: dict[str, dict[str, int]] = {}
-    queries = {str(query.id): query for query in sessions.queries}
-    kept = []
-    for conversation in json.loads(path.read_text(encoding="utf-8")):
-        space = conversation["sample_id"]
-        if space not in told:
-            continue
-        names = set()
-        for record in (record for record in sessions.records if record.namespace == space):
-            number = record.id[1:]
-            for turn in conversation["conversation"][f"session_{number}"]:
-                if (turn.get("text") or "").strip():
-                    names.add(turn["dia_id"])
-                    text = f"{turn['speaker']}: {turn['text']}"
-                    own = {"id": turn["dia_id"], "text": text, "namespace": space}
-                    records.append(Record(**own, session=record.id, time=record.time))
-        for number, question in enumerate(conversation["qa"]):
-            gold = [name for name in question.get("evidence") or [] if name in names]
-            query = f"{space}:{number}"
-            if gold and query in queries:
-                kept.append(queries[query])
-                relevant[query] = dict.fromkeys(gold, 1)
-    ids = {str(query.id) for query in kept}
-    categories = {name: kind for name, kind in sessions.categories.items() if name in ids}
-    clusters = {name: space for name, space in sessions.clusters.items() if name in ids}
-    return Dataset("locomo-turns", records, kept, relevant, categories, clusters)
 
 
 def assistant_chats(folder: Path) -> Dataset:
@@ -126,15 +93,14 @@ def longmemeval(folder: Path) -> Dataset:
 
 
 SETS: dict[str, Callable[[Path], Dataset]] = {
-    "locomo-turns": locomo_turns,
+    "locomo-turns": lambda folder: replace(locomo_turns(folder), name="locomo-turns"),
     "assistant-chats": assistant_chats,
     "assistant-chats-roleless": lambda folder: without_roles(assistant_chats(folder)),
     "locomo-sessions": locomo_sessions,
     "longmemeval": longmemeval,
     "scifact": lambda folder: load_beir(folder / "scifact"),
     "cranfield": lambda folder: load_beir(folder / "cranfield"),
-    # LoCoMo's turns without types are ``locomo-turns``.
-    **{name: load for name, load in TYPED.items() if name != "locomo-turns-none"},
+    **TYPED,
     **ASKED,
 }
 """The sets by name. Another one is a function of the same form."""

@@ -14,8 +14,17 @@ import torch
 from ..harness.command import Command
 from ..harness.machine import machine
 from ..harness.paths import CACHE, RESULTS
+from ..report.format import tabulate
 from .ceilings import ceilings
-from .rows import is_wrong, markdown
+from .rows import is_wrong
+
+SHOWN = {
+    **{
+        name: name
+        for name in ("corpus", "batch", "k", "system", "phase", "ms", "ms_iqr", "binding", "identical", "top1")
+    },
+    **{"queries/s": "queries_per_s", "identical": "identical", "top-1": "top1", "overlap": "overlap", "error": "error"},
+}
 
 
 class GpuCommand(Command):
@@ -61,7 +70,7 @@ class GpuCommand(Command):
     def end(self) -> int:
         """Print the rows. Returns 0 if every exact answer was numpy's and nothing failed, else 1."""
         self.say("done")
-        print(markdown(self.rows))
+        print(tabulate(self.rows, SHOWN))
         return int(any(row.get("error") or is_wrong(row) for row in self.rows))
 
 

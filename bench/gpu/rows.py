@@ -18,7 +18,7 @@ Exact systems: `identical` is the share of queries whose scores, documents and c
 with numpy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 # A count -> the ceiling that it is compared with.
@@ -52,32 +52,3 @@ def shares(counted: Mapping[str, int], ceiling: Mapping[str, float], seconds: fl
         found["shared"] = sum(found[name] for name in SHARED)
     rounded = {name: float(f"{share:.3g}") for name, share in found.items()}
     return rounded, max(found, key=lambda name: found[name]) if found else ""
-
-
-def markdown(rows: Sequence[Row]) -> str:
-    """A table a corpus: one line a system and batch."""
-    lines: list[str] = []
-    for corpus in dict.fromkeys(row["corpus"] for row in rows):
-        own = [row for row in rows if row["corpus"] == corpus]
-        lines += [
-            f"\n{corpus}: {own[0].get('documents', 0):,} documents, {own[0].get('postings', 0):,} postings\n",
-            "| batch | k | system | phase | ms | iqr | queries/s | postings/s | binding | answer |",
-            "|---:|---:|---|---|---:|---:|---:|---:|---|---|",
-        ]
-        lines += [_line(row) for row in own]
-    return "\n".join(lines)
-
-
-def _line(row: Row) -> str:
-    place = f"| {row['batch']} | {row['k']} | {row['system']} | {row['phase']} "
-    if row.get("error") is not None:
-        return f"{place}| | | | | | error: {row['error']} |"
-    answer = ""
-    if row.get("identical") is not None:
-        answer = "wrong" if is_wrong(row) else "identical"
-    elif row.get("overlap") is not None:
-        answer = f"top-1 {row['top1']:.3f}, overlap {row['overlap']:.4f}"
-    spread = "" if row.get("ms_iqr") is None else f"{row['ms_iqr']:.3g}"
-    binding = f"{row['binding']} {row['share'][row['binding']]:.2f}" if row.get("binding") else ""
-    rates = f"{row['queries_per_s']:,.0f} | {row['postings_per_s']:.3g}"
-    return f"{place}| {row['ms']:.4g} | {spread} | {rates} | {binding} | {answer} |"

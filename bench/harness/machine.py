@@ -50,9 +50,3 @@ def commit() -> str:
 def now() -> str:
     """The date and time in UTC, ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def scheduling() -> str:
-    """By which policy the system gives this process its cores: ``other`` (time slices), ``fifo``, ``rr`` and so on."""
-    names = {getattr(os, name): name[6:].lower() for name in dir(os) if name.startswith("SCHED_")}
-    return names.get(os.sched_getscheduler(0), "unknown") if hasattr(os, "sched_getscheduler") else "unknown"

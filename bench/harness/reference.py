@@ -19,15 +19,6 @@ class ReferencePostings:
     frequencies: npt.NDArray[np.int32]  # [P]
     lengths: npt.NDArray[np.int64]  # [N]
 
-    @property
-    def count(self) -> int:
-        return len(self.documents)
-
-    def touched(self, corpus: Tokens) -> float:
-        """The mean number of postings of a query's terms over the corpus's queries."""
-        per_term = np.diff(self.offsets)
-        return float(per_term[corpus.query_tokens].sum()) / max(1, corpus.queries)
-
 
 def postings_of(corpus: Tokens) -> ReferencePostings:
     """The postings of a prepared corpus."""

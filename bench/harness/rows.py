@@ -6,9 +6,6 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-RENAMED = {"road": "method"}
-"""Fields that older runs wrote under another name."""
-
 
 def append(path: Path, rows: Iterable[Any]) -> None:
     """Add rows (mappings or dataclasses) to the file, which is made with its folder if it is missing."""
@@ -28,7 +25,7 @@ def read(path: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{path}:{number}: not JSON: {error}") from None
         if not isinstance(row, dict):
             raise ValueError(f"{path}:{number}: not a JSON object")
-        rows.append({RENAMED.get(name, name): value for name, value in row.items()})
+        rows.append(row)
     return rows
 
 

@@ -17,14 +17,14 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timezone
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fanrank.engine.evaluate import load_locomo
 from fanrank.engine.evaluate.dataset import Dataset
-from fanrank.engine.evaluate.locomo import CATEGORIES
 from fanrank.engine.records.query import Query
 from fanrank.engine.records.record import Record
 
@@ -44,9 +44,6 @@ HAPPENS = re.compile(
     r"(?:i|we|he|she|they) (?:just )?(?:went|visited|bought|met|made|started|joined|took|had|saw|got|won|signed))\b",
     re.IGNORECASE,
 )
-_TURN = re.compile(r"D\d+:\d+", re.ASCII)
-_DATE = re.compile(r"(\d{1,2}):(\d\d) ([ap])m on (\d{1,2}) (\w+),? (\d{4})")
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 # (kind of the answer, hint, text). The hint is what the source's trigger words read in the text.
 TEMPLATES: tuple[tuple[str, str, str], ...] = (
@@ -69,48 +66,29 @@ TEMPLATES: tuple[tuple[str, str, str], ...] = (
 )
 
 
-def locomo_turns(path: Path, kinds: str = "rule") -> Dataset:
-    """LoCoMo with a record for each turn. `kinds`: ``none``, ``rule``, or ``random`` (one of the types, seeded)."""
-    random = np.random.default_rng(SEED)
-    records: list[Record] = []
-    queries: list[Query] = []
-    relevant: dict[str, dict[str, int]] = {}
-    categories: dict[str, str] = {}
-    clusters: dict[str, str] = {}
-    for entry in json.loads(path.read_text(encoding="utf-8")):
-        space, conversation = entry["sample_id"], entry["conversation"]
-        people = {conversation[name] for name in ("speaker_a", "speaker_b")}
-        known, last = set(), 0.0
-        for session in sorted(int(key[8:]) for key in conversation if re.fullmatch(r"session_\d+", key)):
-            start = _seconds(conversation[f"session_{session}_date_time"])
-            last = max(last, start)
-            for number, turn in enumerate(conversation[f"session_{session}"]):
-                text = f"{turn['speaker']}: {turn.get('text') or ''}"
-                kind = "Preference" if LIKES.search(text) else "Event" if HAPPENS.search(text) else "Fact"
-                if kinds == "random":
-                    kind = ("Preference", "Event", "Entity", "Fact")[random.integers(4)]
-                named = [name for name in sorted(people) if re.search(rf"\b{re.escape(name)}\b", text)]
-                records.append(
-                    Record(
-                        turn["dia_id"],
-                        text,
-                        namespace=space,
-                        session=f"D{session}",
-                        time=start + number,
-                        type=None if kinds == "none" else kind,
-                        entities=None if kinds == "none" else {name: name.lower() for name in named},
-                    )
-                )
-                known.add(turn["dia_id"])
-        for position, question in enumerate(entry["qa"]):
-            gold = {turn for given in question.get("evidence") or () for turn in _TURN.findall(given)} & known
-            if not gold:
-                continue
-            name = f"{space}:{position}"
-            queries.append(Query(question["question"], namespace=space, id=name, now=last + DAY))
-            relevant[name] = dict.fromkeys(sorted(gold), 1)
-            categories[name], clusters[name] = CATEGORIES[question["category"]], space
-    return Dataset(f"locomo-turns-{kinds}", records, queries, relevant, categories, clusters)
+def locomo_turns(folder: Path) -> Dataset:
+    """LoCoMo with a record for each turn."""
+    return load_locomo(folder / "locomo" / "locomo10.json", unit="turn")
+
+
+def typed_turns(folder: Path, kinds: str) -> Dataset:
+    """The same with types. `kinds`: ``rule``, or ``random`` (one of the types, seeded)."""
+    random, dataset = np.random.default_rng(SEED), locomo_turns(folder)
+    people: dict[str, set[str]] = {}
+    last: dict[str, float] = {}
+    for record in dataset.records:
+        last[record.namespace] = max(record.time or 0.0, last.get(record.namespace, 0.0))
+        people.setdefault(record.namespace, set()).add(record.text.partition(":")[0])
+    records = []
+    for record in dataset.records:
+        kind = "Preference" if LIKES.search(record.text) else "Event" if HAPPENS.search(record.text) else "Fact"
+        if kinds == "random":
+            kind = ("Preference", "Event", "Entity", "Fact")[random.integers(4)]
+        names = sorted(people[record.namespace])
+        named = {name: name.lower() for name in names if re.search(rf"\b{re.escape(name)}\b", record.text)}
+        records.append(replace(record, type=kind, entities=named))
+    asked = [replace(query, now=last[query.namespace] + DAY) for query in dataset.queries]
+    return replace(dataset, name=f"locomo-turns-{kinds}", records=records, queries=asked)
 
 
 def sgd_memories(path: Path, name: str) -> Dataset:
@@ -204,18 +182,9 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def _seconds(moment: str) -> float:
-    match = _DATE.search(moment)
-    assert match is not None, moment
-    hour = int(match[1]) % 12 + (12 if match[3] == "p" else 0)
-    month = _MONTHS.index(match[5][:3].lower()) + 1
-    return datetime(int(match[6]), month, int(match[4]), hour, int(match[2]), tzinfo=timezone.utc).timestamp()
-
-
 SETS: dict[str, Callable[[Path], Dataset]] = {
-    "locomo-turns-none": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "none"),
-    "locomo-turns-rule": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "rule"),
-    "locomo-turns-random": lambda data: locomo_turns(data / "locomo" / "locomo10.json", "random"),
+    "locomo-turns-rule": lambda data: typed_turns(data, "rule"),
+    "locomo-turns-random": lambda data: typed_turns(data, "random"),
     "sgd-typed": lambda data: sgd_memories(data / "sgd" / "test.turns.jsonl.gz", "sgd-typed"),
     # No weight was chosen by these.
     "sgd-held-out": lambda data: sgd_memories(data / "sgd" / "dev.turns.jsonl.gz", "sgd-held-out"),

@@ -10,20 +10,14 @@ WHERE = {
     "tenants": "each query's own namespace",
     "split": "one namespace split over all shards",
 }
-PRIORITY = {
-    "other": "A thread that wakes may wait for the time slice of another.",
-    "rr": "All run by real-time priority (`chrt -r 5`), so a thread that wakes does not wait for the slice of another.",
-}
 
 
 def shards(recorded: Recorded) -> list[str]:
     """The section: fan-outs and agents over shards beside one engine, one shard alone, moves and kills."""
     text: list[str] = []
     rows = recorded.of("shards")
-    for scheduling in PRIORITY:
-        measured = [row for row in rows if row["phase"] != "move" and row.get("scheduling", "other") == scheduling]
-        if measured:
-            text += _run(_newest(measured), scheduling)
+    if measured := _newest([row for row in rows if row["phase"] != "move"]):
+        text += _run(measured)
     moves = _newest([row for row in rows if row["phase"] == "move"])
     if moves:
         what = "Writes of single records to one namespace while another one goes from one shard to a second"
@@ -36,12 +30,12 @@ def _newest(rows: list[Fields]) -> list[Fields]:
     return [row for row in rows if row["run"] == newest]
 
 
-def _run(rows: list[Fields], scheduling: str) -> list[str]:
+def _run(rows: list[Fields]) -> list[str]:
     first = rows[0]
     text = [
         f"{sentence(stamp(rows))}; {machine(rows)}, Ray {first['machine']['ray']}. {first['records']:,} turns of SGD, "
         f"the {first['k']} best of each query; shards, their owner and Ray share the cores. "
-        f"{PRIORITY[scheduling]} `alone` is the slowest shard by itself, `over` what the fan-out took beyond it, and "
+        "`alone` is the slowest shard by itself, `over` what the fan-out took beyond it, and "
         "`empty` a message of Ray to each shard that asks nothing. Times are the median and the 99th percentile, in "
         "milliseconds."
     ]
