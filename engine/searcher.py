@@ -41,7 +41,7 @@ from .route.parts import divide, join, needs_parts, renumber
 from .route.policy import Answerer
 from .search import direct, lexical
 from .search.batch import prepare
-from .search.given import AnyBatch, as_queries, set_defaults
+from .search.given import AnyBatch, SharedTexts, as_queries, share_defaults
 from .search.keyword_scan import scan
 from .search.newest import answer_newest
 from .search.options import SearchOptions
@@ -84,7 +84,7 @@ class Searcher:
         try:
             answerer, options, defaults = read_keywords(keywords)
             if defaults:
-                queries = set_defaults(queries, defaults)
+                queries = share_defaults(queries, defaults)
             if self.index.filler is not None and self.index.scans():
                 hits, reason = scan(self.index.memory, queries, k, options), "the index is being built"
             else:
@@ -349,6 +349,8 @@ def _first_sentences(
 
 def _columns_in(given: object) -> list[str]:
     """The columns that these queries or filters name."""
+    if isinstance(given, SharedTexts):
+        given = (given.query,)
     several = given if isinstance(given, (list, tuple)) else ()
     filters = [one.filter if isinstance(one, Query) else one for one in several]
     return [name for one in filters if isinstance(one, Filter) for name in columns_in(one)]

@@ -120,7 +120,7 @@ private:
                              .end = list.end - list.start,
                              .idf = list.idf,
                              .weight = slot.weight,
-                             .upper_bound = list.upper_bound * slot.weight,
+                             .upper_bound = bound_of(list, slot.term) * slot.weight,
                              .suffix_bound = 0,
                              .skip_table = list.skip_table,
                              .row = list.row,
@@ -140,6 +140,12 @@ private:
             ordered[place].suffix_bound = sum;
         }
         essential = ordered.size();
+    }
+
+    // What one occurrence of the term adds at most to a document that may be a hit.
+    std::int64_t bound_of(const TermList& list, std::int32_t term) const {
+        const Survey* survey = accepted.surveys == nullptr ? nullptr : accepted.surveys[term];
+        return survey == nullptr ? list.upper_bound : part.upper_bound(*survey, list.idf);
     }
 
     // Raises the threshold to a score that k documents of the segment reach, by the surveys of the lists.

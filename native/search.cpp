@@ -310,9 +310,7 @@ private:
             if (!prunes) continue;
             list.skip_table = segment.skip_table(position);
             list.survey = &segment.survey(*part.reference, position);
-            // One quantum more covers the rounding.
-            const double bound = list.idf * (list.survey->values[0] * part.largest) * SCALE;
-            list.upper_bound = static_cast<std::int64_t>(std::ceil(bound)) + 1;
+            list.upper_bound = part.upper_bound(*list.survey, list.idf);
         }
         batch_part.accepted.reserve(request.settings.size());
         batch_part.surveys.reserve(request.settings.size());

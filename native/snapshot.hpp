@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -34,6 +35,11 @@ public:
     // holds one contribution for each document. It is filled once a list was used `wanted` times.
     const std::int32_t* dense_row(std::int64_t position, double idf, std::int64_t uses, std::int64_t wanted);
     std::int64_t dense_bytes() const;
+    // No document of those that were surveyed gets more quanta from one occurrence of a term with this idf.
+    std::int64_t upper_bound(const Survey& survey, double idf) const {
+        // One quantum more covers the rounding.
+        return static_cast<std::int64_t>(std::ceil(idf * (survey.values[0] * largest) * SCALE)) + 1;
+    }
 
 private:
     struct Row {

@@ -81,6 +81,7 @@ class Chosen(CompiledFilter):
 
     masks: dict[int, Flags]
     """By the identity of a segment's columns: which of its documents pass."""
+    kept = False
 
     def mask(self, columns: object) -> Flags:
         return self.masks[id(columns)]

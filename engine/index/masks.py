@@ -24,6 +24,9 @@ class CompiledFilter:
     canonical form.
     """
 
+    kept = True
+    """Whether segments keep its masks."""
+
     def mask(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [columns.size]: a new array."""
         raise NotImplementedError

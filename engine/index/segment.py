@@ -220,6 +220,8 @@ class Segment:
 
     def mask(self, accepted: CompiledFilter) -> npt.NDArray[np.bool_]:
         """Which documents pass, bool [size]. Up to `MASKS` masks are kept."""
+        if not accepted.kept:
+            return accepted.mask(self.columns)
         mask = self._masks.get(accepted)
         if mask is None:
             mask = accepted.mask(self.columns)

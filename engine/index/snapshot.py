@@ -76,6 +76,8 @@ class Snapshot:
     """Document frequency of each term among the live documents, by vocabulary id; None in small namespaces."""
     arrivals: Arrivals | None = None
     """The numbers of the documents' last writes, in an engine in memory. A store keeps its own."""
+    carried: dict[Any, Any] = field(default_factory=dict)
+    """What searches work out from what they worked out for another snapshot of the namespace, by their names for it."""
 
     @once
     def firsts(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from ..moments import Moment
 from ..records.hits import Hits
 from ..records.query import Query
 from ..search.events import window_ranks
+from ..search.given import SharedTexts
 from ..storage.record_store import RecordStore
 from ..storage.state import searched_names
 from ..storage.storage import Storage
@@ -200,7 +201,7 @@ class Monitor:
 
     def count_failure(self, queries: object, error: FanrankError, backend: str) -> None:
         """Count a batch that failed on the backend of this name."""
-        batch = queries if isinstance(queries, (list, tuple)) else [queries]
+        batch = queries if isinstance(queries, (list, tuple, SharedTexts)) else [queries]
         spaces = Counter(query.namespace if isinstance(query, Query) else "" for query in batch)
         for namespace, count in spaces.items():
             self._health_of(namespace).fail(count, error, backend=backend)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -15,7 +15,7 @@ from ..records.query import FIELDS, Query
 from ..storage.state import MemoryState
 from .batch import MAX_HITS, SETTINGS, Corpus, PreparedQuery, decide, make_batch
 from .explain import explainer_of, position_of
-from .given import AnyBatch, AnyQuery, as_query
+from .given import AnyBatch, AnyQuery, SharedTexts, as_query
 from .lexical import plan_batch
 from .notes import note_of
 
@@ -44,7 +44,7 @@ class Alike:
     def __init__(
         self,
         memory: MemoryState,
-        given: tuple[AnyQuery, ...],
+        given: Sequence[AnyQuery],
         texts: tuple[Any, ...],
         k: int,
         corpus: Corpus,
@@ -108,11 +108,16 @@ def read_alike(
     """
     if type(queries) is str:
         queries = (queries,)
-    if (type(queries) is not list and type(queries) is not tuple) or type(k) is not int or k < 0:
+    if type(k) is not int or k < 0:
         return None
-    # A copy: the caller may change the list while the batch is answered.
-    given: tuple[Any, ...] = tuple(queries)
-    kinds = {*map(type, given)}
+    alike = type(queries) is SharedTexts
+    given: Any = queries
+    if type(queries) is list or type(queries) is tuple:
+        # A copy: the caller may change the list while the batch is answered.
+        given = tuple(queries)
+    elif not alike:
+        return None
+    kinds = _EITHER if alike else {*map(type, given)}
     settings, texts, namespace = _PLAIN, given, ""
     corpus: Corpus | None = None
     by: str | None = None
@@ -124,23 +129,41 @@ def read_alike(
     elif kinds != _TEXTS:
         if not kinds or not kinds <= _EITHER:
             return None
-        shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
-        if shared.count(shared[0]) != len(shared):
-            return None
-        terms, by, namespace, own_k, filter, scope, _, since, until, newest, half_life, latest, *beyond = shared[0]
+        first: Query | None
+        if alike:
+            first = given.query
+            values = _read(first)
+        else:
+            shared = [_OF_TEXT if type(query) is str else _read(query) for query in given]
+            if shared.count(shared[0]) != len(shared):
+                return None
+            first = next((query for query in given if type(query) is not str), None)
+            values = shared[0]
+        terms, by, namespace, own_k, filter, scope, counted, since, until, newest, half_life, latest, *beyond = values
         # Several namespaces go the general way, which names the one of each hit.
         if terms is not None or beyond != _WITHIN or (by is not None and not collapse):
             return None
         timed = memory.expiring or newest is not None or half_life is not None or latest is not None
-        if timed and len({None if type(query) is str else query.now for query in given}) > 1:
+        if timed and not alike and len({None if type(query) is str else query.now for query in given}) > 1:
             return None
-        if timed or filter is not None or scope is not None or since is not None or until is not None:
-            first = next(query for query in given if type(query) is not str)
+        narrowed = (filter, scope, since, until, newest, half_life).count(None) < 6
+        if narrowed or memory.expiring or (latest is not None and counted != "namespace"):
+            assert first is not None
             k, corpus, settings = decide(memory, first, k, windows, time.time())
-        elif own_k is not None:
-            k = int(own_k)
+        else:
+            k = k if own_k is None else int(own_k)
+            if latest is not None:
+                from .latest import newest_alone  # which a plain search does not need
+
+                assert first is not None
+                corpus = memory.snapshot(namespace), EVERYTHING
+                settings = newest_alone(memory, corpus[0], latest, time.time() if first.now is None else first.now)
         # Where the memory has no vectors, the general way refuses one.
-        texts = tuple([q if type(q) is str else q.text if q.vector is None else None for q in given])
+        texts = (
+            given.texts
+            if alike
+            else tuple([q if type(q) is str else q.text if q.vector is None else None for q in given])
+        )
         if None in texts:
             return None
     if corpus is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from operator import attrgetter, is_
@@ -67,6 +67,39 @@ def _of_words(field: str, words: str | tuple[str, ...]) -> Query:
 _SILENT = vars(Query())
 _beside_text = attrgetter(*(name for name in _SILENT if name != "text"))
 _TEXT_ALONE = _beside_text(Query())
+
+
+class SharedTexts(Sequence[Query]):
+    """Queries that differ in their texts alone. They are made when they are read: a plain search reads none."""
+
+    __slots__ = ("query", "texts")
+
+    def __init__(self, texts: tuple[str, ...], query: Query) -> None:
+        self.texts = texts
+        self.query = query
+        """A query with all that they share."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def __getitem__(self, position: Any) -> Any:
+        return tuple(self)[position]
+
+    def __iter__(self) -> Iterator[Query]:
+        shared, made = vars(self.query), [object.__new__(Query) for _ in self.texts]
+        for query, text in zip(made, self.texts, strict=True):
+            object.__setattr__(query, "__dict__", {**shared, "text": text})
+        return iter(made)
+
+
+def share_defaults(queries: AnyBatch, defaults: Mapping[str, Any]) -> Sequence[Query]:
+    """As `set_defaults`. Queries of a batch of texts are made when they are read."""
+    given: Any = (queries,) if type(queries) is str else queries
+    if type(given) not in (list, tuple) or {*map(type, given)} != {str}:
+        return set_defaults(queries, defaults)
+    query = object.__new__(Query)
+    object.__setattr__(query, "__dict__", _checked(defaults))
+    return SharedTexts(tuple(given), query)
 
 
 def set_defaults(queries: AnyBatch, defaults: Mapping[str, Any], verb: str = "search") -> tuple[Query, ...]:
