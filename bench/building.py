@@ -1,17 +1,10 @@
-"""Rate and memory of builds beside other engines: ``python -m bench.building``.
-
-A build reads texts from a file, analyses them and writes the index, in a process of its own; one process runs at a
-time, and the systems take turns. Rows in `building.jsonl`:
+"""Rate and memory of builds beside other engines: ``python -m bench.building``. bench/README.md says how.
 
 ``docs_per_s`` is the median over `reps` builds, ``docs_per_s_max`` the fastest. ``index_bytes`` are those of the files.
-``held_bytes`` is the growth of the process by the build, after collection and trimming: postings, vocabulary, ids,
-columns, caches; of a system whose index is files it says little. ``peak_bytes`` is the most during the build above
-what was held when it began. ``peak_ratio`` is the peak over `held_bytes`, or over `index_bytes` where `on_disk`. Rows
-without ``input`` are of builds from tokens in memory.
-
-With ``--store`` ids and texts are kept on disk as well, in batches of 10,000 that are each durable before the next, by
-one thread (``input`` is "records"). ``cpu_us_per_record`` is the processor's time of all threads, the making of the
-records and the close included, ``bytes_per_record`` that of the files after it.
+``peak_ratio`` is ``peak_bytes`` over ``held_bytes``, or over ``index_bytes`` where `on_disk`. With ``--store`` ids and
+texts are kept on disk as well, in batches of 10,000 that are each durable before the next, by one thread (``input`` is
+"records"). ``cpu_us_per_record`` is the processor's time of all threads, the making of the records and the close
+included, ``bytes_per_record`` that of the files after it.
 """
 
 import shutil
@@ -43,7 +36,7 @@ def build_apart(case: Case, system: str, threads: int, do: str = "build", **how:
     log, folder = CACHE / "logs" / f"{case.name}.{system}.log", CACHE / "work" / case.name / f"{system}-building"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    worker = Worker(python_of(PEERS[system], case.install), system, threads, log)
+    worker = Worker(python_of(PEERS[system]), system, threads, log)
     try:
         place = {"texts": str(case.file), "folder": str(folder), "stop": case.stop}
         built = worker.ask(do, TIMEOUT, **(how or {"threads": threads}), **place)
@@ -118,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add("--store", action="store_true", help="ids and texts are stored too: CPU and bytes a record")
     options = command.parse(arguments)
     for name in STORED if options.store and options.corpora == CASES else options.corpora:
-        case = Case(name, True, command.say)
+        case = Case(name, command.say)
         if options.store:
             storing = [system for system in options.systems if system in STORING]
             command.keep(measure_stored(case, storing, options.reps, command.say))

@@ -1,8 +1,7 @@
 """Dense search beside FAISS's flat index, batched and looped: ``python -m bench.dense`` (SPEC A068, B006).
 
-Unit vectors in clusters, made from a seed. Systems take turns within a repetition; every answer of an exact system is
-compared with float64 before it is timed. BLAS and FAISS keep to one thread. Times are milliseconds a batch, medians
-over `reps`; ``recall`` is of the exact k best, and of the first 100 queries.
+bench/README.md says of what. Systems take turns within a repetition, and BLAS and FAISS keep to one thread. Times are
+milliseconds a batch, medians over `reps`; ``recall`` is that of the first 100 queries.
 """
 
 import os

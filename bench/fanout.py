@@ -1,21 +1,10 @@
 """A planner's fan-out beside the peers, texts in, ids and scores out: ``python -m bench.fanout`` (`make fanout`).
 
-A call asks 1, 5, 20 or 200 queries of a corpus, or all of them, at one thread, and takes the 10 best of each. Every
-system analyses the texts itself, with the same stop words and Porter's stemmer (tantivy and PISA have only its second
-version). Each peer is one worker process in its own environment. All systems of a corpus take turns: a round times
-every system with the same calls in every cell, and the order of systems rotates from cell to cell.
-
-Before anything is timed, the first answers of each system are compared with float64 BM25 over fanrank's tokens
-(bench/harness/verify.py). fanrank must pass; of the others the overlap is recorded, as their tokens differ in places.
-
-Cold figures are of fresh processes, one at a time: the import of the peer's packages, opening the index that lies in
-files (in the system's cache), a first call of 20 queries and a second one of other queries, each in milliseconds of
-the wall and of the processor.
-
-A row is one system with one size of calls (`process` "warm"), or in fresh processes ("cold"). Times are of calls, in
-milliseconds: median, 99th percentile (with fewer than 100 calls the most), and the median of each round. ``cpu_ms`` is
-the processor's time of a call, on average. ``batch`` is the number of queries of a call; ``whole`` says that they are
-all of the corpus. Cold times are medians over processes, each [wall, processor].
+bench/README.md says what is asked, compared and timed. A row is one system with one size of calls (`process` "warm"),
+or in fresh processes ("cold"). Times are of calls, in milliseconds: median, 99th percentile (with fewer than 100 calls
+the most), and the median of each round. ``cpu_ms`` is the processor's time of a call, on average. ``batch`` is the
+number of queries of a call; ``whole`` says that they are all of the corpus. Cold times are medians over processes, each
+[wall, processor].
 """
 
 import argparse
@@ -106,7 +95,7 @@ class Running:
 
     def __init__(self, system: System, case: "Case") -> None:
         self.system, self.case = system, case
-        self.python = python_of(PEERS[system.peer], case.install)
+        self.python = python_of(PEERS[system.peer])
         self.folder = CACHE / "work" / case.name / f"texts-{system.peer}"
         self.log = CACHE / "logs" / f"{case.name}.{system.name}.texts.log"
         self._build()
@@ -203,8 +192,8 @@ class Running:
             rows.append({**row, **shared})
         if self.cold:
             cold: dict[str, Any] = {f"{step}_ms": self._cold_median(step) for step in self.cold[0]}
-            batch = min(COLD_QUERIES, self.case.tokens.queries)
-            rows.append({"process": "cold", "batch": batch, "whole": False, "calls": len(self.cold), **cold, **shared})
+            size = min(COLD_QUERIES, self.case.tokens.queries)
+            rows.append({"process": "cold", "batch": size, "whole": False, "calls": len(self.cold), **cold, **shared})
         return rows
 
     def _cold_median(self, step: str) -> tuple[float, float]:
@@ -215,8 +204,8 @@ class Running:
 class Case:
     """One corpus. Raises `OSError` where its data is not there."""
 
-    def __init__(self, name: str, install: bool, say: Callable[[str], None]) -> None:
-        self.name, self.corpus, self.install, self.say = name, CORPORA[name], install, say
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self.name, self.corpus, self.say = name, CORPORA[name], say
         say(f"{name}: prepares")
         self.tokens = stemmed_tokens(self.corpus)
         self.texts = self.tokens.query_texts
@@ -285,7 +274,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """The rows of a corpus, or the reason why there are none."""
     try:
-        case = Case(name, not options.no_install, say)
+        case = Case(name, say)
     except OSError as error:
         reason = f"the corpus cannot be read: {error}"
         return [{"case": name, "system": each.name, "process": "warm", "error": reason} for each in systems]
@@ -308,7 +297,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.add("--batches", type=among(BATCHES), default=tuple(BATCHES))
     command.add("--rounds", type=positive, default=5)
     command.add("--cold", type=int, default=2, help="fresh processes of each system (default 2)")
-    command.add("--no-install", action="store_true", help="measure only what is installed already")
     command.add("--build", action="store_true", help="only build the indexes that are missing; no rows")
     options = command.parse(arguments)
     systems = [system for system in SYSTEMS.values() if system.name in options.systems]

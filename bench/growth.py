@@ -1,17 +1,10 @@
 """What a query costs while the memory grows a thousandfold: ``python -m bench.growth`` (SPEC A030 to A038, Table 2).
 
-Two families of corpora: ``steady`` grows in time, 430 records a week, so that four windows hold the same number of
-records at every size (one engine, grown from size to size); ``two-years`` lies within two years whatever its size, so
-that age must be weighed record by record (one engine a size). Every method answers the same fan-outs of 20 questions
-(`SyntheticMemory.questions`), in turn, fan-out by fan-out. The clock begins with texts and ends with ids. Before it
-starts, every answer that must have the same bits is compared, so every posting list of the questions is warm.
-
-Times are microseconds: ``p50_us``, ``p99_us`` and the quartiles are those of a query (a fan-out's time over its 20, or
-the single call's), ``fanout_*`` those of a fan-out. ``latency_ratio`` is the median over the same method's at the
-smallest size of the corpus and run. ``searched_share`` is the scored postings over all postings of the queries' lists.
-``hit_rate`` is the share of questions whose source record is among the 10 hits. ``verified``: the answers were bit for
-bit those of the method's reference, None for a reference. ``build_records_per_s`` and ``peak_rss_gib`` (of the process,
-so far) are the engine's.
+bench/README.md says what is asked and compared. Times are microseconds: ``p50_us``, ``p99_us`` and the quartiles are
+those of a query (a fan-out's time over its 20, or the single call's), ``fanout_*`` those of a fan-out.
+``latency_ratio`` is the median over the same method's at the smallest size. ``searched_share`` is the scored postings
+over all postings of the queries' lists. ``verified`` is None for a method that others are compared with.
+``build_records_per_s`` and ``peak_rss_gib`` (of the process, so far) are the engine's.
 """
 
 import gc

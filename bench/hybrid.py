@@ -1,9 +1,7 @@
 """Lexical, dense and fused evidence side by side, as rows: ``python -m bench.hybrid``.
 
-Appends to ``bench/results/hybrid.jsonl``. One ``study`` row a dataset holds what `bench.study.study`
-returns: every system's metrics, differences with bootstrap intervals, and on LoCoMo the tables by category, session
-length and alpha. One ``batch`` row a dataset and strategy holds milliseconds of 20 queries in one call and in 20 calls,
-query vectors given (no encoder in either), and the stages of the one call.
+One ``study`` row a dataset holds what `bench.study.study` returns. One ``batch`` row a dataset and strategy holds
+milliseconds of 20 queries in one call and in 20 calls, query vectors given, and the stages of the one call.
 """
 
 import statistics

@@ -2,13 +2,8 @@
 
 A fresh process under valgrind's callgrind opens an index that was made from a seed, asks everything once, and then
 counts single calls of 1, 5 and 20 texts: the ``whole`` call with the interpreter, and of it the extension by phase
-(`PHASES`). Counts repeat within some hundred instructions (`ALLOCATOR`), and do not depend on what else the machine
-does.
-
-Prints a table and exits with 1 where a count is above the recorded one by more than `LIMIT`, and by more than
-`ALLOCATOR`. A count that shrank is printed as well; record it with ``python -m bench.instructions --record``. Counts
-depend on the compiler, the C library, the processor's vector instructions, and the versions of Python and numpy. They
-are compared with those that were recorded under the same ones.
+(`PHASES`). Prints a table and exits with 1 where a count is above the recorded one by more than `LIMIT` and by more
+than `ALLOCATOR`; ``--record`` records them.
 """
 
 import argparse

@@ -1,17 +1,9 @@
-"""The server beside the engine it serves, and beside the servers of others: ``python -m bench.serve``.
+"""The server beside the engine it serves, and beside another server: ``python -m bench.serve``.
 
-Each client sends fan-outs of 20 over 50,000 turns of SGD, waits for the answer, and sends the next. `plain` is a task a
-client in the server's own process (`Engine.asearch`); the ways in from other processes, and the peers, are those of
-`bench/harness/ways.py`.
-
-Cells are timed in turns, `--reps` times each, every other time in reverse. Before that, answers of each way to
-fanrank must equal the engine's, ids and scores, bit for bit. A peer's server runs beside ours, and is asked while ours
-waits. Servers and load share the machine's cores.
-
-Milliseconds of a row are those that a client waited, of all repetitions together. ``queries_per_s`` is the median of
-the repetitions, with the least and the most. ``share`` is the median of the repetitions' ratios to the plain engine's
-throughput, and ``overhead_ms`` that of the differences of the median milliseconds; None without the plain engine
-beside it. ``verified`` is None for a peer.
+bench/README.md says who asks whom. Cells are timed in turns, every other time in reverse. Milliseconds of a row are
+those that a client waited, of all repetitions together. ``queries_per_s`` is the median of the repetitions, with the
+least and the most. ``share`` is the median of the repetitions' ratios to the plain engine's throughput, and
+``overhead_ms`` that of the differences of the median milliseconds. ``verified`` is None for a peer.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Counted work of searches and writes against what is recorded. Seconds are noise; counts are not.
 
-Each task is one call over a corpus from a seed. Counted are postings, look-ups and bytes (`Phases.count`), Python's
-calls (`sys.setprofile`), and the peak of traced memory (`tracemalloc`). ``python -m bench.work`` prints
-what differs by more than its limit, and ends with 1 where something grew; ``--record`` writes what it counts. Calls and
-peaks are kept for each minor version of Python, and compared where its version and numpy's are the recorded ones.
+Each task is one call over a corpus from a seed. ``python -m bench.work`` prints what differs by more than its limit,
+and ends with 1 where something grew; ``--record`` writes what it counts. Calls (`sys.setprofile`) and peaks
+(`tracemalloc`) are kept for each minor version of Python.
 """
 
 import argparse

@@ -14,9 +14,8 @@ class PeerError(Exception):
     """A peer cannot be measured. The message is the reason that its rows hold."""
 
 
-def python_of(peer: Peer, install: bool = True) -> Path:
-    """The interpreter to run the peer with. Raises `PeerError` if it is missing and cannot be made, or may not
-    be made."""
+def python_of(peer: Peer) -> Path:
+    """The interpreter to run the peer with. Raises `PeerError` if it is missing and cannot be made."""
     if not peer.installs:
         return Path(sys.executable)
     home = ENVIRONMENTS / peer.name
@@ -24,8 +23,6 @@ def python_of(peer: Peer, install: bool = True) -> Path:
     python = home / "bin" / "python"
     if stamp.is_file() and stamp.read_text() == expected:
         return python
-    if not install:
-        raise PeerError("not installed (leave out --no-install)")
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     log = home / "install.log"

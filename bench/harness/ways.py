@@ -1,8 +1,6 @@
-"""The ways to ask a memory that is not in the caller's process: the ways into fanrank's server, and peers' own servers.
+"""The ways to ask a memory that is not in the caller's process: those into fanrank's server, and a peer's own.
 
-A way makes a client's `ask`, which sends a fan-out and waits for its answer. Requests are sent by `Connection`, which
-counts the answer's bytes and does not read it, so that the load takes little of the machine; `client` alone is a real
-client, and reads.
+A way makes a client's `ask`, which sends a fan-out and waits for its answer.
 """
 
 import asyncio

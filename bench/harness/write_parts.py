@@ -4,9 +4,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
@@ -145,7 +146,7 @@ def part_cold(settings: Settings, folder: Path) -> Figures:
             if drop and not _drop_cache(folder):
                 break
             begin = time.perf_counter()
-            found = json.loads(child(["--open", str(folder), *flags(settings)]))
+            found = child("open", settings, folder)
             runs.append({**found, "process_ms": 1e3 * (time.perf_counter() - begin)})
         if runs:
             expect(all(run.pop("records") == memory.records for run in runs), "records are missing after the opening")
@@ -199,8 +200,8 @@ def part_tenants(settings: Settings, folder: Path) -> Figures:
 
 
 PARTS: dict[str, Callable[[Settings, Path], Figures]] = {
-    **{"append": part_append, "searching": part_searching, "tail": part_tail},
-    **{"memory": part_memory, "cold": part_cold, "tenants": part_tenants},
+    part.__name__.removeprefix("part_"): part
+    for part in (part_append, part_searching, part_tail, part_memory, part_cold, part_tenants)
 }
 
 
@@ -298,30 +299,33 @@ def open_cold(settings: Settings, folder: Path, began: float, imported: float) -
     return figures
 
 
-def flags(settings: Settings) -> list[str]:
-    """The settings as command-line arguments."""
-    return [f"--{name.replace('_', '-')}={value}" for name, value in asdict(settings).items()]
+def run_part(part: str, settings: Settings, folder: Path) -> Figures:
+    """One part in this process, in a folder of its own that is removed after it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{part}-", dir=folder, ignore_cleanup_errors=True) as scratch:
+        return {"figures": PARTS[part](settings, Path(scratch) / "store"), "peak_rss_gib": peak_rss_gib()}
 
 
-_OPEN = """
+_CHILD = """
 import time; began = time.perf_counter()
 import fanrank; imported = time.perf_counter()
 import json, sys
 from pathlib import Path
-from bench import writes
-from bench.harness import write_parts
-settings, folder = writes.settings_of(sys.argv[1:])
-print(json.dumps(write_parts.open_cold(settings, folder, began, imported)))
+from bench.harness import write_parts as parts
+part, folder, settings = sys.argv[1], Path(sys.argv[2]), parts.Settings(**json.loads(sys.argv[3]))
+if part == "open":
+    print(json.dumps(parts.open_cold(settings, folder, began, imported)))
+else:
+    print(json.dumps(parts.run_part(part, settings, folder)))
 """
 
 
-def child(arguments: Sequence[str]) -> str:
-    """What a fresh process of this bench prints. Raises `RuntimeError` with the end of its output."""
-    how = ["-c", _OPEN] if "--open" in arguments else ["-m", "bench.writes"]
+def child(part: str, settings: Settings, folder: Path) -> Figures:
+    """What a fresh process finds that runs a part or opens a store. Raises `RuntimeError` with its last line."""
     # The same fanrank as the one imported here.
     paths = [str(Path(fr.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
-        [sys.executable, *how, *arguments],
+        [sys.executable, "-c", _CHILD, part, str(folder), json.dumps(asdict(settings))],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
@@ -330,4 +334,4 @@ def child(arguments: Sequence[str]) -> str:
     )
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"ended with code {done.returncode}"])[-1])
-    return done.stdout
+    return dict(json.loads(done.stdout))
