@@ -244,13 +244,13 @@ class Searcher:
         checked = as_queries(queries, "candidates")
         check_candidates(checked)
         check_vectors(checked, self.models.pin)
+        return self.declaring(lambda: self.collect(checked, strategy, options), checked)
 
-        def collect() -> Evidence:
-            memory = self.index.ready().state
-            batch = prepare(memory, checked, 1, self.monitor.windows, aged=strategy.aged)
-            return hybrid.collect_evidence(batch, self.backend, self.sources(memory, checked), strategy, options)
-
-        return self.declaring(collect, checked)
+    def collect(self, queries: tuple[Query, ...], strategy: Strategy, options: SearchOptions) -> Evidence:
+        """The evidence for queries that are checked."""
+        memory = self.index.ready().state
+        batch = prepare(memory, queries, 1, self.monitor.windows, aged=strategy.aged)
+        return hybrid.collect_evidence(batch, self.backend, self.sources(memory, queries), strategy, options)
 
     def fetch(self, ids: Sequence[str], namespace: str) -> list[Record | None]:
         """As `Engine.fetch`."""

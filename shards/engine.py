@@ -11,8 +11,6 @@ from math import inf
 from pathlib import Path
 
 from ..engine.errors import ParameterError
-from ..engine.hybrid.evidence import Evidence
-from ..engine.hybrid.strategy import AnyStrategy, Strategy
 from ..engine.namespace import Namespace
 from ..engine.offered import SHARDS
 from ..engine.records.hits import Hits
@@ -25,7 +23,6 @@ from .coordinator.checks import check_opening
 from .opening.importing import import_records
 from .opening.opening import Opened, Start, open_memory, start_local
 from .replicas.replicas import check_replicas
-from .search.candidates import collect
 from .search.searcher import PARTIAL, REFUSE, ShardedSearcher
 from .verbs import ShardedVerbs
 
@@ -218,12 +215,3 @@ class ShardedEngine(ShardedVerbs, lacking=SHARDS):
         """All batches that were read are on their way to the shards at once."""
         self.coordinator.check_open()
         return self.searcher.stream(batches, k, options, ahead=ahead, defaults=defaults)
-
-    def candidates(
-        self, queries: AnyBatch, strategy: AnyStrategy, *, threads: int = 1, execution: str = "auto"
-    ) -> Evidence:
-        """As `Engine.candidates`, at one epoch. A query's documents ascend with the writes; what else their numbers
-        say, differs from an engine's.
-        """
-        options = SearchOptions(threads=threads, execution=execution)
-        return collect(self.searcher, queries, Strategy.of(strategy), options)

@@ -1,4 +1,4 @@
-"""The candidates of a strategy over all shards, with what its channels say of each: `ShardedEngine.candidates`.
+"""The candidates of a strategy over all shards, with what its channels say of each: `ShardedSearcher.collect`.
 
 Rows whose records lie in one shard, or in a whole copy, are collected there as one engine collects them. Those of rows
 over several shards are joined as a search joins them.
@@ -15,29 +15,11 @@ from ...engine.arrays import Integers
 from ...engine.hybrid.evidence import Evidence
 from ...engine.hybrid.strategy import Strategy
 from ...engine.route.parts import Part
-from ...engine.search.given import AnyBatch, as_queries
-from ...engine.search.options import SearchOptions
-from ...engine.searcher import check_candidates, check_vectors
 from ..protocol.messages import Collect, Collected
 from .jobs import Counted, Job, SpreadJob
-from .launches import Launch
 from .merge import concatenated
-from .searcher import ShardedSearcher
 
 Objects = npt.NDArray[np.object_]
-
-
-def collect(searcher: ShardedSearcher, queries: AnyBatch, strategy: Strategy, options: SearchOptions) -> Evidence:
-    """As `Engine.candidates`, at one epoch."""
-    checked = as_queries(queries, "candidates")
-    check_candidates(checked)
-    check_vectors(checked, searcher.models.pin)
-
-    def read(launch: Launch) -> Evidence:
-        found = searcher.ask(launch, checked, 1, strategy, options, CollectJob, EvidenceJob)
-        return _weave(found)
-
-    return searcher.declaring(lambda: searcher.retry(read), checked)
 
 
 class CollectJob(Job):
@@ -65,7 +47,7 @@ class EvidenceJob(SpreadJob):
         return merged.candidates, merged.ids
 
 
-def _weave(found: Sequence[tuple[Part, Collected]]) -> Evidence:
+def weave(found: Sequence[tuple[Part, Collected]]) -> Evidence:
     """The candidates of all rows, in the order of the batch."""
     rows = np.array([row for part, _ in found for row in part.rows], dtype=np.int64)
     candidates, places = concatenated([own for _, (own, _) in found]).take(np.argsort(rows))

@@ -22,6 +22,8 @@ from ...engine.encoders.encoder import check_rows
 from ...engine.encoders.pins import Models
 from ...engine.engine import Engine
 from ...engine.errors import FanrankError, ParameterError, QueryError, ShardError, UnknownColumnError
+from ...engine.hybrid.evidence import Evidence
+from ...engine.hybrid.strategy import Strategy
 from ...engine.index.columns import ORDER
 from ...engine.records.explanation import Explanation, FusedExplanation
 from ...engine.records.hits import Hits
@@ -46,6 +48,7 @@ from ..protocol.messages import Count, Scope
 from ..protocol.statistics import Counts
 from ..replicas.whole_copies import WHOLE
 from ..shard.records import find_records
+from .candidates import CollectJob, EvidenceJob, weave
 from .jobs import Counted, Failures, ForwardJob, Job, SpreadJob
 from .launches import Again, Launch
 from .routing import Routed, route_batch, shards_of
@@ -94,6 +97,14 @@ class ShardedSearcher(Searcher):
         k = check_k(k)
         return self.retry(
             lambda launch: self._answer_at(launch, asked, k, answerer, options), partial=self.partial == ALLOW
+        )
+
+    def collect(self, queries: tuple[Query, ...], strategy: Strategy, options: SearchOptions) -> Evidence:
+        """As `Searcher.collect`, at one epoch. A query's documents ascend with the writes; what else their numbers say,
+        differs from an engine's.
+        """
+        return self.retry(
+            lambda launch: weave(self.ask(launch, queries, 1, strategy, options, CollectJob, EvidenceJob))
         )
 
     def allowing(self, partial: str) -> ShardedSearcher:
