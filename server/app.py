@@ -58,8 +58,14 @@ Fresh = Callable[[Callable[[], float]], Awaitable[None]]
 
 ALIVE = ("/v1/health", "/v1/ready")
 """Addresses of every application, whatever it serves."""
-DIRECT: dict[tuple[str, str], Endpoint] = {("POST", "/v1/search"): search.search}
+DIRECT: dict[tuple[str, str], Endpoint] = {
+    ("POST", "/v1/search"): search.search,
+    ("POST", "/v1/records"): records.write,
+}
 """Requests that do not pass the router, which costs 60 calls of functions. Their errors are answered by `Watch`."""
+ONE_RECORD = "/v1/records/"
+DIRECT_BY_ID: dict[str, Endpoint] = {"PUT": changes.put, "GET": records.fetch, "DELETE": records.remove_one}
+"""The same, at the address of one record, whose id follows `ONE_RECORD`."""
 METRICS = "/metrics"
 """An address of every application too. It answers those who may ask also while the server is full or stops."""
 OPEN = (*ALIVE, "/openapi.json", *page.FILES)
@@ -247,7 +253,7 @@ class Gate:
         try:
             if self.fresh is not None:
                 await self.fresh(partial(seconds_left, request))
-            endpoint = DIRECT.get((scope["method"], scope["path"])) if self.direct else None
+            endpoint = _direct_endpoint(scope) if self.direct else None
             if endpoint is None:
                 await self.parts.get((scope["method"], scope["path"]), self.app)(scope, receive, send)
             else:
@@ -282,3 +288,12 @@ class Gate:
             detail = "too many requests with this key are under way; come back"
             raise Problem(429, "TooManyRequests", detail, headers=headers)
         return principal
+
+
+def _direct_endpoint(scope: Scope) -> Endpoint | None:
+    """The endpoint of a request that does not pass the router."""
+    method, path = scope["method"], scope["path"]
+    endpoint = DIRECT.get((method, path))
+    if endpoint is None and path.startswith(ONE_RECORD) and (endpoint := DIRECT_BY_ID.get(method)) is not None:
+        scope["path_params"] = {"id": path[len(ONE_RECORD) :]}
+    return endpoint

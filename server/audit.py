@@ -6,15 +6,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ..engine.errors import StorageError
 from ..engine.records.record import Record
 from .logs import moment_of
 from .problems import Problem, as_problem
-from .seen import SEEN
+from .seen import SEEN, Audited, Seen
 
 logger = logging.getLogger("fanrank.server")
 
@@ -44,7 +44,6 @@ class Audit:
         os.close(self._handle)
 
 
-@contextmanager
 def audited(
     operation: str,
     namespaces: Iterable[str | None] = (),
@@ -52,16 +51,27 @@ def audited(
     ids: Iterable[str] = (),
     written: Iterable[Record] = (),
     **said: Any,
-) -> Iterator[dict[str, Any]]:
+) -> AbstractContextManager[dict[str, Any]]:
     """Put a line about the write that is made in the block, which may add to it. It says the error of one that failed.
 
     `written` are its records, or `ids` name them. What was `said` beside them is in the line where texts are.
     """
     seen = SEEN.get()
-    audit = None if seen is None else seen.audit
-    if seen is None or audit is None:
-        yield {}
-        return
+    if seen is None or seen.audit is None:
+        return nullcontext({})
+    return _told(seen, seen.audit, operation, namespaces, ids, written, said)
+
+
+@contextmanager
+def _told(
+    seen: Seen,
+    audit: Audited,
+    operation: str,
+    namespaces: Iterable[str | None],
+    ids: Iterable[str],
+    written: Iterable[Record],
+    said: Mapping[str, Any],
+) -> Iterator[dict[str, Any]]:
     records = list(written)
     names = [record.id for record in records] or list(ids)
     spaces = {record.namespace for record in records} | set(namespaces)

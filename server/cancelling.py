@@ -18,7 +18,7 @@ from ..engine.errors import DeadlineError
 from .access import ANYONE, principal_of
 from .problems import stopping
 from .state import State, seconds_left, state_of
-from .turns import Queues
+from .turns import Queues, Tasks
 
 T = TypeVar("T")
 
@@ -76,7 +76,13 @@ async def in_thread(
     threads, left = threads or state.threads, seconds_left(request, fresh=finish)
     if state.ended:
         raise stopping()
-    job = threads.put(caller_of(request), work, cost)
+    who = caller_of(request)
+    if finish and isinstance(threads, Tasks) and threads.enter(who, cost):
+        try:
+            return await work()  # type: ignore[no-any-return, misc]
+        finally:
+            threads.leave(who, cost)
+    job = threads.put(who, work, cost)
 
     def give_up(error: Exception) -> None:
         if not threads.withdraw(job, error) and not finish:

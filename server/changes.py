@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from errno import ENOSPC
 from functools import partial
 from typing import Any
@@ -156,21 +156,23 @@ async def change(
     return count
 
 
-@asynccontextmanager
-async def within_quota(
+def within_quota(
     request: Request | None, records: Sequence[Record] = (), patch: Callable[[], Growths] | None = None
-) -> AsyncIterator[None]:
+) -> AbstractAsyncContextManager[None]:
     """Count a write of these records, or a change that adds as much as `patch` says, while it is made.
 
     Raises `QuotaError` before it is. `request`: None where no key is asked for, and so no quota holds.
     """
-    if request is None or not (records or patch):
-        yield
-        return
+    if request is None or not (records or patch) or not state_of(request).quotas.bind(principal_of(request)):
+        return nullcontext()
+    return _counted(request, records, patch)
+
+
+@asynccontextmanager
+async def _counted(
+    request: Request, records: Sequence[Record], patch: Callable[[], Growths] | None
+) -> AsyncIterator[None]:
     quotas, principal = state_of(request).quotas, principal_of(request)
-    if not quotas.bind(principal):
-        yield
-        return
     hold, exact, done = Hold(), patch or partial(quotas.grows_exactly, records), False
     try:
         if patch is not None or not quotas.take(hold, principal, quotas.grows_by(records)):

@@ -17,11 +17,14 @@ from .problems import Problem
 
 def check_local(request: Request) -> None:
     """Raise `Problem` 403 for a request that this machine's own programs and pages do not make."""
-    hosts = [value.decode("latin-1") for name, value in request.scope["headers"] if name == b"host"]
+    hosts, browser = [], False
+    for name, value in request.scope["headers"]:
+        if name == b"host":
+            hosts.append(value.decode("latin-1"))
+        browser = browser or name == b"origin" or name.startswith(b"sec-fetch-")
     if len(hosts) != 1 or not _is_here(hosts[0]):
         raise Problem(403, "HostForbidden", "without keys this server answers to localhost, 127.0.0.1 and [::1] alone")
-    # No browser asks.
-    if not any(name == b"origin" or name.startswith(b"sec-fetch-") for name, _ in request.scope["headers"]):
+    if not browser:
         return
     headers = request.headers
     origin = headers.get("origin")

@@ -5,20 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import anyio
-from mcp.server.connection import Connection
-from mcp.server.lowlevel import Server
-from mcp.server.runner import modern_error_data, serve_one
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.runner import modern_error_data
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.message import ServerMessageMetadata
-from mcp.shared.transport_context import TransportContext
-from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types import CallToolResult, TextContent
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +40,8 @@ from .state import header_of, state_of
 ADDRESS = "/mcp"
 ACCEPTED = ("application/json", "text/event-stream")
 """What the protocol has a client accept."""
+SMALL_CALL = 1_024
+"""Bytes of a call that is over before its client could hang up."""
 CallTool = Callable[[Request, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -126,7 +125,7 @@ def make_part(engine: Memory, settings: Settings | None = None, *, limits: Limit
     (route,) = app.routes
     assert isinstance(route, Route)
     # A stream by GET would bring nothing, and hold a place among the requests under way until its client leaves.
-    answering = WholeBodies(route.app, settings.limits, partial(call_tool, server.session_manager.app))
+    answering = WholeBodies(route.app, settings.limits, partial(call_tool, server))
     return Part([Route(ADDRESS, answering, methods=["POST"])], running)
 
 
@@ -150,7 +149,7 @@ class WholeBodies:
         body = await read_bytes(request, self.joint[1])
         message = None if is_traced() else plain_call(request, body)
         if message is not None:
-            answer = await until_hung_up(request, self.call(request, message), watched=True)
+            answer = await until_hung_up(request, self.call(request, message), watched=len(body) > SMALL_CALL)
             await Response(encode(answer), media_type="application/json")(scope, receive, send)
             return
         messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -182,39 +181,27 @@ def plain_call(request: Request, body: bytes) -> dict[str, Any] | None:
     return message if known else None
 
 
-async def call_tool(server: Server[Any], request: Request, message: dict[str, Any]) -> dict[str, Any]:
-    """The answer to the call of a tool, by the package's own handlers."""
-    version = header_of(request, b"mcp-protocol-version") or DEFAULT_NEGOTIATED_VERSION
-    connection = Connection.from_envelope(version, None, None)
-    exchange = Exchange(message["id"], ServerMessageMetadata(request_context=request))
+async def call_tool(server: MCPServer[Any], request: Request, message: dict[str, Any]) -> dict[str, Any]:
+    """The answer to the call of a tool, as the package's handler gives it, without its session and its streams."""
+    parameters = message["params"]
+    asking: Any = Asking(request)
     answer: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
     try:
-        answer["result"] = await serve_one(
-            server, exchange, "tools/call", message["params"], connection=connection, lifespan_state={}
-        )
+        result = await server.call_tool(parameters["name"], parameters.get("arguments", {}), asking)
+    except ToolError as error:
+        result = CallToolResult(content=[TextContent(type="text", text=str(error))], is_error=True)
     except Exception as error:
         answer["error"] = modern_error_data(error).model_dump(mode="json", by_alias=True, exclude_none=True)
+        return answer
+    answer["result"] = result.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"result_type"})
     return answer
 
 
-@dataclass
-class Exchange:
-    """One call and its one answer, as the package's handlers see them: there is no way to tell the client more."""
+class Asking:
+    """What a tool reads of the package's `Context`: the request, under ``context.request_context``."""
 
-    request_id: int | str
-    message_metadata: ServerMessageMetadata
-    transport: TransportContext = TransportContext(kind="streamable-http", can_send_request=False)  # noqa: RUF009
-    can_send_request: bool = False
-    cancel_requested: anyio.Event = field(default_factory=anyio.Event)
-
-    async def send_raw_request(self, method: str, *_: Any) -> dict[str, Any]:
-        raise NoBackChannelError(method)
-
-    async def notify(self, *_: Any) -> None:
-        pass
-
-    async def progress(self, *_: Any) -> None:
-        pass
+    def __init__(self, request: Request) -> None:
+        self.request, self.request_context = request, self
 
 
 def _open(

@@ -173,6 +173,28 @@ class Tasks(Queues):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def enter(self, who: str, cost: int) -> bool:
+        """Take room for work that its caller awaits itself, and gives back by `leave`; False where it must wait.
+
+        A job has a task and a timer of its own, which takes half as long as a small write.
+        """
+        with self._work:
+            mine, every = self._running.get(who, 0), self._running.total()
+            if (mine and mine + cost > self.each) or (every and every + cost > self.most):
+                return False
+            if any(self._waiting.values()):
+                return False
+            self._clock.charge(who, cost)
+            self._running[who] = mine + cost
+            return True
+
+    def leave(self, who: str, cost: int) -> None:
+        """Give back the room of what entered."""
+        with self._work:
+            self._running[who] -= cost
+            self._forget(who)
+            self._dispatch()
+
     async def _run(self, job: Job) -> None:
         value, failure = None, None
         try:

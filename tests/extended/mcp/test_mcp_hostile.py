@@ -100,7 +100,7 @@ def test_pages_of_other_sites_reach_no_tool(live: Live, line: bytes, changed: by
     assert status(live.send(to_tools(call("recent")).replace(line, changed, 1))) == expected
 
 
-@pytest.mark.parametrize("tool", ["search_memory", "forgive"])
+@pytest.mark.parametrize("tool", ["search_memory", "recent", "forgive"])
 def test_a_plain_call_is_answered_as_by_the_packages_transport(live: Live, tool: str) -> None:
     """What a client adds for itself takes the transport's way."""
     body = json.loads(call(tool, queries=["tea"]))

@@ -1,0 +1,71 @@
+"""How many of fanrank's own functions a small request calls, from its head to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import fanrank as fr
+from fanrank.server.app import make_app
+
+OWN = str(Path(fr.__file__).parent)
+RECORDS = [fr.Record(f"r{n}", f"alpha beta w{n % 7} gamma") for n in range(500)]
+
+
+def own_calls(app: Any, method: str, path: str, bodies: list[dict[str, Any]]) -> float:
+    """The calls of a request, on its event loop: the mean of all but the first."""
+    calls = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(OWN)
+
+    async def ask(body: dict[str, Any]) -> None:
+        content = json.dumps(body).encode()
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        sent = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": content, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": headers}
+        await app(scope, receive, send)
+        assert sent[0]["status"] < 300
+
+    async def run() -> None:
+        first, *others = bodies
+        await ask(first)
+        before = sys.getprofile()
+        sys.setprofile(note)
+        try:
+            for body in others:
+                await ask(body)
+        finally:
+            sys.setprofile(before)
+
+    asyncio.run(run())
+    return calls / (len(bodies) - 1)
+
+
+def test_a_small_write_takes_at_most_91_calls(tmp_path: Path) -> None:
+    with fr.Engine.open(tmp_path / "memory") as engine:
+        engine.add(RECORDS)
+        bodies = [{"records": [{"id": f"new{n}", "text": "alpha new thing"}]} for n in range(9)]
+        assert own_calls(make_app(engine, local=True), "POST", "/v1/records", bodies) <= 91
+
+
+def test_a_search_of_one_text_takes_at_most_148_calls() -> None:
+    engine = fr.Engine.from_records(RECORDS)
+    if engine.backend.name != "native":
+        pytest.skip("the compiled loops are not there")
+    bodies = [{"query": f"alpha w{n % 7}", "k": 3} for n in range(9)]
+    assert own_calls(make_app(engine, local=True), "POST", "/v1/search", bodies) <= 148
