@@ -24,9 +24,10 @@ from unittest.mock import patch
 import fanrank as fr
 
 from .harness.callgrind import Counting, by_phase, compiler, missing, run
-from .harness.command import stamp_rows
+from .harness.command import Row, stamp_rows
 from .harness.paths import CACHE, RESULTS, ROOT
 from .harness.rows import append, read
+from .report.sections import show
 
 ROWS = RESULTS / "instructions.jsonl"
 LIMIT = 0.02
@@ -155,11 +156,11 @@ def recorded(path: Path, backend: str, under: Mapping[str, str]) -> Counts:
     return {(row["batch"], row["phase"]): row["instructions"] for row in rows if row["run"] == newest}
 
 
-def record(path: Path, backend: str, under: Mapping[str, str], found: Counts) -> None:
-    """Append the rows of this run."""
+def rows_of(backend: str, under: Mapping[str, str], found: Counts) -> list[Row]:
+    """The rows of this run."""
     common = {"backend": backend, "versions": dict(under), **stamp_rows("instructions")}
     rows = [{"batch": batch, "phase": phase, "instructions": number} for (batch, phase), number in found.items()]
-    append(path, ({**row, **common} for row in rows))
+    return [{**row, **common} for row in rows]
 
 
 def changes(before: Counts, now: Counts) -> tuple[list[str], bool]:
@@ -177,16 +178,6 @@ def changes(before: Counts, now: Counts) -> tuple[list[str], bool]:
     return told, grew
 
 
-def table(found: Counts) -> str:
-    phases = list(dict.fromkeys(phase for _, phase in found))
-    lines = [f"{'queries':>8}" + "".join(f"{phase:>14}" for phase in phases)]
-    lines += [
-        f"{batch:>8}" + "".join(f"{found[batch, phase]:>14,}" for phase in phases)
-        for batch in dict.fromkeys(batch for batch, _ in found)
-    ]
-    return "\n".join(lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.instructions", description="Counted instructions.")
     parser.add_argument("--record", action="store_true", help="write the rows instead of comparing with them")
@@ -201,9 +192,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"nothing is counted: {lacking}")
         return 1
     found, under = count(options.backend), versions()
-    print(table(found))
+    rows = rows_of(options.backend, under, found)
+    print(show("instructions", rows))
     if options.record:
-        record(options.rows, options.backend, under, found)
+        append(options.rows, rows)
         print(f"recorded in {options.rows}")
         return 0
     before = recorded(options.rows, options.backend, under)

@@ -163,7 +163,7 @@ def test_instructions_go_to_the_phase_that_called(tmp_path: Path) -> None:
     found = callgrind.by_phase(callgrind.parse(PROFILE), instructions.PHASES)
     assert found == {"analysis": 300, "plan": 0, "score": 410, "select": 140, "binding": 50}
     path, under, before = tmp_path / "rows.jsonl", {"python": "3"}, {(1, "whole"): 100_000}
-    instructions.record(path, "native", under, before)
+    rows.append(path, instructions.rows_of("native", under, before))
     kept = instructions.recorded(path, "native", under)
     assert kept == before
     assert instructions.changes(kept, {(1, "whole"): 102_000}) == ([], False)
