@@ -31,7 +31,7 @@ from .harness.synthetic import SyntheticMemory
 RETRIEVALS, FEWEST, MOST = 8.0, 3, 20
 STEP_LIMIT_MS = 200.0
 """The limit of a turn, which a user notices (SPEC A040)."""
-DEFAULT_METHODS = ("vectorised", "temporal-auto")
+DEFAULT_METHODS = ("vectorised", "temporal")
 """Each builds five million records."""
 WARM_UP = 3
 """Batches before the first turn, which no figure counts."""

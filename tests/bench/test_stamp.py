@@ -94,7 +94,8 @@ def test_a_stamp_depends_on_nothing_beside_it() -> None:
         assert all(any(ROOT.glob(pattern.lstrip("!"))) for pattern in bench.files), name
 
 
-(figures,) = load("figures")
+figures, session = load("figures", "session")
+methods, systems, ways = load("harness.methods", "harness.systems", "harness.ways")
 report, formats, readme, report_rows, fanout, sections = load(
     *(f"report.{name}" for name in ("__main__", "format", "readme", "rows", "fanout", "sections"))
 )
@@ -174,6 +175,19 @@ def test_a_figure_without_a_row_and_rows_of_code_long_gone_are_faults(monkeypatc
     (told,) = sections.faults(long_ago)
     assert asked == ["2026-01-01T00:00"]
     assert told.startswith("fanout: 6 commits of its code since 2026-01-01; ")
+
+
+def test_a_run_by_default_is_as_complete_as_the_recorded_one() -> None:
+    """Of runs the most complete counts: what no command measures any more would hide every newer run."""
+    recorded = report_rows.load(ROOT / "bench" / "results")
+    measured = {
+        "session": ("method", {*session.DEFAULT_METHODS}),
+        "growth": ("method", {method.name for method in methods.CPU_METHODS}),
+        "serve": ("way", {"plain", *(way.name for way in ways.WAYS)}),
+        "fanout": ("system", {name for name, system in systems.SYSTEMS.items() if system.default}),
+    }
+    for kind, (field, known) in measured.items():
+        assert {row[field] for row in recorded.of(kind)} <= known, kind
 
 
 def test_commits_are_those_of_the_files() -> None:
