@@ -24,6 +24,7 @@ from ..timing import Phases
 from .batch import Batch
 from .explain import position_of
 from .lexical import expand_duplicates
+from .notes import Notes
 from .shaping import Pages, Ranked
 
 BACKEND = "newest"
@@ -70,6 +71,7 @@ def answer_newest(batch: Batch, records: RecordsOf | None, *, timing: bool = Fal
         explain,
         phases.milliseconds if timing else None,
         source=batch.source,
+        annotator=Notes(batch.memory.indexer, batch.asked),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..index.snapshot import Snapshot
+from ..plan.passing import flags_of
+from ..plan.requests import QuerySettings
 from ..records.query import Query
 from ..text.vocabulary import TermIndexer
 from .batch import PreparedQuery
@@ -16,6 +19,7 @@ EMPTY = "the query holds no word"
 UNSEARCHABLE = "no word of the query is searchable: the analyzer left none"
 NO_RECORDS = "there are no records to search"
 UNKNOWN = "no record holds a word of the query"
+UNDATED = "no record has a time in its time range"
 NARROWED = "no record that holds a word of the query passes its filter, scope and time range"
 HIDDEN = "a newer record hides each one that holds a word of the query (latest)"
 NO_KEYWORDS = "the index is being built, and a scan for keywords found none in the query"
@@ -41,8 +45,25 @@ class Notes:
 
 def note_of(indexer: TermIndexer, snapshot: Snapshot, query: Query) -> str | None:
     """Why a query has no hits in the snapshot that it searched; None where nothing is known."""
-    if query.k == 0 or query.newest:
+    note = note_of_words(indexer, snapshot, query)
+    dated = query.k == 0 or note in (EMPTY, UNSEARCHABLE, NO_RECORDS) or not is_undated(snapshot, query)
+    return note if dated else UNDATED
+
+
+def is_undated(snapshot: Snapshot, query: Query) -> bool:
+    """Whether no live record has a time from `since` to `until`."""
+    since = -math.inf if query.since is None else query.since
+    until = math.inf if query.until is None else query.until
+    flags = flags_of(snapshot, QuerySettings(since=since, until=until))
+    return flags is not None and not flags.any()
+
+
+def note_of_words(indexer: TermIndexer, snapshot: Snapshot, query: Query) -> str | None:
+    """As `note_of`, where some record has a time in the query's range."""
+    if query.k == 0:
         return None
+    if query.newest:
+        return None if snapshot.size else NO_RECORDS
     worded = query.vector is None and not query.weights
     words = indexer.analyzer(query.text) if query.terms is None else [*query.terms]
     if not words and worded:

@@ -131,11 +131,15 @@ class Ranked:
         return Ranked(np.full(shape, -np.inf), orders, ids, names, np.zeros(queries, dtype=np.int32))
 
 
+ShardNote = tuple[str | None, bool]
+"""Why a query has no hits in a shard by its words, and whether no record there has a time in its range."""
+
+
 @dataclass(frozen=True, eq=False)
 class Listed(Ranked):
     """The hits of a `Spread` by BM25 in one shard. Rows are the queries'; width is at most k."""
 
-    notes: tuple[str | None, ...]
+    notes: tuple[ShardNote, ...]
     backend: str
     timing: dict[str, float] | None
 
@@ -149,7 +153,7 @@ class ListedEvidence:
     ids: npt.NDArray[np.object_]  # [candidates]
     namespaces: npt.NDArray[np.object_]  # [candidates]
     source: tuple[int, ...]
-    notes: tuple[str | None, ...]
+    notes: tuple[ShardNote, ...]
     backend: str
     timing: dict[str, float] | None
 

@@ -22,7 +22,17 @@ from ...engine.search.batch import check_places, k_of
 from ...engine.search.explain import position_of
 from ...engine.search.options import SearchOptions
 from ...engine.search.shaping import with_fields
-from ..protocol.messages import Forward, Forwarded, Listed, ListedEvidence, Ranked, Scope, ScopeCounts, Spread
+from ..protocol.messages import (
+    Forward,
+    Forwarded,
+    Listed,
+    ListedEvidence,
+    Ranked,
+    Scope,
+    ScopeCounts,
+    ShardNote,
+    Spread,
+)
 from ..protocol.statistics import Counts
 from .launches import Launch
 from .merge import MergedEvidence, Pages, fuse, join_evidence, merge_evidence, merge_lists, note_over, place_of
@@ -215,7 +225,7 @@ class SpreadJob(Job):
 
     def _notes(self, merged: Ranked, parts: Mapping[int, Listed | ListedEvidence]) -> tuple[str | None, ...]:
         """Why queries have no hits in any shard."""
-        notes_of: dict[int, list[str | None]] = {row: [] for row in np.flatnonzero(merged.counts == 0).tolist()}
+        notes_of: dict[int, list[ShardNote]] = {row: [] for row in np.flatnonzero(merged.counts == 0).tolist()}
         for shard, part in parts.items():
             for row, note in zip(self._rows[shard], part.notes, strict=True):
                 if row in notes_of:

@@ -13,8 +13,8 @@ from ...engine.arrays import Floats, Integers, offsets_of
 from ...engine.fuse.candidates import Candidates, Channel, Fused, best
 from ...engine.hybrid.strategy import Dense, Strategy
 from ...engine.records.query import Query
-from ...engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNKNOWN, UNSEARCHABLE
-from ..protocol.messages import ListedEvidence, Ranked, Scope
+from ...engine.search.notes import EMPTY, NARROWED, NO_RECORDS, UNDATED, UNKNOWN, UNSEARCHABLE
+from ..protocol.messages import ListedEvidence, Ranked, Scope, ShardNote
 
 Objects = npt.NDArray[np.object_]
 Places = Callable[[Integers, Objects], Integers]
@@ -213,17 +213,20 @@ def place_of(scopes: Sequence[Scope]) -> Places:
     return places
 
 
-def note_over(query: Query, notes: Sequence[str | None]) -> str | None:
+def note_over(query: Query, notes: Sequence[ShardNote]) -> str | None:
     """The note of one engine with all records, from those of shards with a part each.
 
     A shard may hold no records of a namespace that has some, and lack a word that another one has.
     """
     for same in (EMPTY, UNSEARCHABLE):
-        if same in notes:
+        if any(note == same for note, _ in notes):
             return same
-    some = [note for note in notes if note != NO_RECORDS]
-    if not some:
+    there = [(note, undated) for note, undated in notes if note != NO_RECORDS]
+    if not there:
         return NO_RECORDS if notes else None
+    if query.k != 0 and all(undated for _, undated in there):
+        return UNDATED
+    some = [note for note, _ in there]
     if set(some) == {UNKNOWN}:
         return UNKNOWN
     return NARROWED if NARROWED in some and not query.offset and query.min_score is None else None

@@ -21,9 +21,20 @@ from ...engine.index.snapshot import Snapshot
 from ...engine.records.hits import Hits
 from ...engine.search.batch import Batch, prepare
 from ...engine.search.lexical import answer_lexical
-from ...engine.search.notes import note_of
+from ...engine.search.notes import is_undated, note_of_words
 from ...engine.storage.state import MemoryState
-from ..protocol.messages import Answered, Collect, Collected, Count, Listed, ListedEvidence, Scope, ScopeCounts, Spread
+from ..protocol.messages import (
+    Answered,
+    Collect,
+    Collected,
+    Count,
+    Listed,
+    ListedEvidence,
+    Scope,
+    ScopeCounts,
+    ShardNote,
+    Spread,
+)
 from ..protocol.order import orders_of
 from ..protocol.statistics import Counts
 from .imposed import ImposedSnapshot, ImposedUnion, impose
@@ -163,12 +174,12 @@ def _name(
     return orders, ids, names
 
 
-def _notes(batch: Batch, rows: Sequence[int]) -> tuple[str | None, ...]:
+def _notes(batch: Batch, rows: Sequence[int]) -> tuple[ShardNote, ...]:
     """Why these queries have no hits in this shard, by its own records."""
-    notes: list[str | None] = [None] * len(batch)
+    notes: list[ShardNote] = [(None, False)] * len(batch)
     for row in rows:
         asked = batch.asked[row]
         held = asked.snapshot.base if isinstance(asked.snapshot, ImposedSnapshot) else asked.snapshot
         assert held is not None
-        notes[row] = note_of(batch.memory.indexer, held, asked.query)
+        notes[row] = note_of_words(batch.memory.indexer, held, asked.query), is_undated(held, asked.query)
     return tuple(notes)

@@ -455,3 +455,20 @@ def test_the_newest_of_a_key_hides_what_it_corrects(tmp_path: Path) -> None:
     with pytest.raises(fr.errors.UnknownColumnError, match="no column 'subjct' to find the latest by"):
         engine.search("tea", latest="subjct")
     engine.close()
+
+
+def test_a_query_about_a_day_without_records_says_so() -> None:
+    engine = fr.Engine.from_records(
+        [fr.Record("a", "tea", time="2024-03-11"), fr.Record("b", "tea", time="2024-03-13")]
+    )
+    none = "no record has a time in its time range"
+    without, day = {"since": "2024-03-12", "until": "2024-03-12T23:59"}, {"since": "2024-03-13"}
+    assert engine.search(["tea", "milk"], **without).notes == (none, none)
+    assert engine.search([fr.Query("tea", **without), fr.Query(newest=True, **without)]).notes == (none, none)
+    assert engine.search("tea", strategy="recall", **without).notes == (none,)
+    assert engine.search(["tea", "milk"], **day).notes == (None, "no record holds a word of the query")
+    assert engine.search(newest=True, queries=fr.Query(filter={"role": "user"}), **day).notes == (None,)
+    engine.delete(["b"])
+    assert engine.search("tea", **day).notes == engine.search("", newest=True, **day).notes == (none,)
+    engine.delete(["a"])
+    assert engine.search("", newest=True).notes == ("there are no records to search",)

@@ -81,6 +81,23 @@ def test_queries_of_one_split_namespace_that_cannot_be_answered_in_the_same_way(
         assert_same_answers(one, several, batch, k=20)
 
 
+def test_why_a_query_has_no_hits_is_what_one_engine_says() -> None:
+    one, several = fr.Engine(), sharded(2, split=["big"])
+    words = "ant bee cat dog emu fox gnu hen".split()
+    records = [fr.Record(f"r{n}", word, "big", time=n * DAY) for n, word in enumerate(words)]
+    for engine in (one, several):
+        engine.add(records)
+    within = [*({"since": n * DAY, "until": n * DAY} for n in range(8)), {"since": 2.5 * DAY, "until": 2.9 * DAY}]
+    batch = [
+        fr.Query(text, namespace=space, newest=text == "", filter=None if text else {"role": "user"}, **range)
+        for range in within
+        for text in ("bee", "hen", "unknown", "")
+        for space in ("big", "nothing")
+    ]
+    assert several.search(batch).notes == one.search(batch).notes
+    assert len({*one.search(batch).notes}) == 5
+
+
 @pytest.mark.parametrize("name", [*NAMED, *POLICIES])
 @pytest.mark.parametrize("shards", SHARDS)
 def test_every_strategy(shards: int, name: str) -> None:
