@@ -13,9 +13,23 @@ class RecordIds:
 
 def record_ids(columns: tuple[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]], ...], /) -> RecordIds: ...
 def hash_ids(ids: list[str], hashes: npt.NDArray[np.uint64], /) -> None: ...
+def hash_column(
+    block: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64], /
+) -> None: ...
 
 # postings_binding.cpp
 
+def pack_bits(
+    numbers: npt.NDArray[np.uint32], widths: npt.NDArray[np.uint8], bits: npt.NDArray[np.uint8], /
+) -> None: ...
+def unpack_bits(
+    bits: npt.NDArray[np.uint8],
+    widths: npt.NDArray[np.uint8],
+    step_bits: int,
+    numbers: npt.NDArray[np.unsignedinteger[Any]],
+    bytes: int,
+    /,
+) -> None: ...
 def sort_tokens(
     empty: Callable[..., npt.NDArray[Any]],
     fields: Sequence[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]],

@@ -126,6 +126,29 @@ PyObject* hash_ids(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
+// hash_column(block, offsets, hashes): fills `hashes` with those of a column's ids.
+PyObject* hash_column(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 3, "hash_column");
+        const Array<const std::uint8_t> block(arguments[0], "block");
+        const Array<const std::int64_t> offsets(arguments[1], "offsets");
+        const Array<std::uint64_t> hashes(arguments[2], "hashes");
+        if (offsets.size() != hashes.size() + 1) throw std::invalid_argument("a hash for each id is expected");
+        {
+            WithoutLock unlocked;
+            for (std::size_t place = 0; place < hashes.size(); ++place) {
+                const std::int64_t start = offsets[place], end = offsets[place + 1];
+                if (start < 0 || end < start || end > static_cast<std::int64_t>(block.size())) {
+                    throw std::invalid_argument("the offsets of ids lie outside their block");
+                }
+                const auto* text = reinterpret_cast<const char*>(block.data() + start);
+                hashes[place] = Blake2b::hash({text, static_cast<std::size_t>(end - start)});
+            }
+        }
+        return Ref::borrow(Py_None).release();
+    });
+}
+
 PyMethodDef ids_methods[] = {
     method("fill", fill, "Fills an array of objects with the ids of these documents; None for -1."),
     {nullptr, nullptr, 0, nullptr},
@@ -134,6 +157,7 @@ PyMethodDef ids_methods[] = {
 PyMethodDef functions[] = {
     method("record_ids", make_ids, "The ids of the documents of several segments."),
     method("hash_ids", hash_ids, "Fills an array with the hashes of these ids."),
+    method("hash_column", hash_column, "Fills an array with the hashes of the ids of a segment."),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -1,4 +1,4 @@
-// Python's view of postings.hpp.
+// Python's view of postings.hpp and bits.hpp.
 #include "postings.hpp"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "bits.hpp"
 #include "python.hpp"
 
 namespace fanrank::python {
@@ -311,7 +312,44 @@ PyObject* join_postings(PyObject*, PyObject* const* values, Py_ssize_t given) {
     });
 }
 
+PyObject* pack(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 3, "pack_bits");
+        const Array<const std::uint32_t> numbers(arguments[0], "numbers");
+        const Array<const std::uint8_t> widths(arguments[1], "widths");
+        const Array<std::uint8_t> bits(arguments[2], "bits");
+        {
+            WithoutLock unlocked(numbers.size() >= UNLOCKED_LEAST);
+            pack_bits(numbers.span(), widths.span(), bits.span());
+        }
+        return Ref::borrow(Py_None).release();
+    });
+}
+
+template <class Number>
+void unpack_into(const Arguments& arguments) {
+    const Array<const std::uint8_t> bits(arguments[0], "bits"), widths(arguments[1], "widths");
+    const std::size_t step_bits = to_size(arguments[2], "step_bits");
+    const Array<Number> numbers(arguments[3], "numbers");
+    WithoutLock unlocked(numbers.size() >= UNLOCKED_LEAST);
+    unpack_bits(bits.span(), widths.span(), step_bits, numbers.span());
+}
+
+PyObject* unpack(PyObject*, PyObject* const* values, Py_ssize_t given) {
+    return guarded([&]() -> PyObject* {
+        const Arguments arguments(values, given, 5, "unpack_bits");
+        if (to_size(arguments[4], "bytes") == sizeof(std::uint16_t)) {
+            unpack_into<std::uint16_t>(arguments);
+        } else {
+            unpack_into<std::uint32_t>(arguments);
+        }
+        return Ref::borrow(Py_None).release();
+    });
+}
+
 PyMethodDef functions[] = {
+    method("pack_bits", pack, "pack_bits(numbers, widths, bits): fills `bits` with blocks of 32 numbers."),
+    method("unpack_bits", unpack, "unpack_bits(bits, widths, step_bits, numbers, bytes): fills `numbers`, of so many bytes each."),
     method("sort_tokens", sort_tokens,
            "sort_tokens(empty, fields, size, flags): the arrays of `Postings`, of the tokens of `size` documents.\n\n"
            "Each field is (terms, documents), both int32. `empty` is numpy's, and `flags` the largest table."),

@@ -134,12 +134,19 @@ class Ids:
     """Record ids, and a look-up by id without a dictionary: sorted hashes, each with its record (12 bytes a record)."""
 
     strings: Strings
-    given: npt.NDArray[np.uint64] | tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]
-    """The look-up; or the hashes by position, of which it is made when it is first asked."""
+    given: tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]] | None
+    """The look-up; None: it is made when it is first asked."""
 
     @once
     def _lookup(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        return self.given if isinstance(self.given, tuple) else _sort_hashes(self.given)
+        return _sort_hashes(self._hash()) if self.given is None else self.given
+
+    def _hash(self) -> npt.NDArray[np.uint64]:
+        if (loops := compiled_loops()) is None:
+            return hashes_of(self.strings.tolist())
+        hashes = np.empty(len(self), dtype=np.uint64)
+        loops.hash_column(self.strings.block, self.strings.offsets, hashes)
+        return hashes
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
@@ -222,9 +229,9 @@ class Ids:
 
     def by_position(self) -> npt.NDArray[np.uint64]:
         """[records] the hash of each record's id."""
-        if not isinstance(self.given, tuple):
-            return self.given
-        ascending, order = self.given
+        if self.given is None and "_lookup" not in vars(self):
+            return self._hash()
+        ascending, order = self._lookup
         hashes = np.empty_like(ascending)
         hashes[order] = ascending
         return hashes

@@ -1,9 +1,7 @@
 """Turns segments and snapshots into named arrays, and arrays back into segments and snapshots.
 
-Large arrays of an engine's directory are packed: one or two bytes a number, which are the number itself, or its step
-from the one before it. The largest value of so many bytes stands for a number that needs more; those follow, whole, in
-order. What is read is unpacked into memory. An index that was saved alone stays as plain arrays, which any tool reads
-and which processes share.
+Large arrays of an engine's directory are packed in bits (`packed`), and unpacked into memory when they are read. An
+index that was saved alone stays as plain arrays, which any tool reads and which processes share.
 """
 
 from __future__ import annotations
@@ -16,11 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Integers, offsets_of
 from ..index.bm25 import BM25
 from ..index.columns import ABSENT, Columns, Ids, Strings
 from ..index.segment import NESTED, Segment
 from ..index.snapshot import Snapshot
 from ..index.tombstones import Tombstones
+from ..settings import compiled_loops
 from ..vectors.vectors import Vectors
 from .state import new_numbering
 
@@ -59,8 +59,7 @@ def snapshot_from(segments: Sequence[Segment], deleted: Mapping[int, Sequence[in
 
 
 def part_arrays(segments: Sequence[Segment], *, lookup: bool = True) -> dict[str, Array]:
-    """The arrays of these segments, each array concatenated over all of them; the hashes of ids by position, without
-    their order, unless `lookup`.
+    """The arrays of these segments, each concatenated over all of them; without the hashes of ids unless `lookup`.
 
     The arrays of vectors and of nested segments are there only if a segment has some. The names of a nested segment's
     arrays begin with its own name.
@@ -69,9 +68,9 @@ def part_arrays(segments: Sequence[Segment], *, lookup: bool = True) -> dict[str
     arrays: dict[str, Array] = {
         **_posting_arrays(segments),
         "lengths": np.concatenate([s.lengths for s in segments], axis=1),
-        "id_hashes": np.concatenate([i.hashes if lookup else i.by_position() for i in ids]),
     }
     if lookup:
+        arrays["id_hashes"] = np.concatenate([i.hashes for i in ids])
         arrays["id_order"] = np.concatenate([i.order for i in ids])
     columns = Columns.concatenate([s.columns for s in segments])
     arrays |= {f"category_{name}": codes for name, codes in columns.categories.items()}
@@ -101,13 +100,15 @@ def _posting_arrays(segments: Sequence[Segment]) -> dict[str, Array]:
     }
 
 
-def segments_from(arrays: Mapping[str, Array], *, lookup: bool = True) -> list[Segment]:
+def segments_from(arrays: Mapping[str, Array]) -> list[Segment]:
     """The segments whose `part_arrays` these are."""
     segments = []
     document = 0
     categories = {n.removeprefix("category_"): a for n, a in arrays.items() if n.startswith("category_")}
     numbers = {n.removeprefix("number_"): a for n, a in arrays.items() if n.startswith("number_")}
-    ids, hashes = string_columns(arrays)["ids"], arrays["id_hashes"]
+    ids = string_columns(arrays)["ids"]
+    # Version 7 had hashes by position, without their order. They are made anew, as those of later versions are.
+    lookup = (arrays["id_hashes"], arrays["id_order"]) if "id_order" in arrays else None
     sizes = arrays["shapes"][:, 0].tolist()
     present = {name for name in ("vector", *NESTED) if any(array.startswith(name) for array in arrays)}
     vectors = _vectors(arrays, sizes) if "vector" in present else repeat(None)
@@ -119,7 +120,7 @@ def segments_from(arrays: Mapping[str, Array], *, lookup: bool = True) -> list[S
         common: dict[str, Any] = {
             "ids": Ids(
                 Strings(ids.block, ids.offsets[document : document + size + 1]),
-                (hashes[documents], arrays["id_order"][documents]) if lookup else hashes[documents],
+                None if lookup is None else (lookup[0][documents], lookup[1][documents]),
             ),
             "columns": Columns(
                 size,
@@ -199,57 +200,124 @@ def string_columns(arrays: Mapping[str, Array]) -> dict[str, Strings]:
     return {name: Strings(arrays[f"{name}_block"], arrays[f"{name}_offsets"]) for name in names}
 
 
-Packing = tuple[int, bool]
-"""How many bytes a number takes, and whether they are steps."""
+Packing = str | Sequence[Any]
+"""How an array is packed: `BITS`; or as version 7 did it, (how many bytes a number takes, whether they are steps)."""
+BITS = "bits"
 
 # Arrays of fewer bytes stay as they are, so that older versions of fanrank can read a small index.
 PACKED_LEAST = 1 << 16
-WAYS: tuple[Packing, ...] = ((1, False), (1, True), (2, False), (2, True))
+BLOCK, MARGIN = 32, 8
+"""The numbers of a block of bits, and the zeros after the last one; as in native/bits.hpp."""
+_HEAD = np.dtype([("least", "<i8"), ("step_bits", "u1")])
+# Without compiled loops so many blocks are packed at a time, each bit as a byte.
+_BLOCKS_AT_ONCE = 1 << 14
 
 
-def packed(array: Array) -> tuple[Packing, Array] | None:
-    """The shortest way to hold the array, and its bytes; None where that is as it is."""
+def packed(array: Array) -> Array | None:
+    """The array in bits; None where that is no shorter than what it is.
+
+    The least number is taken from all, or each becomes its step from the one before it, modulo the power of two above
+    the largest. Each block of 32 then has as many bits a number as its largest needs. Bytes of texts stay as they are:
+    `memory.forget` looks for ids in the files.
+    """
     if array.nbytes < PACKED_LEAST or array.dtype.kind not in "iu" or array.dtype.itemsize < 2:
         return None
-    if array.dtype.kind == "u" and array.dtype.itemsize == 8:
+    if array.dtype == np.uint64:
         return None
     flat = np.ascontiguousarray(array).reshape(-1)
-    values = {False: flat, True: _steps_of(flat)}
-    itemsize = array.dtype.itemsize
-    ways = [way for way in WAYS if way[0] < itemsize]
-    sizes = [width * len(flat) + itemsize * int(np.count_nonzero(_large(values[s], width))) for width, s in ways]
-    if min(sizes) >= array.nbytes:
+    least = int(flat.min())
+    if int(flat.max()) - least >= 1 << 32:
         return None
-    width, steps = best = ways[sizes.index(min(sizes))]
-    numbers = values[steps]
-    large = _large(numbers, width)
-    small = numbers.astype(f"<u{width}")
-    small[large] = (1 << 8 * width) - 1
-    whole = numbers[large].astype(numbers.dtype.newbyteorder("<"))
-    return best, np.concatenate([small.view(np.uint8), whole.view(np.uint8)])
+    # Both wrap around in 32 bits, and so does their difference, which fits.
+    data = _bits_of(flat.astype(np.uint32) - np.uint32(least % (1 << 32)), least)
+    return None if len(data) >= array.nbytes else data
 
 
 def unpacked(data: Array, packing: Packing, dtype: str, shape: list[int]) -> Array:
-    """The array that `packed` was given. Raises `ValueError` for bytes that it did not make."""
-    width, steps = packing
-    split = int(np.prod(shape)) * width
+    """The array that `packed` was given, or its predecessor in version 7. Raises `ValueError` for bytes that neither
+    made."""
+    count = int(np.prod(shape))
+    if packing == BITS:
+        kind = np.dtype(dtype)
+        least, numbers = _numbers_in(data, count, min(kind.itemsize, 4))
+        array = numbers.view(kind) if numbers.itemsize == kind.itemsize else numbers.astype(kind)
+        if least:
+            array += kind.type(least)
+    else:
+        array = _from_bytes(data, int(packing[0]), bool(packing[1]), dtype, count)
+    array.flags.writeable = False
+    return array.reshape(shape)
+
+
+def _bits_of(values: npt.NDArray[np.uint32], least: int) -> npt.NDArray[np.uint8]:
+    step_bits = int(values.max()).bit_length()
+    steps = values.copy()
+    steps[1:] -= values[:-1]
+    steps &= np.uint32((1 << step_bits) - 1)
+    widths = _widths_of(values)
+    widths_of_steps = _widths_of(steps)
+    if widths_of_steps.sum(dtype=np.int64) < widths.sum(dtype=np.int64):
+        values, widths = steps, widths_of_steps
+    else:
+        step_bits = 0
+    bits = np.zeros(int(widths.sum(dtype=np.int64)) * BLOCK // 8 + MARGIN, np.uint8)
+    if (loops := compiled_loops()) is not None:
+        loops.pack_bits(values, widths, bits)
+    else:
+        blocks = np.pad(values, (0, -len(values) % BLOCK)).reshape(-1, BLOCK)
+        for width, some, places in _places(widths):
+            each = (blocks[some, :, None] >> np.arange(width, dtype=np.uint32)) & np.uint32(1)
+            bits[places] = np.packbits(each.astype(np.uint8).reshape(len(some), -1), axis=1, bitorder="little")
+    head = np.array([(least, step_bits)], _HEAD)
+    return np.concatenate([head.view(np.uint8), widths, bits])
+
+
+def _numbers_in(data: Array, count: int, itemsize: int) -> tuple[int, npt.NDArray[np.unsignedinteger[Any]]]:
+    """(what is to be added to all, the numbers of so many bytes)."""
+    blocks = -(-count // BLOCK)
+    ((least, step_bits),) = data[: _HEAD.itemsize].view(_HEAD).tolist()
+    widths, bits = np.split(data[_HEAD.itemsize :], [blocks])
+    if (loops := compiled_loops()) is not None:
+        numbers = np.empty(count, f"u{itemsize}")
+        loops.unpack_bits(bits, widths, step_bits, numbers, itemsize)
+        return least, numbers
+    largest = max(step_bits, int(widths.max(initial=0)))
+    if len(bits) != int(widths.sum(dtype=np.int64)) * BLOCK // 8 + MARGIN or largest > 32:
+        raise ValueError("numbers, widths and bits do not fit together")
+    values = np.zeros((blocks, BLOCK), np.uint32)
+    for width, some, places in _places(widths):
+        each = np.unpackbits(bits[places], axis=1, bitorder="little").reshape(len(some), BLOCK, width)
+        values[some] = each @ (np.uint32(1) << np.arange(width, dtype=np.uint32))
+    flat = values.reshape(-1)[:count]
+    if step_bits:
+        flat = np.cumsum(flat, dtype=np.uint32) & np.uint32((1 << step_bits) - 1)
+    return least, flat.astype(f"u{itemsize}", copy=False)
+
+
+def _widths_of(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
+    """[blocks] the bits of each block's largest number."""
+    # The exponent of a number of float64 is that of its highest bit, plus one.
+    largest = np.maximum.reduceat(numbers, np.arange(0, len(numbers), BLOCK))
+    return np.frexp(largest.astype(np.float64))[1].astype(np.uint8)
+
+
+def _places(widths: Array) -> Iterator[tuple[int, Integers, Integers]]:
+    """(a width above 0, some blocks that have it, [blocks, bytes] where their bits lie), for all blocks."""
+    starts = offsets_of(widths.astype(np.int64) * (BLOCK // 8))
+    for width in np.unique(widths[widths > 0]).tolist():
+        all_of_it = np.flatnonzero(widths == width)
+        for first in range(0, len(all_of_it), _BLOCKS_AT_ONCE):
+            some = all_of_it[first : first + _BLOCKS_AT_ONCE]
+            yield width, some, starts[some, None] + np.arange(width * BLOCK // 8)
+
+
+def _from_bytes(data: Array, width: int, steps: bool, dtype: str, count: int) -> Array:
+    """An array of version 7. The largest value of so many bytes stands for a number that needs more; those follow."""
+    split = count * width
     small = data[:split].view(f"<u{width}")
     array = small.astype(dtype)
     large = small == (1 << 8 * width) - 1
     array[large] = data[split:].view(np.dtype(dtype).newbyteorder("<"))
     if steps:
         np.cumsum(array, dtype=array.dtype, out=array)
-    array.flags.writeable = False
-    return array.reshape(shape)
-
-
-def _steps_of(flat: Array) -> Array:
-    # Where a step does not fit, it wraps around, and so does the sum.
-    steps = flat.copy()
-    np.subtract(flat[1:], flat[:-1], out=steps[1:])
-    return steps
-
-
-def _large(numbers: Array, width: int) -> npt.NDArray[np.bool_]:
-    unsigned = numbers.view(f"u{numbers.dtype.itemsize}")
-    return np.asarray(unsigned >= (1 << 8 * width) - 1)
+    return array

@@ -30,6 +30,7 @@ from ..index.columns import Strings, needs_json, stable_hash
 from ..index.segment import NESTED, Segment
 from .failpoints import reach
 from .index_arrays import (
+    BITS,
     PACKED_LEAST,
     Array,
     SavedIndex,
@@ -46,7 +47,7 @@ from .row_codec import RECORDS
 from .sync import sync
 
 FORMAT = "fanrank index"
-VERSION = 7
+VERSION = 8
 # An index has the lowest version that can hold it, so that versions of fanrank that do not know the rest can read it:
 # without packed arrays, without columns of JSON values or of payload keys, without times of expiry, without entities,
 # and without vectors and learned weights.
@@ -69,8 +70,8 @@ MAX_PARTS = 48
 # Settings that only an index with vectors or learned weights has.
 PINNED = {"encoder", "term_encoder"}
 
-# Bytes of one id's place in the order of hashes, which a packed index leaves out.
-ID_BYTES = 4
+# Bytes of the look-up of one id, which a packed index leaves out: a hash, and its place in their order.
+ID_BYTES = 12
 
 T = TypeVar("T")
 
@@ -161,7 +162,7 @@ class IndexDirectory:
                 entries = _write_arrays(root, f"part.{tag}", part_arrays(new, lookup=lookup), packs)
                 weight, postings = sum(map(_weight, new)), sum(segment.postings for segment in new)
                 part = {"tag": tag, "postings": postings, "weight": weight, "arrays": entries}
-                parts.append(part if lookup else {**part, "lookup": False})
+                parts.append(part)
                 reach("checkpoint.part")
             grown = {name: column[on_disk.get(name, 0) :] for name, column in columns.items()}
             if any(grown.values()):
@@ -255,7 +256,7 @@ class IndexDirectory:
         lengths = {name: len(strings.get(name, ())) for name in {*strings, *manifest["lengths"]}}
         if lengths != manifest["lengths"]:
             _damaged_error(self.root, "not the strings that the manifest counts")
-        parts = [segments_from(read(part["arrays"]), lookup=part.get("lookup", True)) for part in manifest["parts"]]
+        parts = [segments_from(read(part["arrays"])) for part in manifest["parts"]]
         head = read(manifest["head"])
         segments: dict[int, list[Segment]] = {}
         deleted: dict[tuple[int, int], list[int]] = {}
@@ -330,7 +331,7 @@ def _remove(files: Iterable[Path]) -> None:
 
 def _is_packed(manifest: Mapping[str, Any]) -> bool:
     packed_arrays = any("packing" in entry for entries in _entries(manifest) for entry in entries.values())
-    return packed_arrays or not all(part.get("lookup", True) for part in manifest["parts"])
+    return packed_arrays or not all("id_order" in part["arrays"] for part in manifest["parts"])
 
 
 def _write_arrays(root: Path, prefix: str, arrays: Mapping[str, Array], packs: bool) -> dict[str, dict[str, Any]]:
@@ -351,9 +352,9 @@ def _file_name(name: str) -> str:
 
 
 def _write_array(path: Path, array: Array, packs: bool) -> dict[str, Any]:
-    found = packed(array) if packs else None
+    bits = packed(array) if packs else None
     with path.open("wb") as handle:
-        np.save(handle, np.ascontiguousarray(array) if found is None else found[1], allow_pickle=False)
+        np.save(handle, np.ascontiguousarray(array) if bits is None else bits, allow_pickle=False)
         handle.flush()
         os.fsync(handle.fileno())
     entry = {
@@ -363,7 +364,7 @@ def _write_array(path: Path, array: Array, packs: bool) -> dict[str, Any]:
         "bytes": path.stat().st_size,
         "crc32": _file_checksum(path),
     }
-    return entry if found is None else {**entry, "packing": found[0]}
+    return entry if bits is None else {**entry, "packing": BITS}
 
 
 def _file_checksum(path: Path) -> int:

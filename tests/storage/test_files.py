@@ -280,7 +280,7 @@ def test_newer_format(saved: Path) -> None:
     changed["version"] = files.VERSION + 1
     changed["something"] = "new"
     rewrite(saved, changed)
-    with pytest.raises(fr.errors.NewerFormatError, match="format 8, and this fanrank reads up to 7; upgrade"):
+    with pytest.raises(fr.errors.NewerFormatError, match="format 9, and this fanrank reads up to 8; upgrade"):
         fr.Engine.load(saved)
     # An older fanrank does not destroy what a newer one wrote.
     with pytest.raises(fr.errors.NewerFormatError):
@@ -332,6 +332,8 @@ def test_manifest_that_lacks_an_array_or_leaves_its_directory(saved: Path) -> No
         for name in arrays_of(whole, group):
             if name.startswith(("category_", "number_")):
                 continue  # a part has no files for columns that no record has
+            if name == "id_order":
+                continue  # a part without it has its look-up by id made anew
             changed = json.loads(json.dumps(whole))
             del arrays_of(changed, group)[name]
             rewrite(saved, changed)

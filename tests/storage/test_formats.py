@@ -29,7 +29,7 @@ FORMATS = {1: 2, 2: 3, 3: 4, 4: 4, 5: 6, 6: 7}
 NEWEST = VERSION if compiled_loops() else JSON_VERSION
 
 
-def unpack(store: int, path: Path) -> tuple[Path, dict[str, Any]]:
+def unpack(store: int | str, path: Path) -> tuple[Path, dict[str, Any]]:
     """The directory, and what is known of it."""
     with tarfile.open(ARCHIVES / f"store-{store}.tar.xz") as archive:
         for member in archive:
@@ -73,7 +73,7 @@ def test_there_is_a_directory_of_each_earlier_format() -> None:
     assert {int(file.name.removeprefix("store-")[0]) for file in ARCHIVES.iterdir()} == set(FORMATS)
     assert max(FORMATS) == VERSION, "add a directory of the format that was the last one"
     assert max(FORMATS.values()) >= INDEX_VERSION - 1
-    assert sum(file.stat().st_size for file in ARCHIVES.iterdir()) < 50_000
+    assert sum(file.stat().st_size for file in ARCHIVES.iterdir()) < 60_000
 
 
 @pytest.mark.parametrize("store", FORMATS)
@@ -102,6 +102,26 @@ def test_an_earlier_format_gives_the_answers_of_then(store: int, index: bool, tm
         assert engine.search(["quokka"]).ids[0, 0] == "new"
         assert engine.fetch(["new"]) == [new(engine)]
         assert list(engine.ids({NEW: 1})) == ["new"]
+        engine.delete(["new"])
+        check(engine, known)
+
+
+def test_arrays_packed_in_bytes_are_read_and_go_on_in_bits(tmp_path: Path) -> None:
+    """The version of the index before this one: steps of one byte, and hashes of ids without their order."""
+    path, known = unpack("6-steps", tmp_path)
+    (part,) = json.loads((path / "index" / "manifest.json").read_text())["parts"]
+    assert (part["lookup"], part["arrays"]["documents"]["packing"]) == (False, [1, True])
+    for backend in ("numpy", None):
+        with fr.Engine.open(path, backend=backend, read_only=True) as engine:
+            check(engine, known)
+            assert engine.opened == "loaded"
+    with borders.shrunken(PACKED_LEAST=1), fr.Engine.open(path, backend="numpy") as engine:
+        engine.add([new(engine)])
+        engine.flush()
+    assert formats(path)[1] == INDEX_VERSION
+    with fr.Engine.open(path, backend="numpy") as engine:
+        assert engine.opened == "loaded"
+        assert engine.search(["quokka"]).ids[0, 0] == "new"
         engine.delete(["new"])
         check(engine, known)
 

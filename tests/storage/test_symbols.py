@@ -9,11 +9,11 @@ import pytest
 from support import borders
 
 import fanrank as fr
-from fanrank.engine.index.columns import hashes_of, stable_hash
+from fanrank.engine.index.columns import Ids, Strings, hashes_of, stable_hash
 from fanrank.engine.records.entities import Relation
 from fanrank.engine.settings import compiled_loops
 from fanrank.engine.storage import failpoints
-from fanrank.engine.storage.index_arrays import packed, unpacked
+from fanrank.engine.storage.index_arrays import BITS, packed, unpacked
 from fanrank.engine.storage.record_store import Change, RecordStore
 from fanrank.engine.storage.record_stream import stream_stored
 from fanrank.engine.storage.row_codec import RECORDS, encode
@@ -145,26 +145,63 @@ def test_a_store_has_the_format_of_its_newest_row(tmp_path: Path) -> None:
 
 
 def test_arrays_come_back_with_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    borders.shrink(monkeypatch, PACKED_LEAST=1)
+    """By compiled loops and by numpy, whichever packed them: both make the same bytes."""
+    borders.shrink(monkeypatch, PACKED_LEAST=1, _BLOCKS_AT_ONCE=2)
     rng = np.random.default_rng(7)
-    held = 0
-    for dtype in (np.int32, np.int64, np.uint16, np.int16):
+    for dtype in (np.uint16, np.int16, np.int32, np.uint32, np.int64):
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-        for top in (200, 255, 300, 70_000, most):
-            values = rng.integers(0, min(top, most), size=(2, 500), dtype=dtype, endpoint=True)
-            for array in (values, np.sort(values), np.where(values % 7, values, least), values[:, :0], values[:, ::2]):
-                if (found := packed(array)) is not None:
-                    packing, data = found
-                    back = unpacked(data, packing, array.dtype.str, list(array.shape))
+        held = 0
+        for top in (1, 6, 200, 300, 70_000, 1 << 31, most):
+            values = rng.integers(0, min(top, most), size=(2, 501), dtype=dtype, endpoint=True)
+            shapes = values, np.sort(values), np.where(values % 7, values, least), values - dtype(3)
+            for array in (*shapes, np.sort(values[0] // 2) + least, values[:, :0], values[:, ::2]):
+                data = packed(array)
+                with monkeypatch.context() as patch:
+                    patch.setenv("FANRANK_BACKEND", "numpy")
+                    same = packed(array)
+                if data is None or same is None:
+                    assert data is same
+                    continue
+                assert data.tobytes() == same.tobytes()
+                assert len(data) < array.nbytes
+                for backend in ("", "numpy"):
+                    with monkeypatch.context() as patch:
+                        patch.setenv("FANRANK_BACKEND", backend)
+                        back = unpacked(data, BITS, array.dtype.str, list(array.shape))
                     assert back.dtype == array.dtype
                     assert np.array_equal(back, array)
-                    assert len(data) < array.nbytes
-                    held += 1
-    assert held > 40
-    assert all(packed(array) is None for array in (np.zeros(9), np.zeros(9, bool), np.zeros(9, np.uint64)))
+                held += 1
+        assert held > 5, dtype
+    assert all(
+        packed(array) is None
+        for array in (np.zeros(9), np.zeros(9, bool), np.zeros(99, np.uint8), np.zeros(99, np.uint64))
+    )
+
+
+@pytest.mark.parametrize("backend", ["", "numpy"])
+def test_bits_that_do_not_fit_are_refused(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    borders.shrink(monkeypatch, PACKED_LEAST=1)
+    monkeypatch.setenv("FANRANK_BACKEND", backend)
+    data = packed(np.arange(100, dtype=np.int32) ** 2 % 91)
+    assert data is not None
+    head = 9  # the least number in eight bytes, then the bits of a step, then the widths of four blocks
+    for wrong in (data[:-1], data[: head - 1], np.append(data, np.uint8(0))):
+        with pytest.raises(ValueError, match=r"fit together|at most 32|larger dtype"):
+            unpacked(wrong, BITS, "<i4", [100])
+    for place, value in ((head - 1, 33), (head, 33), (head + 3, 0)):
+        wrong = data.copy()
+        wrong[place] = value
+        with pytest.raises(ValueError, match=r"fit together|at most 32|larger dtype"):
+            unpacked(wrong, BITS, "<i4", [100])
+    with pytest.raises(ValueError, match=r"fit together|at most 32|larger dtype"):
+        unpacked(data, BITS, "<i4", [129])
 
 
 def test_compiled_hashes_of_ids_are_those_of_python() -> None:
     ids = ["a" * size for size in range(260)] + ODD
-    assert hashes_of(ids).tolist() == [stable_hash(each) for each in ids]
+    expected = [stable_hash(each) for each in ids]
+    assert hashes_of(ids).tolist() == expected
+    column = Ids(Strings.of(ids), None)
+    assert column.by_position().tolist() == expected
+    assert (column.hashes.tolist(), column.by_position().tolist()) == (sorted(expected), expected)
     assert hashes_of(["\ud800"]).tolist() == [stable_hash("\ud800")]
