@@ -336,17 +336,19 @@ class Coordinator(Deciding):
                 else:
                     self.tables[name].add(epoch, Counts.sum(known, self._fields))
             self.changes.note(names, epoch)
-            self._show(acknowledged, content=True)
+            # Other copies may have done writes that their shards are yet to show.
+            copies = [number for number, whole in self.wholes.items() if not whole.names.isdisjoint(names)]
+            self._show([*acknowledged, *copies], content=True)
         self._count_those(self._held())
 
     def show(self, shards: Iterable[int], *, content: bool) -> None:
-        """Let searches see the last writes of these shards, and the present placement. `content` is that of `View`."""
+        """Let searches see the last writes of these shards or copies, and the placement; `content` as in `View`."""
         with self._counting:
             self._show(shards, content=content)
 
     def _show(self, shards: Iterable[int], *, content: bool) -> None:
         epoch = self.view.epoch + 1
-        seen = {shard: self._acknowledged[shard] for shard in (*shards, *self.wholes) if shard in self._acknowledged}
+        seen = {shard: self._acknowledged[shard] for shard in shards if shard in self._acknowledged}
         self.view = View(epoch, {**self.view.epochs, **seen}, self.placement, epoch if content else self.view.content)
 
     def clear_wholes(self) -> None:
@@ -377,7 +379,7 @@ class Coordinator(Deciding):
                     made = self._next()
                     whole.go_on(made, self.oldest(number), self.until)
                     self._acknowledged[number] = made
-                    self.show((), content=False)
+                    self.show([number], content=False)
             reach("whole.page")
 
     def close(self) -> None:

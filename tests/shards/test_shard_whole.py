@@ -1,5 +1,6 @@
 """Whole copies of namespaces that lie in several shards, and what else a query over several shards may ask for."""
 
+import threading
 from typing import Any
 
 import pytest
@@ -120,6 +121,30 @@ def test_copies_that_are_made_together_have_the_order_of_all_writes() -> None:
         engine.add([fr.Record(f"r{number}", "ant", SPACES[0]) for number in range(20)])
     assert_same_answers(one, several, [fr.Query("ant", namespaces=SPACES[:2])], k=3, strategy="recall")
     assert_in_order(several)
+
+
+def test_a_whole_copy_shows_no_write_before_its_shards_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = sharded(3)
+    coordinator, query = several.coordinator, fr.Query("ant", namespace=SPACES[0])
+    coordinator.place(SPACES[0], (0, 1))
+    several.add([fr.Record(f"r{number}", "ant", SPACES[0]) for number in range(6)])
+    assert several.search([query], strategy="recall").counts[0] == 6
+    other = next(name for name in map(str, range(99)) if coordinator.placement.home(name) == 2)
+    publish, seen = coordinator._publish, list[int]()
+
+    def publish_late(acknowledged: Any) -> None:
+        if 2 not in acknowledged:
+            # Another writer's view is published while this write is in the copy, and not in the view of its shard.
+            writing = threading.Thread(target=several.add, args=([fr.Record("x", "ant", other)],))
+            writing.start()
+            writing.join()
+            seen.extend(int(several.search([query], strategy=name).counts[0]) for name in ("recall", "bm25"))
+        publish(acknowledged)
+
+    monkeypatch.setattr(coordinator, "_publish", publish_late)
+    several.add([fr.Record("new", "ant", SPACES[0])])
+    seen.extend(int(several.search([query], strategy=name).counts[0]) for name in ("recall", "bm25"))
+    assert seen == [6, 6, 7, 7]
 
 
 def test_a_whole_copy_that_fails_on_its_way_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
