@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -151,14 +151,11 @@ class Searcher:
             if hits is not None:
                 return hits
         if not plain:
-            # A plain search loads neither.
-            from .hybrid import direct as hybrid_direct
-            from .route.dialogues import words_alone
-
+            answer_dialogues, words_alone = _dialogue_verbs()
             strategy = answerer if isinstance(answerer, Strategy) else words_alone(answerer)
             if strategy is not None:
                 windows, chosen = self.monitor.windows, strategy is not answerer
-                hits = hybrid_direct.answer(
+                hits = answer_dialogues(
                     memory, queries, k, windows, self.backend, options, strategy, self.sources, chosen=chosen
                 )
                 if hits is not None:
@@ -326,8 +323,8 @@ class Searcher:
             records = self._read
         elif memory.keeps:
             # An answer keeps its sources, so they must hold no other tenant's records.
-            names = {name for fields in {*map(searched_fields, queries)} for name in state.searched(*fields)}
-            kept = {name: state.snapshots[name] for name in names if name in state.snapshots}
+            asked, held = {*map(searched_fields, queries)}, state.snapshots
+            kept = {name: held[name] for fields in asked for name in state.searched(*fields) if name in held}
             records = state.holding(kept).records_of
         return Sources(
             models.encoder,
@@ -338,6 +335,15 @@ class Searcher:
             self._graphs,
             self.monitor.meant,
         )
+
+
+@cache
+def _dialogue_verbs() -> tuple[Callable[..., Hits | None], Callable[[object], Strategy | None]]:
+    # A plain search loads neither.
+    from .hybrid.direct import answer
+    from .route.dialogues import words_alone
+
+    return answer, words_alone
 
 
 def _first_sentences(

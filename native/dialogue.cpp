@@ -152,6 +152,7 @@ void DialogueScorer::add_words(const Talk& talk, std::span<const Slot> query, Le
     const std::size_t terms = query.size();
     most_.assign(candidates.size() * terms, 0);
     if (near_.size() < layout.document_at.size() / 64 + 2) near_.resize(layout.document_at.size() / 64 + 2, 0);
+    if (picked_.size() < own.postings.size() + 1) picked_.resize(own.postings.size() + 1);
     // Nothing throws from here on, as what is marked must be 0 again. The sums are 0 by now: in their place stand the
     // numbers of candidates, from 1 on.
     std::uint32_t* number_at = own.sums.data();
@@ -181,9 +182,13 @@ void DialogueScorer::add_words(const Talk& talk, std::span<const Slot> query, Le
     for (const Run& run : own.runs) {
         const std::int64_t count = run.list->end - run.list->start;
         if (run.kept) {
+            // Few are near a candidate, and a processor cannot guess which: those are put aside first.
+            Placed* found = picked_.data();
             for (const Placed& each : std::span(own.postings).subspan(run.first, static_cast<std::size_t>(count))) {
-                if (near_[each.place / 64] >> (each.place % 64) & 1) give(each.place, run.term, each.quanta);
+                *found = each;
+                found += near_[static_cast<std::uint32_t>(each.place) / 64] >> (each.place % 64) & 1;
             }
+            for (const Placed* each = picked_.data(); each != found; ++each) give(each->place, run.term, each->quanta);
             continue;
         }
         for (std::size_t word = lowest; word <= highest && word < near_.size(); ++word) {

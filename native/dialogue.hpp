@@ -113,6 +113,7 @@ private:
 
     std::vector<std::uint64_t> near_;  // a bit a place: whether a candidate is near; all 0 before and after a query
     std::vector<std::int64_t> most_;   // [candidates, terms] the most that each term gives each, in steps
+    std::vector<Placed> picked_;
     std::vector<double> values_;
 };
 

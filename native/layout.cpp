@@ -13,7 +13,7 @@ namespace fanrank::search {
 std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<std::unique_ptr<Part>>& parts,
                                           std::int64_t gap) {
     auto made = std::make_unique<Layout>();
-    auto& [own_gap, alone, alone_end, end, place_of, document_at, held] = *made;
+    auto& [own_gap, alone, alone_end, end, place_of, document_at] = *made;
     const Part& last = *parts.back();
     const std::int64_t documents = last.first + last.segment.arrays.size;
     if (documents * (gap / 2 + 1) > std::numeric_limits<std::int32_t>::max() - 4 * WHOLE_BLOCK) {
@@ -23,14 +23,12 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
     place_of.assign(static_cast<std::size_t>(documents), 0);
     // As wide as memories with short sessions need it; grown where there are more of them.
     document_at.assign(static_cast<std::size_t>(documents + documents / 4 + 4 * WHOLE_BLOCK), -1);
-    held.assign(document_at.size() / PLACE_BLOCK, 0);
     std::vector<std::int32_t> others;
     std::int64_t place = WHOLE_BLOCK, taken = 0;
     const auto make_room = [&] {
         const auto needed = static_cast<std::size_t>(place + (documents - taken) + 2 * PLACE_BLOCK + 4 * MAX_WINDOW);
         if (document_at.size() >= needed) return;
         document_at.resize(needed + needed / 2, -1);
-        held.resize(document_at.size() / PLACE_BLOCK, 0);
     };
     // Takes `count` documents that stand one after another.
     const auto take = [&](std::int64_t document, std::int64_t count) {
@@ -46,14 +44,6 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
         place += count;
         taken += count;
     };
-    // Marks the places from `start` up to this one as held.
-    const auto mark = [&](std::int64_t start) {
-        for (std::int64_t block = start / PLACE_BLOCK, first; (first = block * PLACE_BLOCK) < place; ++block) {
-            const std::int64_t low = std::max<std::int64_t>(start - first, 0);
-            const std::int64_t high = std::min(place - first, PLACE_BLOCK);
-            held[static_cast<std::size_t>(block)] |= static_cast<std::uint16_t>((1U << high) - (1U << low));
-        }
-    };
     const auto fill_block = [&] { return place = (place + WHOLE_BLOCK - 1) / WHOLE_BLOCK * WHOLE_BLOCK; };
     for (std::size_t number = 0; number < parts.size(); ++number) {
         const auto& alive = parts[number]->alive;
@@ -68,7 +58,6 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
                 continue;
             }
             make_room();
-            const std::int64_t start_of_session = place;
             for (const Links::Part* part = &links.parts[number]; document >= 0;) {
                 const std::int32_t* following = part->following.data();
                 const auto start = static_cast<std::int32_t>(document - part->first);
@@ -78,18 +67,15 @@ std::unique_ptr<const Layout> make_layout(const Links& links, const std::vector<
                 document = following[at] >= 0 ? part->first + following[at] : links.joined_after(part->first + at);
                 if (following[at] < 0 && document >= 0) part = &links.parts[links.part_number(document)];
             }
-            mark(start_of_session);
             place += gap;
         }
     }
     alone = fill_block();
     make_room();
     for (const std::int32_t document : others) take(document, 1);
-    mark(alone);
     alone_end = fill_block();
     end = place + MAX_WINDOW;
     document_at.resize(static_cast<std::size_t>((end + MAX_WINDOW) / PLACE_BLOCK + 1) * PLACE_BLOCK, -1);
-    held.resize(document_at.size() / PLACE_BLOCK, 0);
     for (const auto& part : parts) {
         for (std::size_t position = 0; position < part->alive.size(); ++position) {
             if (part->alive[position] == 0) {

@@ -26,7 +26,6 @@ struct Layout {
     std::int64_t end = 0;                   // behind all places; a window around it reaches none of them
     std::vector<std::int32_t> place_of;     // [documents] of a deleted one `end`
     std::vector<std::int32_t> document_at;  // [whole blocks] or -1
-    std::vector<std::uint16_t> held;        // [blocks] a bit for each place that holds a document
 
     // Whether what stands at this place may have neighbours.
     bool lends(std::int32_t place) const {
@@ -38,7 +37,7 @@ struct Layout {
     }
 
     std::int64_t bytes() const {
-        return static_cast<std::int64_t>(4 * (place_of.size() + document_at.size()) + 2 * held.size());
+        return static_cast<std::int64_t>(4 * (place_of.size() + document_at.size()));
     }
 };
 

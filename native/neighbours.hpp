@@ -124,8 +124,8 @@ struct LentSums {
     std::vector<std::uint32_t> sums;       // [places] in steps of the loan; all 0 before and after a query
     std::vector<std::uint64_t> wide_sums;  // in place of `sums` where they may be larger
     std::vector<std::uint8_t> touched;     // [blocks] whether a sum was added to
-    std::vector<std::int32_t> blocks;      // those that were,
-    std::vector<std::int64_t> peaks, ranked;  // and the largest sum of a document in each
+    std::vector<std::int32_t> blocks;      // those that were
+    std::vector<std::int32_t> sampled;     // places of the shortest lists
     std::vector<Hit> hits;
     bool keeps = false;  // whether postings are kept, for dialogues, of lists of up to so many
     std::int64_t kept_most = 0;
@@ -134,7 +134,7 @@ struct LentSums {
     bool clean = true;  // false: a query ended by an exception
 
     void prepare(const Layout& layout, bool wide) {
-        const std::size_t size = layout.document_at.size(), count = layout.held.size();
+        const std::size_t size = layout.document_at.size(), count = size / PLACE_BLOCK;
         if (!clean) {
             std::fill(sums.begin(), sums.end(), 0);
             std::fill(wide_sums.begin(), wide_sums.end(), 0);
@@ -143,11 +143,9 @@ struct LentSums {
         if (sums.size() < size) sums.resize(size, 0);
         if (wide && wide_sums.size() < size) wide_sums.resize(size, 0);
         if (touched.size() < count) touched.resize((count / 8 + 1) * 8, 0);
-        if (blocks.size() <= touched.size()) {
-            blocks.resize(touched.size() + 1);
-            peaks.resize(touched.size() + 1);
-        }
+        if (blocks.size() <= touched.size()) blocks.resize(touched.size() + 1);
         hits.clear();
+        sampled.clear();
         postings.clear();
         runs.clear();
         clean = false;

@@ -28,6 +28,9 @@ struct BatchPart {
 // Lists are surveyed among the documents that pass a filter once it was used before, and so many pass: one in this.
 constexpr std::int64_t SURVEYED_SHARE = 16;
 
+// Places whose sums give a first bound to the k best of those that borrow.
+constexpr std::int64_t SAMPLED = 1024;
+
 Accepted accept(const Part& part, std::size_t number, const Setting& setting) {
     const auto& arrays = part.segment.arrays;
     Accepted accepted;
@@ -164,9 +167,27 @@ private:
         for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
             search::lend(*snapshot.parts[number], prepared(number).lists, slots(query), layout, loan, own, counts);
         }
+        sample(query, layout, own);
         const Passing passing(*this, query);
         const bool narrowed = setting(query).masks != nullptr || setting(query).ranged;
         take_best(layout, loan, k, narrowed ? &passing : nullptr, own);
+    }
+
+    // Gives `own` places of the query's shortest lists, which come last.
+    void sample(std::size_t query, const Layout& layout, LentSums& own) {
+        const auto all = slots(query);
+        for (auto slot = all.rbegin(); slot != all.rend(); ++slot) {
+            for (std::size_t number = 0; number < snapshot.parts.size(); ++number) {
+                const Part& part = *snapshot.parts[number];
+                const TermList& list = prepared(number).lists[slot->term];
+                const std::int64_t room = SAMPLED - static_cast<std::int64_t>(own.sampled.size());
+                const std::int32_t* documents = part.segment.arrays.documents.data() + list.start;
+                for (std::int64_t at = 0; at < std::min(room, list.end - list.start); ++at) {
+                    const std::int32_t place = layout.place_of[static_cast<std::size_t>(part.first + documents[at])];
+                    if (place != layout.end) own.sampled.push_back(place);
+                }
+            }
+        }
     }
 
     // As `lend`, for a query whose postings lend to few documents: it needs no layout, and passes by all others.

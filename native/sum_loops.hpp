@@ -1,5 +1,8 @@
 // The loops of neighbours.hpp. `score_generic.cpp` and `score_avx2.cpp` include this file as they do score_loops.hpp.
 
+// Groups of places whose largest sums give a query's first bound, and how many places are read for them.
+constexpr std::int32_t BOUND_GROUPS = 512;
+
 // `TOUCHES`: whether blocks that got a sum are marked.
 template <class Class, class Value, std::int64_t WINDOW, bool TOUCHES>
 void lend_part(const Part& part, const Class* classes, std::span<const TermList> lists, std::span<const Slot> query,
@@ -91,20 +94,17 @@ void lend(const Part& part, std::span<const TermList> lists, std::span<const Slo
     }
 }
 
-// The largest sum of a document in a block of places; a bit of `there` for each place says whether it holds one. Without
-// a branch, so that it runs at vector speed.
+// The largest sum of a block of places, empty ones too.
 template <class Value>
-Value peak_of(const Value* sums, std::uint32_t there) {
+[[gnu::always_inline]] inline Value peak_of(const Value* sums) {
     Value largest = 0;
 #pragma GCC unroll 1
-    for (std::uint32_t place = 0; place < PLACE_BLOCK; ++place) {
-        largest = std::max(largest, sums[place] & (Value{0} - static_cast<Value>(there >> place & 1)));
-    }
+    for (std::int64_t place = 0; place < PLACE_BLOCK; ++place) largest = std::max(largest, sums[place]);
     return largest;
 }
 
 // The borrowed sums of a block of places, of the own ones there and around; 0 at empty ones. Returns the largest.
-// Without a branch, as `peak_of`.
+// Without a branch, so that it runs at vector speed.
 template <class Value, std::int64_t WINDOW>
 Value lend_block(const Value* sums, const std::int32_t* document_at, const Value* weights, Value* __restrict values) {
     Value largest = 0;
@@ -119,29 +119,77 @@ Value lend_block(const Value* sums, const std::int32_t* document_at, const Value
     return largest;
 }
 
-// `WINDOW` is 0 where postings have lent already.
-template <class Value, std::int64_t WINDOW>
-void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
-               LentSums& own) {
-    constexpr bool LATER = WINDOW > 0;
-    constexpr std::int64_t BLOCK = LATER ? WHOLE_BLOCK : PLACE_BLOCK;
-    const std::int32_t* document_at = layout.document_at.data();
-    Value weights[WINDOW + 1], values[BLOCK];
-    for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
-        weights[distance] = static_cast<Value>(loan.weights[distance]);
+// A value that k of the values reach, close to the k-th largest; 0 where fewer are above 0. By halves, without a branch for
+// each value.
+template <class Value>
+Value reached_by(const Value* values, std::size_t count, std::int64_t k) {
+    Value low = 0, high = 0;
+    for (std::size_t at = 0; at < count; ++at) high = std::max(high, values[at]);
+    for (const Value close = (high >> 10) + 1; high - low > close;) {
+        const Value middle = low + (high - low) / 2;
+        Value reach = 0;
+        for (std::size_t at = 0; at < count; ++at) reach += values[at] >= middle;
+        (static_cast<std::int64_t>(reach) >= k ? low : high) = middle;
     }
-    const auto lend = [&](std::int64_t first) {
-        return first < layout.alone ? lend_block<Value, WINDOW>(sums + first, document_at + first, weights, values)
-                                    : lend_block<Value, 0>(sums + first, document_at + first, weights, values);
-    };
-    std::size_t count = 0;
-    if constexpr (LATER) {
-        // No document stands in the first block.
-        count = static_cast<std::size_t>(layout.alone_end / BLOCK - 1);
-        for (std::size_t number = 0; number < count; ++number) {
-            own.peaks[number] = static_cast<std::int64_t>(lend(static_cast<std::int64_t>(number + 1) * BLOCK));
+    return low;
+}
+
+// Takes the k best of one query. `WINDOW` is 0 where postings have lent already.
+template <class Value, std::int64_t WINDOW>
+class Taking {
+public:
+    Taking(const Layout& of, const Loan& loan, std::int64_t wanted, const Acceptance* accepts, Value* by_place,
+           LentSums& memory)
+        : layout(of), k(wanted), accepted(accepts), sums(by_place), own(memory) {
+        for (std::int64_t distance = 0; distance <= WINDOW; ++distance) {
+            weights[distance] = static_cast<Value>(loan.weights[distance]);
         }
-    } else {
+    }
+
+    void run() {
+        if (accepted == nullptr) raise_bound();
+        if constexpr (WINDOW > 0) {
+            Value values[WHOLE_BLOCK];
+            // No document stands in the first block.
+            for (std::int64_t first = WHOLE_BLOCK; first < layout.alone_end; first += WHOLE_BLOCK) {
+                const std::int32_t* document_at = layout.document_at.data() + first;
+                const Value largest = first < layout.alone
+                                          ? lend_block<Value, WINDOW>(sums + first, document_at, weights, values)
+                                          : lend_block<Value, 0>(sums + first, document_at, weights, values);
+                if (largest >= bound) take<WHOLE_BLOCK>(document_at, values);
+            }
+            std::fill_n(sums, layout.document_at.size(), Value{0});
+        } else {
+            const std::size_t count = list_touched();
+            for (std::size_t number = 0; number < count; ++number) {
+                const std::int64_t first = own.blocks[number] * PLACE_BLOCK;
+                if (peak_of(sums + first) >= bound) take<PLACE_BLOCK>(layout.document_at.data() + first, sums + first);
+                std::fill_n(sums + first, PLACE_BLOCK, Value{0});
+            }
+        }
+        cut();
+    }
+
+private:
+    // Documents of the shortest lists reach the bound: k places of different groups do.
+    void raise_bound() {
+        Value groups[BOUND_GROUPS] = {};
+        for (const std::int32_t place : own.sampled) {
+            Value sum = WINDOW > 0 ? weights[0] * sums[place] : sums[place];
+            if (WINDOW > 0 && layout.lends(place)) {
+                for (std::int64_t distance = 1; distance <= WINDOW; ++distance) {
+                    sum += weights[distance] * (sums[place - distance] + sums[place + distance]);
+                }
+            }
+            Value& best = groups[place % BOUND_GROUPS];
+            best = std::max(best, sum);
+        }
+        bound = std::max(bound, reached_by(groups, BOUND_GROUPS, k));
+    }
+
+    // Puts the blocks that got a sum into `own.blocks`.
+    std::size_t list_touched() {
+        std::size_t count = 0;
         for (std::size_t chunk = 0; chunk < own.touched.size(); chunk += sizeof(std::uint64_t)) {
             std::uint64_t touched;
             std::memcpy(&touched, &own.touched[chunk], sizeof(touched));
@@ -152,65 +200,57 @@ void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acc
             }
             std::memset(&own.touched[chunk], 0, sizeof(touched));
         }
-        for (std::size_t number = 0; number < count; ++number) {
-            const std::int32_t block = own.blocks[number];
-            own.peaks[number] = static_cast<std::int64_t>(peak_of(sums + block * BLOCK, layout.held[block]));
-        }
+        return count;
     }
-    // k blocks reach the k-th largest peak.
-    std::int64_t bound = 1;
-    if (accepted == nullptr && k < static_cast<std::int64_t>(count)) {
-        const std::size_t groups = std::min(count, static_cast<std::size_t>(std::max(2 * k, MIN_GROUPS)));
-        own.ranked.assign(own.peaks.begin(), own.peaks.begin() + groups);
-        for (std::size_t start = groups; start < count; start += groups) {
-            for (std::size_t at = 0; at < std::min(groups, count - start); ++at) {
-                own.ranked[at] = std::max(own.ranked[at], own.peaks[start + at]);
+
+    template <std::int64_t BLOCK>
+    void take(const std::int32_t* document_at, const Value* values) {
+        for (std::int64_t first = 0; first < BLOCK; first += PLACE_BLOCK) {
+            const Value least = bound;
+            std::uint32_t reach = 0;
+#pragma GCC unroll 1
+            for (int place = 0; place < PLACE_BLOCK; ++place) {
+                reach |= static_cast<std::uint32_t>(values[first + place] >= least) << place;
+            }
+            for (; reach != 0; reach &= reach - 1) {
+                const std::int64_t place = first + std::countr_zero(reach);
+                const std::int32_t document = document_at[place];
+                if (document < 0 || (accepted != nullptr && !(*accepted)(document))) continue;
+                own.hits.push_back({static_cast<std::int64_t>(values[place]), document});
             }
         }
-        bound = std::max(bound, keep_best(own.ranked.data(), static_cast<std::int64_t>(groups), k));
+        if (own.hits.size() >= static_cast<std::size_t>(4 * k + BLOCK)) cut();
     }
-    const std::size_t room = static_cast<std::size_t>(4 * k + BLOCK);
-    const auto cut = [&] {
+
+    void cut() {
         if (static_cast<std::int64_t>(own.hits.size()) <= k) return;
         const Hit last = keep_best(own.hits.data(), static_cast<std::int64_t>(own.hits.size()), k);
         own.hits.resize(static_cast<std::size_t>(k));
         // A later place may hold an earlier document, so it need only equal the k-th sum.
-        bound = std::max(bound, last.key);
-    };
-    for (std::size_t number = 0; number < count; ++number) {
-        const std::int64_t first = LATER ? static_cast<std::int64_t>(number + 1) * BLOCK : own.blocks[number] * BLOCK;
-        if (own.peaks[number] >= bound) {
-            const Value* found = sums + first;
-            if constexpr (LATER) {
-                lend(first);
-                found = values;
-            }
-            for (std::int64_t place = 0; place < BLOCK; ++place) {
-                const std::int32_t document = document_at[first + place];
-                if (static_cast<std::int64_t>(found[place]) < bound || document < 0) continue;
-                if (accepted != nullptr && !(*accepted)(document)) continue;
-                own.hits.push_back({static_cast<std::int64_t>(found[place]), document});
-            }
-            if (own.hits.size() >= room) cut();
-        }
-        if constexpr (!LATER) std::fill_n(sums + first, BLOCK, Value{0});
+        bound = std::max(bound, static_cast<Value>(last.key));
     }
-    if constexpr (LATER) std::fill_n(sums, layout.document_at.size(), Value{0});
-    cut();
-    for (Hit& hit : own.hits) hit.key *= loan.factor;
-}
+
+    const Layout& layout;
+    const std::int64_t k;
+    const Acceptance* accepted;
+    Value* sums;
+    LentSums& own;
+    Value weights[WINDOW + 1];
+    Value bound = 1;  // no hit has less
+};
 
 template <class Value>
 void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, Value* sums,
                LentSums& own) {
     switch (loan.later ? loan.window : 0) {
-        case 0: return take_best<Value, 0>(layout, loan, k, accepted, sums, own);
-        case 1: return take_best<Value, 1>(layout, loan, k, accepted, sums, own);
-        case 2: return take_best<Value, 2>(layout, loan, k, accepted, sums, own);
+        case 0: Taking<Value, 0>(layout, loan, k, accepted, sums, own).run(); break;
+        case 1: Taking<Value, 1>(layout, loan, k, accepted, sums, own).run(); break;
+        case 2: Taking<Value, 2>(layout, loan, k, accepted, sums, own).run(); break;
         case 3:
-        case 4: return take_best<Value, 4>(layout, loan, k, accepted, sums, own);
-        default: return take_best<Value, MAX_WINDOW>(layout, loan, k, accepted, sums, own);
+        case 4: Taking<Value, 4>(layout, loan, k, accepted, sums, own).run(); break;
+        default: Taking<Value, MAX_WINDOW>(layout, loan, k, accepted, sums, own).run(); break;
     }
+    for (Hit& hit : own.hits) hit.key *= loan.factor;
 }
 
 void take_best(const Layout& layout, const Loan& loan, std::int64_t k, const Acceptance* accepted, LentSums& own) {

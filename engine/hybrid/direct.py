@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 _KINDS = "words", "asks", "answers", "length", "speaker", "assistant_length", "told"
 """In the order of `Evidence` in native/dialogue.hpp."""
 _beyond_words = attrgetter("model", "type", "now", "entities", "hints", "last_session_end", "timezone", "vector")
-_NOTHING = _beyond_words(Query())
+_PLAIN = Query()
+_NOTHING = _beyond_words(_PLAIN)
 
 
 @lru_cache(maxsize=16)
@@ -112,7 +113,8 @@ def answer(
     prepared = _prepare(snapshot, strategy, assistant)
     if prepared is None:
         return None
-    sources = sources_of(memory, (as_query(alike.given[0], 0),))
+    first = alike.given[0]
+    sources = sources_of(memory, (_PLAIN if type(first) is str else first,))
     if sources.records is None:
         return None
     indexer = memory.indexer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -154,6 +155,31 @@ def test_small_sums_together_beat_a_large_one(alone_first: bool) -> None:
         engine.backend = backends.choose(name)
         assert engine.search([near], 1)[0] == [("r2", 5 * plain["r2"])], name
         assert [found for found, _ in engine.search([near], 6)[0]] == ["r2", "r1", "r3", "r0", "r4", "alone0"], name
+
+
+def test_compiled_loops_find_the_best_of_many_equal_and_unequal_sums() -> None:
+    """Most blocks of places are passed over by a bound that documents of the shortest lists give, each counted once."""
+    if not next(status for status in backends.statuses() if status.name == "native").usable:
+        pytest.skip("no compiled loops")
+    draw = Random(5)
+    turns = [session for session in range(80) for _ in range(draw.randint(2, 5))]
+    draw.shuffle(turns)
+    last = {session: number for number, session in enumerate(turns)}
+    # Sessions end in another order than they begin, and each ends alike: those sums are equal.
+    texts = [
+        "c d" if last[session] == number else " ".join(draw.choices("efghijklm", range(1, 10), k=4))
+        for number, session in enumerate(turns)
+    ]
+    engine = fr.Engine(analyzer="minimal")
+    engine.add([fr.Record(f"r{n}", text, session=f"s{turns[n]}") for n, text in enumerate(texts)])
+    words = ["c", "c d", "c e", "f g", "e f g h", "m", "l m", "e i", "d m"]
+    asked = [fr.Query(text, neighbours=fr.Neighbours(window, 0.25)) for text in words for window in (1, 2)]
+    for k in (1, 2, 3, 5, 9, 30):
+        found = []
+        for name in ("numpy", "native"):
+            engine.backend = backends.choose(name)
+            found.append([*engine.search(asked, k)])
+        assert found[0] == found[1], k
 
 
 @pytest.mark.parametrize(
