@@ -58,9 +58,7 @@ SYLLABLES = [consonant + vowel for consonant in "bdfgjklmnprstvyz" for vowel in 
 class SyntheticQuestion:
     """A question about a synthetic memory: words of one record.
 
-    - `text`: 4 to 6 different words of the record (all of them, if it has fewer)
-    - `now`: when it is asked, in seconds since 1970-01-01 UTC
-    - `gold`: the id of the record
+    `text` has 4 to 6 different ones (all of them, if it has fewer); `gold` is the id of the record.
     """
 
     text: str
@@ -77,10 +75,6 @@ class SyntheticMemory:
     - `interval`: seconds between two records, on average; by default 430 records come in a week
     - `start`: the time before the first record, in seconds since 1970-01-01 UTC
     - `namespace`: of all records
-
-    Four sessions run side by side, each of some ten records with a role, an agent, a user, a tool where one is called,
-    a time and an importance. A text has about twelve words: common words, words of its session's topic, and names of
-    its session. Topics and names come and go, so that words tell how old a record is.
     """
 
     records: int
